@@ -15,13 +15,13 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 import study
+import tables
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
@@ -71,8 +71,8 @@ def main() -> None:
         "seeds": seeds,
         "compute": trained_on(next(iter(cells.values()))["params"], dataset),
         "models": {
-            model.name: {"/".join(row.key): asdict(row) for row in model.rows}
-            for model in suite.models
+            name: {"/".join(row.key): tables.stored(row, name) for row in suite.comparison.rows}
+            for name in suite.names
         },
     }
     (RESULTS / f"{SET}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -26,9 +26,17 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 import study
+import tables
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks.files import custom_titles
-from compo_pipeline.evaluation.comparison import Row, compare
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    CONTROL,
+    FINE_TUNED,
+    Row,
+    compare,
+    run_pairs,
+)
 from compo_pipeline.methods.registry import label as method_label
 from compo_pipeline.records import Score, from_table
 from compo_pipeline.registry.gate import Check, judge
@@ -107,16 +115,16 @@ def markdown(rows: list[Row], decided: list[tuple[Check, ...]], setup: Setup) ->
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        control, against = row.control, row.vs_control
+        control, against = row.values.get(CONTROL), row.against(CONTROL)
         cells = [
             f"{row.benchmark} {row.metric}: {row.label}",
             str(row.items),
-            f"{row.base.value:.1f}",
+            f"{row.values[BASE].value:.1f}",
             f"{control.value:.1f}" if control else "",
-            f"{row.fine_tuned.value:.1f}",
-            row.vs_base.format(),
+            f"{row.estimate.value:.1f}",
+            row.difference.format(),
             against.format() if against else "",
-            f"{row.vs_base.least_detectable:.1f}",
+            f"{row.difference.least_detectable:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     figures = [check for check in decided[0] if check.numbers is not None]
@@ -147,12 +155,13 @@ def main() -> None:
         setup.kedro("raw,ingest,validation")
     seeds = [setup.scores(seed) for seed in range(arguments.seeds)]
     root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
-    rows = compare(seeds, setup.models, chance={}, titles=custom_titles(root))
+    models = setup.models
+    rows = compare(seeds, models, run_pairs(models), chance={}, titles=custom_titles(root))
     decided = decisions(setup, seeds)
     RESULTS.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "seeds": arguments.seeds,
-        "rows": [asdict(row) for row in rows],
+        "rows": [tables.stored(row, FINE_TUNED, CONTROL) for row in rows],
         "gate": [[asdict(check) for check in checks] for checks in decided],
     }
     (RESULTS / f"{setup.result}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -5,7 +5,7 @@
 A page compares two models with the base by 67 metrics: 60 subtasks of one seed each, whose p is
 McNemar's, and seven averages over five subtasks. An item is right if a sum of normal variables is
 positive: of its image (two items each), of the item, and of model and item together; all models
-are as accurate. Counts the pages with a mark by the corrected p (`with_holm_together`) and by the
+are as accurate. Counts the pages with a mark by the corrected p (`with_holm`) and by the
 raw 95% intervals, and, where the models are five points better in ten metrics, the share of these
 that is marked. Writes benchmarks/results/significance.json and .md.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +22,9 @@ from scipy import special, stats
 
 from compo_pipeline.evaluation.comparison import (
     BASE,
-    FINE_TUNED,
     Row,
     row_statistics,
-    with_holm_together,
+    with_holm,
 )
 from compo_pipeline.evaluation.statistics import Part
 
@@ -46,10 +44,11 @@ def verdicts(common: Floats, accuracy: float) -> Part:
     return Part(100.0 * (common + own > -special.ndtri(accuracy))[None], IMAGES)
 
 
-def page(gain: float) -> list[list[Row]]:
+def page(gain: float) -> list[Row]:
     """The rows of two models, of which each is better by `gain` in the first ten metrics."""
     shapes = [1] * SINGLE + [PARTS] * AVERAGES
-    tables: list[list[Row]] = [[] for _ in range(MODELS)]
+    names = [f"model {place}" for place in range(MODELS)]
+    rows = []
     for place, parts in enumerate(shapes):
         normal = GENERATOR.standard_normal
         commons = [
@@ -57,25 +56,30 @@ def page(gain: float) -> list[list[Row]]:
             for _ in range(parts)
         ]
         base = [verdicts(common, 0.7) for common in commons]
-        for table in tables:
-            ours = [verdicts(common, 0.7 + gain * (place < BETTER)) for common in commons]
-            found = row_statistics(
-                {BASE: base, FINE_TUNED: ours}, [1 / parts] * parts, exact=parts == 1
-            )
-            fields: dict[str, Any] = {
-                "benchmark": "simulated",
-                "metric": "accuracy",
-                "name": f"{place}",
-                "label": f"{place}",
-                "headline": False,
-                "averaged": parts > 1,
-                "items": ITEMS,
-                "skipped": 0,
-                "images": ITEMS // 2,
-                "chance": None,
-            }
-            table.append(Row(**fields, **found))
-    return with_holm_together(tables)
+        accuracy = 0.7 + gain * (place < BETTER)
+        ours = {name: [verdicts(common, accuracy) for common in commons] for name in names}
+        values, differences = row_statistics(
+            {BASE: base, **ours},
+            [(name, BASE) for name in names],
+            [1 / parts] * parts,
+            exact=parts == 1,
+        )
+        row = Row(
+            benchmark="simulated",
+            metric="accuracy",
+            name=f"{place}",
+            label=f"{place}",
+            headline=False,
+            averaged=parts > 1,
+            items=ITEMS,
+            skipped=0,
+            images=ITEMS // 2,
+            chance=None,
+            values=values,
+            differences=differences,
+        )
+        rows.append(row)
+    return with_holm(rows)
 
 
 def share(count: int, total: int) -> dict[str, float]:
@@ -92,15 +96,15 @@ def main() -> None:
     asked = parser.parse_args()
     corrected = raw = marks = 0
     for _ in range(asked.pages):
-        differences = [row.vs_base for rows in page(0.0) for row in rows]
+        differences = [each for row in page(0.0) for each in row.differences]
         corrected += any(one.significance != "level" for one in differences)
         excluding = [one for one in differences if one.low > 0 or one.high < 0]
         raw, marks = raw + bool(excluding), marks + len(excluding)
     found = [
-        row.vs_base.significance == "above"
+        each.significance == "above"
         for _ in range(asked.better)
-        for rows in page(0.05)
-        for row in rows[:BETTER]
+        for row in page(0.05)[:BETTER]
+        for each in row.differences
     ]
     content = {
         "pages": asked.pages,

@@ -56,7 +56,7 @@ def tested(seeds: Sequence[Sequence[Score]], claims: Claims, figures: Figures) -
 def _differences(
     seeds: Sequence[Sequence[Score]], ours: str, theirs: str, figures: Figures
 ) -> dict[str, Row]:
-    rows = compare(seeds, {"base": theirs, "fine_tuned": ours}, {})
+    rows = compare(seeds, {theirs: theirs, ours: ours}, [(ours, theirs)], {})
     found = {(row.benchmark, row.metric, row.name): row for row in rows}
     return {label: found[key] for key, label in figures.items()}
 
@@ -65,9 +65,9 @@ def values(compared: Compared, digits: int = 1) -> list[list[str]]:
     """Lines of a table: the base's figures and each arm's."""
     first = next(iter(compared.values()))
     return [
-        [BASE, *(f"{row.base.value:.{digits}f}" for row in first.values())],
+        [BASE, *(f"{row.values[BASE].value:.{digits}f}" for row in first.values())],
         *(
-            [name, *(f"{row.fine_tuned.value:.{digits}f}" for row in rows.values())]
+            [name, *(f"{row.estimate.value:.{digits}f}" for row in rows.values())]
             for name, rows in compared.items()
         ),
     ]
@@ -76,7 +76,7 @@ def values(compared: Compared, digits: int = 1) -> list[list[str]]:
 def differences(compared: Compared, digits: int = 1) -> list[list[str]]:
     """Lines of a table: differences with their intervals."""
     return [
-        [name, *(row.vs_base.format(digits) for row in rows.values())]
+        [name, *(row.difference.format(digits) for row in rows.values())]
         for name, rows in compared.items()
     ]
 
@@ -87,10 +87,24 @@ def least_detectable(compared: Compared, digits: int = 1) -> list[str]:
     return [
         "least detectable",
         *(
-            f"{max(row.vs_base.least_detectable for row in column):.{digits}f}"
+            f"{max(row.difference.least_detectable for row in column):.{digits}f}"
             for column in columns
         ),
     ]
+
+
+def stored(row: Row, ours: str, control: str | None = None) -> dict[str, Any]:
+    """A row as the results have it: one model against the first, and perhaps against a control."""
+    found = dataclasses.asdict(row)
+    values, pairs = found.pop("values"), found.pop("differences")
+    base = next(iter(values))
+    named = {"base": base, "control": control, "fine_tuned": ours}
+    for name, model in named.items():
+        found[name] = values.get(model)
+    for name, model in (("vs_base", base), ("vs_control", control)):
+        both = {"model": ours, "against": model}
+        found[name] = next((each for each in pairs if both.items() <= each.items()), None)
+    return found
 
 
 def table(head: Iterable[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -149,7 +163,7 @@ def conclude(
 def plain(compared: Compared) -> dict[str, dict[str, Any]]:
     """Comparisons as JSON holds them."""
     return {
-        name: {label: dataclasses.asdict(row) for label, row in rows.items()}
+        name: {label: stored(row, row.difference.model) for label, row in rows.items()}
         for name, rows in compared.items()
     }
 

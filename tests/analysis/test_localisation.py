@@ -177,21 +177,23 @@ def test_a_comparison_is_of_means_in_per_cent() -> None:
     assert [row.metric for row in compared] == [measure.name for measure in MEASURES]
     share, scaled, hit = compared
     assert (share.items, share.images, share.skipped) == (4, 2, 0)
-    assert share.base.value == pytest.approx(25) and share.fine_tuned.value == pytest.approx(35)
-    assert share.vs_base.value == pytest.approx(10)
-    assert (share.vs_base.gained, share.vs_base.lost) == (3, 1)
+    values = {role: estimate.value for role, estimate in share.values.items()}
+    assert values == pytest.approx({"base": 25, "fine_tuned": 35})
+    assert share.difference.value == pytest.approx(10)
+    assert (share.difference.gained, share.difference.lost) == (3, 1)
     assert share.chance == scaled.chance == pytest.approx(10)
     assert hit.chance == pytest.approx(5)
-    assert (hit.base.value, hit.fine_tuned.value) == (25, 50)
-    assert share.control is None and share.vs_control is None
+    assert (hit.values["base"].value, hit.estimate.value) == (25, 50)
+    assert [(each.model, each.against) for each in share.differences] == [("fine_tuned", "base")]
 
 
 def test_intervals_are_over_images() -> None:
     base, tuned = rows([0.1] * 20), rows([0.2, 0.2, 0.4, 0.4] * 5)
     (share, *_) = compare_located([{"base": base, "fine_tuned": tuned}])
     half = 2.262 * 10.54 / 10**0.5  # t of ten images, of 10 and 30 points each
-    assert (share.vs_base.low, share.vs_base.high) == pytest.approx((20 - half, 20 + half), abs=0.1)
-    assert (share.base.low, share.base.high) == pytest.approx((10, 10))
+    ends = share.difference.low, share.difference.high
+    assert ends == pytest.approx((20 - half, 20 + half), abs=0.1)
+    assert (share.values["base"].low, share.values["base"].high) == pytest.approx((10, 10))
 
 
 def test_with_several_seeds_the_interval_holds_their_spread() -> None:
@@ -199,11 +201,12 @@ def test_with_several_seeds_the_interval_holds_their_spread() -> None:
     runs = [rows([0.1 + gain] * 20) for gain in (0.1, 0.2, 0.3)]
     each = [{"base": base, "control": base, "fine_tuned": run} for run in runs]
     (share, *_) = compare_located(each)
-    assert share.vs_base.value == pytest.approx(20)
-    assert share.vs_base.low <= 12 and share.vs_base.high >= 28
+    assert share.difference.value == pytest.approx(20)
+    assert share.difference.low <= 12 and share.difference.high >= 28
     (alone, *_) = compare_located(each[:1])
-    assert (alone.vs_base.low, alone.vs_base.high) == pytest.approx((10, 10))
-    assert share.vs_control == share.vs_base
+    assert (alone.difference.low, alone.difference.high) == pytest.approx((10, 10))
+    assert [each.against for each in share.differences] == ["base", "control"]
+    assert replace(share.differences[1], against="base") == share.difference
 
 
 def test_what_was_not_measured_takes_no_part_and_is_counted() -> None:
@@ -212,7 +215,7 @@ def test_what_was_not_measured_takes_no_part_and_is_counted() -> None:
     tables = {"base": [*base, broken, unknown], "fine_tuned": [*tuned, broken, unknown]}
     (share, *_) = compare_located([tables])
     assert (share.items, share.images, share.skipped) == (2, 1, 1)
-    assert share.vs_base.value == pytest.approx(20)
+    assert share.difference.value == pytest.approx(20)
     assert compare_located([{"base": [unknown], "fine_tuned": [unknown]}]) == []
 
 
@@ -227,15 +230,16 @@ def test_p_values_hold_for_all_measures_together() -> None:
     base = draw.random(40) / 4
     tables = {"base": rows(base), "fine_tuned": rows(base + draw.normal(0.005, 0.03, 40))}
     compared = compare_located([tables])
-    for row in compared:
-        assert row.vs_base.p <= row.vs_base.p_holm <= 1
-    assert max(row.vs_base.p_holm for row in compared) > min(row.vs_base.p for row in compared)
+    differences = [row.difference for row in compared]
+    for each in differences:
+        assert each.p <= each.p_holm <= 1
+    assert max(each.p_holm for each in differences) > min(each.p for each in differences)
 
 
 def test_another_model_looks_elsewhere(tiny_model: Callable[..., Path], cases: list[Case]) -> None:
     pair = [located(load(tiny_model(seed, seed)), cases) for seed in (0, 1)]
     (share, *_) = compare_located([{"base": pair[0], "fine_tuned": pair[1]}])
-    assert share.items == 4 and share.vs_base.value != 0
+    assert share.items == 4 and share.difference.value != 0
 
 
 def test_a_random_sample_of_the_measured_cases_is_drawn() -> None:

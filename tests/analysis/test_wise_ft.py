@@ -60,11 +60,11 @@ def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
     assert len(comparison.rows) == len(base) == len(tuned) == 7
     for row in comparison.rows:
         key = (row.benchmark, row.metric, row.name)
-        assert base[key].value == row.base.value and base[key].against_base == 0
-        assert tuned[key].value == row.fine_tuned.value
-        assert tuned[key].against_base == row.vs_base.value
-        assert (tuned[key].low, tuned[key].high) == (row.fine_tuned.low, row.fine_tuned.high)
-    assert any(row.vs_base.value for row in comparison.rows)
+        assert base[key].value == row.values["base"].value and base[key].against_base == 0
+        assert tuned[key].value == row.estimate.value
+        assert tuned[key].against_base == row.difference.value
+        assert (tuned[key].low, tuned[key].high) == (row.estimate.low, row.estimate.high)
+    assert any(row.difference.value for row in comparison.rows)
 
 
 def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
@@ -94,7 +94,7 @@ def test_half_way_stands_the_mean_of_the_weights(
     found = by_key(sweep(subtasks, base, tuned, (0.5, 1.0), SETTINGS), 0.5)
     for row in comparison.rows:
         figure = found[row.benchmark, row.metric, row.name]
-        assert (figure.value, figure.against_base) == (row.fine_tuned.value, row.vs_base.value)
+        assert (figure.value, figure.against_base) == (row.estimate.value, row.difference.value)
 
 
 def test_marks_are_corrected_over_all_metrics_and_ratios(
@@ -108,7 +108,8 @@ def test_marks_are_corrected_over_all_metrics_and_ratios(
         rows = []
         for row in compare(*args):
             given.append(drawn[len(given)])
-            rows.append(replace(row, vs_base=replace(row.vs_base, value=1.0, p=given[-1])))
+            drawn_p = replace(row.difference, value=1.0, p=given[-1])
+            rows.append(replace(row, differences=(drawn_p,)))
         return rows
 
     monkeypatch.setattr(wise_ft, "compare", compare_with_drawn)

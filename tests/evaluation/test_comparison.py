@@ -10,19 +10,22 @@ import pytest
 
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
+    Pair,
     Row,
-    by_role,
+    by_model,
     compare,
     compare_slices,
+    joined,
     row_statistics,
+    run_pairs,
     with_holm,
-    with_holm_together,
 )
 from compo_pipeline.evaluation.metrics import Key, reported_metrics
 from compo_pipeline.records import GRADED, Score
 from compo_pipeline.tables.rows import Table
 
 MODELS = {"base": "base", "fine_tuned": "clic"}
+PAIRS = [("fine_tuned", "base")]
 
 
 def _scores(
@@ -37,7 +40,8 @@ def _scores(
 
 def _rows(*scores: list[Score], **models: str) -> dict[str, Row]:
     together = [score for part in scores for score in part]
-    rows = compare([together], {**MODELS, **models}, {})
+    roles = {**MODELS, **models}
+    rows = compare([together], roles, run_pairs(roles), {})
     return {row.name: row for row in rows}
 
 
@@ -45,12 +49,13 @@ def test_figures_and_differences_by_hand() -> None:
     base = [True, False, False, True, None]
     ours = [True, True, True, False, None]
     row = _rows(_scores("base", "swap_obj", base), _scores("clic", "swap_obj", ours))["swap_obj"]
-    assert (row.base.value, row.fine_tuned.value, row.vs_base.value) == (50, 75, 25)
+    assert (row.values["base"].value, row.estimate.value, row.difference.value) == (50, 75, 25)
     assert (row.items, row.skipped, row.images) == (4, 1, 4)
-    assert (row.vs_base.gained, row.vs_base.lost) == (2, 1)
-    assert row.vs_base.p == statistics.mcnemar(2, 1)
-    assert row.control is None and row.vs_control is None
-    assert row.vs_base.low <= 25 <= row.vs_base.high
+    assert (row.difference.gained, row.difference.lost) == (2, 1)
+    assert row.difference.p == statistics.mcnemar(2, 1)
+    assert [(each.model, each.against) for each in row.differences] == PAIRS
+    assert list(row.values) == ["base", "fine_tuned"] and row.against("control") is None
+    assert row.difference.low <= 25 <= row.difference.high
 
 
 def test_averages_weigh_subtasks_not_items() -> None:
@@ -62,7 +67,7 @@ def test_averages_weigh_subtasks_not_items() -> None:
             _scores(model, "add_att", [True, False]),
         )
     ]
-    assert _rows(*scores)["add"].base.value == pytest.approx((90 + 50) / 2)
+    assert _rows(*scores)["add"].values["base"].value == pytest.approx((90 + 50) / 2)
 
 
 def test_pairing_narrows_the_interval() -> None:
@@ -71,21 +76,23 @@ def test_pairing_narrows_the_interval() -> None:
     ours = base.copy()
     ours[:20] = True  # the same items but twenty
     paired = _rows(_scores("base", "x", base.tolist()), _scores("clic", "x", ours.tolist()))["x"]
-    width = paired.vs_base.high - paired.vs_base.low
-    assert width < 0.5 * (paired.base.high - paired.base.low)
+    width = paired.difference.high - paired.difference.low
+    assert width < 0.5 * (paired.values["base"].high - paired.values["base"].low)
     changed = int((ours != base).sum())
     # Variance of a paired difference whose items change one way alone: d (1 - d) / n.
     share = changed / 500
     expected = 100 * (share * (1 - share) / 500) ** 0.5
-    assert paired.vs_base.least_detectable == pytest.approx(2.8016 * expected, rel=0.1)
+    assert paired.difference.least_detectable == pytest.approx(2.8016 * expected, rel=0.1)
 
 
 def test_equal_models_are_level() -> None:
     verdicts = [True, False] * 20
     scores = [_scores(model, "x", verdicts) for model in ("base", "clic", "control")]
     row = _rows(*scores, control="control")["x"]
-    for difference in (row.vs_base, row.vs_control):
-        assert difference is not None
+    assert [each.against for each in row.differences] == ["base", "control"]
+    assert row.difference == row.against("base") == row.of("fine_tuned")
+    assert row.differences[1] == row.against("control")
+    for difference in row.differences:
         assert difference.value == 0 and difference.low == -difference.high < 0
         assert difference.p == difference.p_holm == 1
 
@@ -96,8 +103,8 @@ def test_p_values_are_corrected_over_all_figures() -> None:
         parts.append(_scores("base", name, [False] * 8 + [True] * 2))
         parts.append(_scores("clic", name, [True] * 10))
     rows = _rows(*parts)
-    assert rows["a"].vs_base.p == pytest.approx(2 / 256)
-    assert rows["a"].vs_base.p_holm == pytest.approx(3 * 2 / 256)
+    assert rows["a"].difference.p == pytest.approx(2 / 256)
+    assert rows["a"].difference.p_holm == pytest.approx(3 * 2 / 256)
 
 
 def test_p_values_of_several_models_are_one_family() -> None:
@@ -105,14 +112,15 @@ def test_p_values_of_several_models_are_one_family() -> None:
     random_ = random.Random(0)
     parts = [_scores("base", name, [False] * 12) for name in "abcd"]
     tables = []
-    for _ in range(2):
+    for model in ("first", "second"):
         own = [
             _scores("clic", name, [random_.random() < right for _ in range(12)])
             for name, right in zip("abcd", (0.95, 0.9, 0.6, 0.5), strict=True)
         ]
-        tables.append(list(_rows(*parts, *own).values()))
-    together = with_holm_together(tables)
-    differences = [row.vs_base for rows in together for row in rows]
+        scores = [score for part in (*parts, *own) for score in part]
+        tables.append(compare([scores], {"base": "base", model: "clic"}, [(model, "base")], {}))
+    together = joined(tables)
+    differences = [one for row in together for one in row.differences]
     ordered = sorted(differences, key=lambda one: one.p)
     rejected = []
     for rank, one in enumerate(ordered):
@@ -124,6 +132,49 @@ def test_p_values_of_several_models_are_one_family() -> None:
     assert {id(one) for one in marked} == {id(one) for one in rejected}
     raw = [one for one in differences if one.low > 0]
     assert len(raw) > len(marked)
+
+
+def test_comparisons_of_the_same_metrics_are_joined() -> None:
+    """Two comparisons with one base, whose scores differ so that it shows whose values stay."""
+
+    def table(right: int, pairs: Sequence[Pair], **wrong: int) -> list[Row]:
+        """The base has `right` of ten items, each other model all but so many; of two subtasks."""
+        scores = []
+        for name in ("a", "b"):
+            scores += _scores("base", name, [k < right for k in range(10)])
+            for model, number in wrong.items():
+                scores += _scores(model, name, [k >= number for k in range(10)])
+        models = {model: model for model in ("base", *wrong)}
+        return compare([scores], models, pairs, {("sugar_crepe", "accuracy", "a"): 0.5})
+
+    first = table(2, [("x", "base")], x=0)
+    second = table(3, [("z", "base"), ("z", "y")], z=1, y=4)
+    found = joined([first, second])
+    assert [row.key for row in found] == [row.key for row in first]
+    for row, one, two in zip(found, first, second, strict=True):
+        assert list(row.values) == ["base", "x", "z", "y"]
+        assert {name: each.value for name, each in row.values.items()} == {
+            "base": 20, "x": 100, "z": 90, "y": 60,
+        }  # fmt: skip
+        assert row.values == {**two.values, **one.values}
+        pairs = [(each.model, each.against) for each in row.differences]
+        assert pairs == [("x", "base"), ("z", "base"), ("z", "y")]
+        # Differences stay those of their own comparison, but for Holm's correction.
+        assert [each.value for each in row.differences] == [80, 60, 30]
+        own = (*one.differences, *two.differences)
+        assert tuple(replace(each, p_holm=0.0) for each in row.differences) == tuple(
+            replace(each, p_holm=0.0) for each in own
+        )
+        assert replace(row, values=one.values, differences=one.differences) == one
+    differences = [each for row in found for each in row.differences]
+    assert [each.p_holm for each in differences] == statistics.holm(
+        [each.p for each in differences]
+    )
+    # The smallest of six ps, that of x on either subtask, is six times itself.
+    assert found[0].difference.p == pytest.approx(2 / 256)
+    assert found[0].difference.p_holm == pytest.approx(6 * 2 / 256)
+    # One comparison is as it was; of none there is nothing.
+    assert joined([first]) == first and joined([]) == []
 
 
 def test_models_scored_on_other_items_are_refused() -> None:
@@ -148,17 +199,17 @@ def test_seeds_widen_the_interval_of_a_method_that_depends_on_them() -> None:
     def seed(right: int) -> list[Score]:
         return base + _scores("clic", "x", [True] * right + [False] * (200 - right))
 
-    steady = compare([seed(150)] * 4, MODELS, {})[0]
-    moody = compare([seed(100), seed(130), seed(170), seed(200)], MODELS, {})[0]
-    assert steady.fine_tuned.value == moody.fine_tuned.value == 75
-    assert steady.base == moody.base
+    steady = compare([seed(150)] * 4, MODELS, PAIRS, {})[0]
+    moody = compare([seed(100), seed(130), seed(170), seed(200)], MODELS, PAIRS, {})[0]
+    assert steady.estimate.value == moody.estimate.value == 75
+    assert steady.values["base"] == moody.values["base"]
 
     def width(row: Row) -> float:
-        return row.vs_base.high - row.vs_base.low
+        return row.difference.high - row.difference.low
 
     assert width(moody) > 1.5 * width(steady)
     # Four times the same seed is one seed: nothing is gained by repeating it.
-    alone = compare([seed(150)], MODELS, {})[0]
+    alone = compare([seed(150)], MODELS, PAIRS, {})[0]
     assert width(steady) == pytest.approx(width(alone), rel=0.15)
 
 
@@ -169,15 +220,15 @@ def test_the_mean_per_class_has_an_interval_though_classes_are_rare() -> None:
         for model, right in (("base", 2), ("clic", 6))
         for k in range(8)
     ]
-    found = {row.name: row for row in compare([rows], MODELS, {})}["things"]
-    assert (found.base.value, found.fine_tuned.value) == (25, 75)
-    assert 0 <= found.base.low < 25 < found.base.high <= 100
-    assert found.vs_base.least_detectable > 0
+    found = {row.name: row for row in compare([rows], MODELS, PAIRS, {})}["things"]
+    assert (found.values["base"].value, found.estimate.value) == (25, 75)
+    assert 0 <= found.values["base"].low < 25 < found.values["base"].high <= 100
+    assert found.difference.least_detectable > 0
 
 
-def test_by_role_nests_figures_for_dvc() -> None:
+def test_figures_are_nested_by_model_figures_for_dvc() -> None:
     scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
-    assert by_role(compare([scores], MODELS, {})) == {
+    assert by_model(compare([scores], MODELS, PAIRS, {})) == {
         "base": {"sugar_crepe": {"accuracy": {"x": 50}}},
         "fine_tuned": {"sugar_crepe": {"accuracy": {"x": 50}}},
     }
@@ -186,7 +237,7 @@ def test_by_role_nests_figures_for_dvc() -> None:
 def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows() -> None:
     base, ours = ([k % of == 0 for k in range(30)] for of in (3, 2))
     scores = _scores("base", "x", base) + _scores("clic", "x", ours)
-    first, *others = (compare([rows], MODELS, {}) for rows in (scores, scores, scores[::-1]))
+    first, *others = (compare([rows], MODELS, PAIRS, {}) for rows in (scores, scores, scores[::-1]))
     assert others == [first, first]
 
 
@@ -196,13 +247,20 @@ def test_a_difference_names_its_seeds() -> None:
         for model in ("base", "clic")
         for part in _scores(model, "x", [k % (2 if model == "base" else 3) > 0 for k in range(60)])
     ]
-    (alone,), (several,) = compare([scores], MODELS, {}), compare([scores] * 3, MODELS, {})
-    assert alone.vs_base.format() == f"+16.7 [{alone.vs_base.low:+.1f}, {alone.vs_base.high:+.1f}]"
-    assert several.vs_base.format() == f"{alone.vs_base.format()[:-1]}; 3 seeds]"
+    (alone,), (several,) = (
+        compare([scores], MODELS, PAIRS, {}),
+        compare([scores] * 3, MODELS, PAIRS, {}),
+    )
+    found = alone.difference
+    assert found.format() == f"+16.7 [{found.low:+.1f}, {found.high:+.1f}]"
+    assert several.difference.format() == f"{found.format()[:-1]}; 3 seeds]"
 
 
 def _slowly(
-    seeds: Sequence[Sequence[Score]], models: Mapping[str, str], chance: Mapping[Key, float]
+    seeds: Sequence[Sequence[Score]],
+    models: Mapping[str, str],
+    pairs: Sequence[Pair],
+    chance: Mapping[Key, float],
 ) -> list[Row]:
     """What `compare` finds, item by item from the scores themselves."""
 
@@ -235,6 +293,10 @@ def _slowly(
             weights = list(metric.weights.values())
             known = all(key in chance for key in of)
             verdicts = metric.metric not in GRADED
+            exact = verdicts and len(of) == 1 and len(seeds) == 1
+            estimates, differences = row_statistics(
+                parts, pairs, weights, exact=exact, verdicts=verdicts
+            )
             rows.append(
                 Row(
                     benchmark,
@@ -249,12 +311,8 @@ def _slowly(
                     chance=100 * sum(w * chance[key] for w, key in zip(weights, of, strict=True))
                     if known
                     else None,
-                    **row_statistics(
-                        parts,
-                        weights,
-                        exact=verdicts and len(of) == 1 and len(seeds) == 1,
-                        verdicts=verdicts,
-                    ),
+                    values=estimates,
+                    differences=differences,
                 )
             )
     return with_holm(rows)
@@ -318,24 +376,25 @@ def test_figures_are_those_of_a_slow_computation_to_the_last_bit(
         for rows in _random_scores(random_, names)[:count]
     ]
     chance = {key: random_.random() for key in KEYS[1:]}
-    expected = _slowly(seeds, models, chance)
+    pairs = run_pairs(models)
+    expected = _slowly(seeds, models, pairs, chance)
     assert len(expected) > 8 and any(row.skipped for row in expected)
-    assert compare(seeds, models, chance) == expected
+    assert compare(seeds, models, pairs, chance) == expected
     tables = [Table.spilled(rows, Score, tmp_path) for rows in seeds]
-    assert compare(tables, models, chance) == expected
+    assert compare(tables, models, pairs, chance) == expected
     # Within slices: the same of their rows alone.
     slices = {
         (benchmark, subtask, name): random_.sample(("a=1", "a=2", "b=1"), random_.randint(0, 2))
         for benchmark, _, subtask in KEYS
         for name in names
     }
-    found = compare_slices(tables, models, slices, 1)
+    found = compare_slices(tables, models, pairs, slices, 1)
     for one in ("a=1", "a=2", "b=1"):
         own = [
             [row for row in rows if one in slices[row.benchmark, row.subtask, row.item]]
             for rows in seeds
         ]
-        alone = _slowly(own, models, {})
+        alone = _slowly(own, models, pairs, {})
         assert alone and with_holm([row for row in found if row.slice == one]) == [
             replace(row, slice=one) for row in alone
         ]
@@ -354,12 +413,12 @@ def test_a_comparison_holds_numbers_not_rows() -> None:
 
     def peak(metrics: int) -> int:
         tracemalloc.start()
-        found = compare([rows(metrics)], MODELS, {})
+        found = compare([rows(metrics)], MODELS, PAIRS, {})
         assert len(found) == metrics
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
 
-    compare([rows(1)], MODELS, {})  # what is made once
+    compare([rows(1)], MODELS, PAIRS, {})  # what is made once
     more = 2 * 20 * len(names)
     assert (peak(24) - peak(4)) / more < 40

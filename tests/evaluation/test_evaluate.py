@@ -16,7 +16,6 @@ from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenised
 from compo_pipeline.evaluation.evaluate import (
-    Comparison,
     audit,
     evaluate,
     left_out,
@@ -86,11 +85,16 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     folder = tiny_model(3)
     models = {"base": lambda: load(folder), "fine_tuned": lambda: load(folder)}
     settings = EvaluationSettings(workers=1)
-    _, comparison = evaluate([subtask], models, "clic", "CLIC", "toy", NOTHING, settings)
+    scores, comparison = evaluate([subtask], models, "clic", "CLIC", "toy", NOTHING, settings)
     (row,) = comparison.rows
     assert row.chance == pytest.approx(100 / 3)
+    # The method is written as its paper writes it; its scores have its registered name.
+    assert comparison.labels == {"base": "base", "fine_tuned": "CLIC"}
+    names = {role: model.name for role, model in comparison.models.items()}
+    assert names == {"base": "base", "fine_tuned": "clic"} and comparison.reference == "base"
+    assert {score.model for score in scores} == set(names.values())
     # Four images only, so items lean together: a wide margin.
-    assert row.base.value == pytest.approx(100 / 3, abs=8)
+    assert row.values["base"].value == pytest.approx(100 / 3, abs=8)
 
 
 def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
@@ -103,13 +107,6 @@ def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
         "control",
         "fine_tuned",
     }
-
-
-def test_a_method_is_written_as_its_paper_writes_it() -> None:
-    names = {"base": "base", "fine_tuned": "fsc_clip"}
-    comparison = Comparison("toy", names, {}, (), (), (), ())
-    assert comparison.labels == names
-    assert replace(comparison, method_label="FSC-CLIP").labels["fine_tuned"] == "FSC-CLIP"
 
 
 def _embedded(

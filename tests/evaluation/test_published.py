@@ -11,7 +11,8 @@ from compo_pipeline.evaluation.published import Paper, published, published_resu
 ESTIMATE = Estimate(50.0, 49.0, 51.0)
 ROW = Row(
     "sugar_crepe_pp", "itt", "swap_att", "ITT swap att", False, False, 666, 0, 600, 33.3,
-    ESTIMATE, None, ESTIMATE, Difference(0.0, -1.0, 1.0, 1.0, 1.0, 1.0, 0, 0), None,
+    {"base": ESTIMATE, "fine_tuned": ESTIMATE},
+    (Difference("fine_tuned", "base", 0.0, -1.0, 1.0, 1.0, 1.0, 1.0, 0, 0),),
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.comparison import Row, compare_slices
+from compo_pipeline.evaluation.comparison import Row, compare_slices, run_pairs
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.language.parsing import SHIPPED, parses_of
@@ -80,11 +80,11 @@ def test_models_are_compared_within_each_slice() -> None:
     models = {"base": "base", "fine_tuned": "clic"}
 
     def compared(smallest: int) -> dict[str, Row]:
-        rows = compare_slices([scores], models, slices, smallest)
+        rows = compare_slices([scores], models, run_pairs(models), slices, smallest)
         return {row.slice: row for row in rows if row.name == "s"}
 
     found = compared(4)
-    assert {name: (row.items, row.vs_base.value) for name, row in found.items()} == {
+    assert {name: (row.items, row.difference.value) for name, row in found.items()} == {
         "all=yes": (8, 50),
         "odd=yes": (4, 100),
     }
@@ -98,5 +98,6 @@ def test_captions_of_an_item_are_in_its_slices() -> None:
         for k in range(2)
     ]
     models = {"base": "base", "fine_tuned": "clic"}
-    (row,) = compare_slices([scores], models, {("retrieval", "raw", "0"): ("object=dog",)}, 1)
+    slices = {("retrieval", "raw", "0"): ("object=dog",)}
+    (row,) = compare_slices([scores], models, run_pairs(models), slices, 1)
     assert (row.slice, row.items) == ("object=dog", 2)

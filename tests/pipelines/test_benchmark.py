@@ -21,7 +21,7 @@ from compo_pipeline.evaluation.benchmarks.loading import from_files, places
 from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
-from compo_pipeline.evaluation.evaluate import Audit
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import (
@@ -35,7 +35,6 @@ from compo_pipeline.evaluation.settings import (
 from compo_pipeline.evaluation.suite import (
     AGGREGATES,
     Suite,
-    SuiteModel,
     listed_models,
 )
 from compo_pipeline.pipelines.benchmark import log_suite, score_list, write_suite_page
@@ -94,12 +93,19 @@ def test_a_list_of_models_is_compared_with_its_first(
     )
     scores, suite = score_list(*inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
-    first, second = suite["models"]
-    assert first["fingerprint"] != second["fingerprint"]
-    for own, other in zip(first["rows"], second["rows"], strict=True):
-        assert own["vs_base"]["value"] == 0 and other["base"] == own["base"]
-        right = [row.correct for row in scores if (row.model, row.metric) == ("b", own["metric"])]
-        assert other["fine_tuned"]["value"] == pytest.approx(100 * np.mean(right))
+    compared = suite["comparison"]
+    assert compared["models"]["a"]["fingerprint"] != compared["models"]["b"]["fingerprint"]
+    for row in compared["rows"]:
+        values = {name: value["value"] for name, value in row["values"].items()}
+        assert values == {
+            name: pytest.approx(
+                100 * np.mean([s.correct for s in scores if (s.model, s.metric) == of])
+            )
+            for name, of in {each: (each, row["metric"]) for each in "ab"}.items()
+        }
+        (found,) = row["differences"]
+        assert (found["model"], found["against"]) == ("b", "a")
+        assert found["value"] == pytest.approx(values["b"] - values["a"])
     assert score_list(*inputs)[1] == suite
     facts = {"env": None, "params": {}}
     folder = write_suite_page(
@@ -118,14 +124,16 @@ def test_a_list_of_models_is_compared_with_its_first(
     } == set()
 
     client = mlflow.MlflowClient()
-    for found in (suite, suite, {**suite, "models": suite["models"][:1]}):
+    compared = suite["comparison"]
+    first = [{**row, "values": {"a": row["values"]["a"]}} for row in compared["rows"]]
+    for found in (suite, suite, {**suite, "comparison": {**compared, "rows": first}}):
         log_suite(found, folder, "two")
     # The same figures are logged once.
     one_model, both = client.search_runs([tracking.experiment_id()], "tags.models = 'two'")
     logged = both.data.metrics
     assert len(logged) == 2 * len(one_model.data.metrics)
-    accuracy = next(row for row in suite["models"][1]["rows"] if row["name"] == "swap_att")
-    assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy["fine_tuned"]["value"]
+    accuracy = next(row for row in compared["rows"] if row["name"] == "swap_att")
+    assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy["values"]["b"]["value"]
     assert {file.path for file in client.list_artifacts(both.info.run_id)} == {"page"}
 
 
@@ -186,8 +194,9 @@ def suite_of(values: Mapping[Key, float]) -> Suite:
     rows = []
     for key, value in values.items():
         count = counts.get(f"{key[0]}/{key[2]}", 1)
-        rows.append(replace(_row(key, value, count), images=count))
-    return Suite((SuiteModel("m", "w", "f", tuple(rows)),), (), "", "strict")
+        rows.append(replace(_row(key, {"m": value}, count), images=count))
+    models = {"m": ComparedModel("m", "m", "w", "f")}
+    return Suite(Comparison(models, tuple(rows)), "", "strict")
 
 
 def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
@@ -200,9 +209,13 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
     (partial,) = suite_of({key: values[key] for key in keys[1:]}).aggregates
     assert partial.values == () and partial.missing == ("ARO",)
     # A member of rendered files is no member.
-    rendered = replace(suite_of(values), titles={"aro": "ARO-style"})
-    assert rendered.aggregates == [partial]
-    assert replace(suite_of({keys[0]: 1.0}), titles={"aro": "ARO-style"}).aggregates == []
+    assert changed(suite_of(values), titles={"aro": "ARO-style"}).aggregates == [partial]
+    assert changed(suite_of({keys[0]: 1.0}), titles={"aro": "ARO-style"}).aggregates == []
+
+
+def changed(suite: Suite, **changes: Any) -> Suite:
+    """The suite with other values in its comparison."""
+    return replace(suite, comparison=replace(suite.comparison, **changes))
 
 
 AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0, ())
@@ -214,12 +227,11 @@ def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
     keys = [("sugar_crepe_pp", metric, "average") for metric in ("itt", "tot")]
     whole = suite_of(dict.fromkeys(keys, 50.0))
     assert [one.values for one in whole.aggregates] == [(50.0,)]
-    (model,) = whole.models
     changes = {"items": {"items": 25}, "skipped": {"skipped": 1}}.get(left_out, {})
-    rows = tuple(replace(row, **changes) for row in model.rows)  # type: ignore[arg-type]
-    whole = replace(whole, models=(replace(model, rows=rows),))
+    rows = tuple(replace(row, **changes) for row in whole.comparison.rows)  # type: ignore[arg-type]
+    whole = changed(whole, rows=rows)
     if left_out == "deviations":
-        whole = replace(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
+        whole = changed(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
     (found,) = whole.aggregates
     assert found.values == () and found.missing == () and len(found.partial) == 2
 
@@ -326,7 +338,7 @@ def test_the_training_rows_that_are_named_are_searched_for(
         *(str(tmp_path / "stored"), "compo_en"),
     )
     known = "right seen, wrong unseen"
-    for own in found["overlaps"]:
+    for own in found["comparison"]["overlaps"]:
         assert (own["images"], own["same_bytes"], own["same_name"], own["near"]) == (4, 1, 0, 1)
         assert own["captions"] == 4 + (own["benchmark"] == "sugar_crepe_pp")
         assert (own["same_caption"], own["bindings"]) == (1, {known: 4})
@@ -375,10 +387,11 @@ def _with_verdicts(scores: list[Score], right: dict[str, set[str]]) -> list[Scor
     return [replace(row, correct=row.item in right[row.model]) for row in scores]
 
 
-def _row(key: tuple[str, str, str], value: float, items: int = 1) -> Row:
-    one = Estimate(value, value - 1, value + 1)
-    same = Difference(0, 0, 0, 1, 1, 0, 0, 0)
-    return Row(*key, " ".join(key), False, False, items, 0, 1, None, one, None, one, same, None)
+def _row(key: tuple[str, str, str], values: Mapping[str, float], items: int = 1) -> Row:
+    estimates = {name: Estimate(value, value - 1, value + 1) for name, value in values.items()}
+    first, *others = values
+    same = tuple(Difference(name, first, 0, 0, 0, 1, 1, 0, 0, 0) for name in others)
+    return Row(*key, " ".join(key), False, False, items, 0, 1, None, estimates, same)
 
 
 @pytest.fixture
@@ -386,16 +399,13 @@ def official() -> Suite:
     """Three models on whole benchmarks: b surpasses a, c is better at composition alone."""
     group, top = ("winoground", "group", "all"), ("zero_shot_sets", "top1", "dtd")
     recall, half = ("coco", "i2t_r1", "karpathy"), ("sugar_crepe", "accuracy", "by_group")
-    models = tuple(
-        SuiteModel(
-            name, "w", "f",
-            (_row(group, up, 400), _row(half, up, 7511), _row(top, across), _row(recall, across)),
-        )
-        for name, up, across in (("a", 10, 50), ("b", 20, 60), ("c", 30, 40))
-    )  # fmt: skip
+    up, across = {"a": 10, "b": 20, "c": 30}, {"a": 50, "b": 60, "c": 40}
+    rows = _row(group, up, 400), _row(half, up, 7511), _row(top, across), _row(recall, across)
+    models = {name: ComparedModel(name, name, "w", "f") for name in up}
     results = {"/".join(group): (8.0, None), "/".join(top): (7.0, None), "/".join(half): (9.0, 6.0)}
     paper = Paper("UniBench, result files", ("CLIP <b>", "other"), results, "aggregate.f")
-    return Suite(models, (), "", "strict", references=(paper,), unmatched=("UniBench: fog",))
+    found = Comparison(models, rows)
+    return Suite(found, "", "strict", references=(paper,), unmatched=("UniBench: fog",))
 
 
 def test_the_trade_off_is_of_what_was_run(official: Suite) -> None:
@@ -405,9 +415,9 @@ def test_the_trade_off_is_of_what_was_run(official: Suite) -> None:
     assert official.means(up) == {"a": 10, "b": 20, "c": 30, "CLIP <b> (UniBench)": 8.5}
     assert official.means(retrieval).keys() == {"a", "b", "c"}
     # Files that are not the official ones have no reference values.
-    rendered = replace(official, titles={"winoground": "Winoground-style"})
+    rendered = changed(official, titles={"winoground": "Winoground-style"})
     assert rendered.means(up).keys() == {"a", "b", "c"}
-    shown = [rows[0].benchmark for _, lines in rendered.reference_rows for rows, _ in lines]
+    shown = [row.benchmark for _, lines in rendered.reference_rows for row, _ in lines]
     assert set(shown) == {"sugar_crepe", "zero_shot_sets"}
 
 
@@ -416,11 +426,11 @@ def test_reference_values_are_marked_and_beside_the_measured_ones(
 ) -> None:
     titles = [paper.title for paper, _ in official.reference_rows]
     assert titles[-1] == "UniBench, result files" and len(titles) == 4
-    group = next(rows[0] for rows in official.table if rows[0].benchmark == "winoground")
+    group = next(row for row in official.comparison.rows if row.benchmark == "winoground")
     audit = replace(AUDIT, benchmark=group.benchmark, deviations=("ties",))
-    deviating = replace(official, audits=(audit,)).reference_rows
-    assert all(rows[0] != group for _, lines in deviating for rows, _ in lines)
-    assert any(rows[0] == group for _, lines in official.reference_rows for rows, _ in lines)
+    deviating = changed(official, audits=(audit,)).reference_rows
+    assert all(row != group for _, lines in deviating for row, _ in lines)
+    assert any(row == group for _, lines in official.reference_rows for row, _ in lines)
     suite_page.write(official, "Models", {}, tmp_path)
     assert Suite.from_json(official.to_json()) == official
     for name in (suite_page.PAGE, suite_page.MARKDOWN):
@@ -449,7 +459,8 @@ def test_items_on_which_two_models_differ(
     *right, wrong = own["a"].similarities
     assert of_itt["2"].shortfall == wrong - min(right)
     row = next(row for row in diff["rows"] if row["metric"] == "itt")
-    assert (row["vs_base"]["gained"], row["vs_base"]["lost"]) == (2, 1)
+    (found,) = row["differences"]
+    assert (found["gained"], found["lost"]) == (2, 1)
     assert {row["slice"] for row in diff["slices"]} == {"length=1-5 words"}
     command = {"env": None, "params": {}}
     folders = str(tmp_path), str(tmp_path / "diff")

@@ -14,8 +14,8 @@ import pytest
 from kedro.io import DataCatalog
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison import compare_cells, run_cells
@@ -231,9 +231,13 @@ def scores(model: str, right: Sequence[bool]) -> list[Score]:
 def store(folder: Path, method: str, rows: list[Score], base: str = "f0") -> str:
     """The two files of a finished run that the comparison reads."""
     models = {BASE: "base", FINE_TUNED: method}
-    found = compare([rows], models, {("sugar_crepe", "accuracy", "swap_att"): 0.5})
-    prints = {BASE: base, FINE_TUNED: f"of {method}"}
-    comparison = Comparison("few", models, dict(models), (), tuple(found), (), (), prints)
+    chance = {("sugar_crepe", "accuracy", "swap_att"): 0.5}
+    found = compare([rows], models, run_pairs(models), chance)
+    compared = {
+        BASE: ComparedModel("base", "base", fingerprint=base),
+        FINE_TUNED: ComparedModel(method, method, fingerprint=f"of {method}"),
+    }
+    comparison = Comparison(compared, tuple(found), "few")
     folder.mkdir(parents=True)
     write_rows(folder / "scores.parquet", rows, Score)
     write_json(folder / "comparison.json", comparison.to_json())
@@ -257,22 +261,26 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
         for name, own in seeds.items()
     ]
     suite = compare_cells(cells)
-    values = {model["name"]: model["rows"][0] for model in suite["models"]}
-    assert list(values) == ["base", "CLIC", "SPARCL"]
-    assert values["base"]["fine_tuned"]["value"] == pytest.approx(10)
-    assert values["CLIC"]["fine_tuned"]["value"] == pytest.approx(100 * 25 / 40)
-    assert values["CLIC"]["vs_base"]["value"] == pytest.approx(100 * 21 / 40)
-    assert values["SPARCL"]["vs_base"]["seeds"] == 2
-    assert {row["chance"] for row in values.values()} == {50.0}
+    assert list(suite["comparison"]["models"]) == ["base", "CLIC", "SPARCL"]
+    row = suite["comparison"]["rows"][0]
+    clic, sparcl = row["differences"]
+    assert row["values"]["base"]["value"] == pytest.approx(10)
+    assert row["values"]["CLIC"]["value"] == pytest.approx(100 * 25 / 40)
+    assert (clic["model"], clic["against"]) == ("CLIC", "base")
+    assert clic["value"] == pytest.approx(100 * 21 / 40)
+    assert (sparcl["model"], sparcl["seeds"]) == ("SPARCL", 2)
+    assert row["chance"] == 50.0
     direct = compare(
         [[*base, *scores("clic", right)] for right in seeds["clic"]],
-        {BASE: "base", FINE_TUNED: "clic"},
+        {BASE: "base", "CLIC": "clic"},
+        [("CLIC", BASE)],
         {("sugar_crepe", "accuracy", "swap_att"): 0.5},
     )
     alone = json.loads(json.dumps(asdict(direct[0])))
     # Corrected for the comparison of the other cell too.
-    assert values["CLIC"]["vs_base"].pop("p_holm") >= alone["vs_base"].pop("p_holm")
-    assert values["CLIC"] == alone
+    assert clic.pop("p_holm") >= alone["differences"][0].pop("p_holm")
+    assert clic == alone["differences"][0]
+    assert row["values"]["CLIC"] == alone["values"]["CLIC"]
 
 
 def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:

@@ -244,7 +244,8 @@ def test_again_without_a_control(
     again["control_checkpoint"] = MemoryDataset(tmp_path)
     _run(again)
     assert set(again.load("metrics")) == {"base", "fine_tuned"}
-    assert all(row["vs_control"] is None for row in again.load("comparison")["rows"])
+    rows = again.load("comparison")["rows"]
+    assert {each["against"] for row in rows for each in row["differences"]} == {"base"}
     assert list(again.load("scores")) == before
     shown = capsys.readouterr().out
     assert "base" in shown and "CLIC" in shown and "against control" not in shown

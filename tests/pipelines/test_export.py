@@ -8,7 +8,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
@@ -18,7 +18,8 @@ from compo_pipeline.preflight.settings import RunSettings
 
 def compared(fingerprint: str) -> dict[str, Any]:
     """The comparison of a checkpoint."""
-    found = Comparison("toy", {}, {}, (), (), (), (), {"fine_tuned": fingerprint})
+    models = {"fine_tuned": ComparedModel("m", "M", fingerprint=fingerprint)}
+    found = Comparison(models, (), "toy")
     return found.to_json()
 
 

@@ -68,7 +68,9 @@ def run(
     models = {BASE: lambda: load(base), FINE_TUNED: lambda: load(base)}
     settings = EvaluationSettings(device="cpu")
     scores, comparison = evaluate([subtask], models, "m", "M", "toy", TrainingRows(), settings)
-    by_role = {role: scores.having("model", [name]) for role, name in comparison.models.items()}
+    by_role = {
+        role: scores.having("model", [model.name]) for role, model in comparison.models.items()
+    }
     for alias in ("previous", "champion", "challenger"):
         folder = tmp_path / alias
         tags = version_files(load(base), folder)

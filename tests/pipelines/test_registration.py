@@ -1,5 +1,6 @@
 """The registration pipeline by its catalog names: a checkpoint goes in, a version comes out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.comparison import compare
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.comparison import compare, run_pairs
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
@@ -27,8 +28,14 @@ SCORES = [
     for item in range(4)
 ]
 MODELS = {"base": "base", "fine_tuned": "clic"}
-ROWS = tuple(compare([SCORES], MODELS, {}))
-FOUND = Comparison("toy", MODELS, MODELS, (), ROWS, (), ())
+ROWS = tuple(compare([SCORES], MODELS, run_pairs(MODELS), {}))
+COMPARED = {role: ComparedModel(name, name) for role, name in MODELS.items()}
+
+
+def compared(fingerprint: str) -> dict[str, Any]:
+    """The comparison of a checkpoint with its base."""
+    tuned = replace(COMPARED["fine_tuned"], fingerprint=fingerprint)
+    return Comparison({**COMPARED, "fine_tuned": tuned}, ROWS, "toy").to_json()
 
 
 @pytest.fixture
@@ -45,10 +52,7 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
             "seed": 3,
         },
         "manifest": {"data_hash": "d" * 64, "count": 3},
-        "comparison": {
-            **FOUND.to_json(),
-            "fingerprints": {"fine_tuned": load(checkpoint).fingerprint},
-        },
+        "comparison": compared(load(checkpoint).fingerprint),
         "scores": SCORES,
         "scored_items": [],
         "valid_captions": [],

@@ -10,10 +10,10 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.comparison import compare
+from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.evaluate import Audit, Comparison, Degenerate
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, Degenerate
 from compo_pipeline.presentation import plots, report
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
@@ -21,6 +21,11 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.records import ItemChange, Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
+COMPARED = {
+    "base": ComparedModel("base", "base", "scenes-base"),
+    "control": ComparedModel("control", "control"),
+    "fine_tuned": ComparedModel("clic", "CLIC"),
+}
 # Per item: whether base, control and fine-tuned are right.
 CORRECT = {
     "0": (False, False, True),
@@ -53,13 +58,12 @@ def _scores() -> list[Score]:
 
 @pytest.fixture
 def comparison() -> Comparison:
-    rows = compare([_scores()], MODELS, {})
+    rows = compare([_scores()], MODELS, run_pairs(MODELS), {})
     degenerate = Degenerate("7", "equal text", "a <i>cup</i>")
     return Comparison(
         dataset="scenes",
-        models=MODELS,
-        weights={"base": "scenes-base"},
-        conclusions=summary_lines(rows, MODELS),
+        models=COMPARED,
+        conclusions=summary_lines(rows),
         rows=tuple(rows),
         audits=(
             Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1, (degenerate,)),
@@ -69,7 +73,6 @@ def comparison() -> Comparison:
                 "sugar_crepe_pp", "swap_att", 5, 0, 1, None, 9, 4, {"right seen, wrong none": 3}
             ),
         ),
-        method_label="CLIC",
         slices=(replace(rows[0], slice="attribute=<b>red</b>"),),
     )
 
@@ -124,14 +127,14 @@ def test_a_run_without_control_and_curves_has_a_page_too(
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
-    rows = compare([scores], models, {})
+    rows = compare([scores], models, run_pairs(models), {})
     bare = replace(
         material,
         comparison=replace(
             material.comparison,
-            models=models,
+            models={role: COMPARED[role] for role in models},
             rows=tuple(rows),
-            conclusions=summary_lines(rows, MODELS),
+            conclusions=summary_lines(rows),
         ),
         scores=scores,
         curves=pd.DataFrame(),
@@ -217,7 +220,7 @@ def test_an_image_that_went_since_is_said_to_have_gone(
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
     again = Comparison.from_json(comparison.to_json())
     assert again.to_json() == comparison.to_json()
-    assert again.rows[0].fine_tuned.value == pytest.approx(comparison.rows[0].fine_tuned.value)
+    assert again.rows[0].estimate.value == pytest.approx(comparison.rows[0].estimate.value)
 
 
 def _printed(comparison: Comparison, width: int) -> str:
@@ -230,14 +233,16 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     wide = replace(comparison.rows[0], headline=True)
     shown = _printed(replace(comparison, rows=(wide,)), 120)
     assert re.search(r"base .*control .*CLIC", shown)
-    assert f"{wide.base.value:.1f} [{wide.base.low:.1f}, {wide.base.high:.1f}]" in shown
-    assert f"{wide.vs_base.value:+.1f} [" in shown
+    base = wide.values["base"]
+    assert f"{base.value:.1f} [{base.low:.1f}, {base.high:.1f}]" in shown
+    for difference in wide.differences:
+        assert f"{difference.value:+.1f} [" in shown
     assert "SugarCrepe++: 3 of 8 items have no usable image (missing)" in shown
     assert "1 degenerate items; 2 of 20 texts were truncated" in shown
     narrow = _printed(replace(comparison, rows=(wide,)), 80)
     assert max(len(line) for line in narrow.splitlines()) <= 80
     # What does not fit is left out whole: names and differences are never cut.
-    assert f"{wide.base.value:.1f} [" not in narrow and f"{wide.vs_base.value:+.1f} [" in narrow
+    assert f"{base.value:.1f} [" not in narrow and f"{wide.difference.value:+.1f} [" in narrow
     assert "…" not in narrow
 
 
@@ -343,7 +348,7 @@ def test_differences_of_few_items_have_the_detectable_one_beside_them(
     folder = report.write(replace(material, comparison=few), tmp_path)
     page = (folder / report.PAGE).read_text(encoding="utf-8")
     rows = few.rows
-    assert rows and all(row.vs_base.coarse for row in rows), "five items"
+    assert rows and all(row.difference.coarse for row in rows), "five items"
     for row in rows:
-        assert f"detectable: {row.vs_base.least_detectable:.0f}<" in page
+        assert f"detectable: {row.difference.least_detectable:.0f}<" in page
     assert "Too few images to tell" in page

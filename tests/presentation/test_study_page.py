@@ -144,9 +144,9 @@ def row(label, headline, gain, low, high):
     """A figure of 40, 50 and so much more than 50."""
     base, configured, tuned = (Estimate(v, v - 1, v + 1) for v in (40.0, 50.0, 50.0 + gain))
 
-    def difference(value, low, high):
+    def difference(against, value, low, high):
         p = 0.02 if low * high > 0 else 0.2
-        return Difference(value, low, high, p / 2, p, 2.75, 3, 1)
+        return Difference("tuned", against, value, low, high, p / 2, p, 2.75, 3, 1)
 
     return Row(
         benchmark="play",
@@ -159,11 +159,11 @@ def row(label, headline, gain, low, high):
         skipped=0,
         images=12,
         chance=50.0,
-        base=base,
-        control=configured,
-        fine_tuned=tuned,
-        vs_base=difference(10.0 + gain, 5.0, 15.0),
-        vs_control=difference(gain, low, high),
+        values={"base": base, "configured": configured, "tuned": tuned},
+        differences=(
+            difference("base", 10.0 + gain, 5.0, 15.0),
+            difference("configured", gain, low, high),
+        ),
     )
 
 

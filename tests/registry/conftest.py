@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives.serialization import (
 from PIL import Image
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
-from compo_pipeline.evaluation.evaluate import Audit, Comparison, evaluate
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.verdicts import scored_items
@@ -85,9 +85,11 @@ def scored_files(
         )
         tags = version_files(load(tuned), folder, **metadata)
         (export,) = (folder / "artifacts").iterdir()
-        by_role = {role: scores.having("model", [name]) for role, name in comparison.models.items()}
+        by_role = {
+            role: scores.having("model", [model.name]) for role, model in comparison.models.items()
+        }
         write_evidence(export, Evidence.of(comparison), by_role, scored_items([subtask], slices))
-        return {**tags, "base_fingerprint": comparison.fingerprints[BASE]}, list(scores)
+        return {**tags, "base_fingerprint": comparison.models[BASE].fingerprint}, list(scores)
 
     return write
 
@@ -104,12 +106,10 @@ def comparison() -> Comparison:
     ]
     models = {"base": "base", "fine_tuned": "clic"}
     keys = ("retrieval", "i2t_r1", "raw"), ("retrieval", "t2i_r1", "raw")
-    rows = compare([scores], models, {keys[0]: 0.1, keys[1]: 0.45})
+    rows = compare([scores], models, run_pairs(models), {keys[0]: 0.1, keys[1]: 0.45})
     return Comparison(
         dataset="toy",
-        models=models,
-        weights=models,
-        conclusions=(),
+        models={role: ComparedModel(name, name) for role, name in models.items()},
         rows=tuple(rows),
         audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0, ()),),
         overlaps=(Overlap("retrieval", "raw", 40, 1, 0, None, 40, 3),),

@@ -44,7 +44,7 @@ def written(folder: Path, comparison: Comparison, licence: str | None = None) ->
 def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
     text = written(folder, comparison)
     row = comparison.rows[0]
-    ours = row.fine_tuned
+    ours = row.estimate
     line = f"| {row.label} | 40 | 50.0 | 95.0 [{ours.low:.1f}, {ours.high:.1f}] | +45.0 ["
     assert line in text
     for said in (

@@ -66,7 +66,8 @@ def registered_in_a_run(
 ) -> Registered:
     run_id = tracking.open_run("registering", {})
     run = {**RUN, "run_id": run_id}
-    scored = replace(comparison, fingerprints={"fine_tuned": load(checkpoint).fingerprint})
+    tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
+    scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
     export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
     write_evidence(folder, Evidence.of(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())

@@ -190,7 +190,11 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
         run = {**RUN, "run_id": run_id}
         folder = tmp_path / "export"
         weights = {"fine_tuned": load(checkpoint).fingerprint, "base": base}
-        scored = replace(comparison, fingerprints=weights, scored=(SCORED,), overlaps=(CLEAN,))
+        models = {
+            role: replace(model, fingerprint=weights[role])
+            for role, model in comparison.models.items()
+        }
+        scored = replace(comparison, models=models, scored=(SCORED,), overlaps=(CLEAN,))
         export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
         scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
         write_evidence(folder, Evidence.of(scored), scores, ITEMS)

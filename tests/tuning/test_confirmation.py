@@ -65,14 +65,14 @@ def test_three_models_side_by_side_over_all_seeds_and_only_once(
     for row in rows:
         of = f"play/accuracy/{row.name}"
         configured, tuned = (mean(one[of] for one in seeds) for seeds in by_hand)
-        assert row.control is not None and row.vs_control is not None
-        assert row.control.value == pytest.approx(configured)
-        assert row.fine_tuned.value == pytest.approx(tuned)
-        assert row.vs_control.value == pytest.approx(tuned - configured)
-        assert row.vs_base.value == pytest.approx(tuned - row.base.value)
+        found = row.against("configured")
+        assert row.values["configured"].value == pytest.approx(configured)
+        assert row.estimate.value == pytest.approx(tuned)
+        assert found is not None and found.value == pytest.approx(tuned - configured)
+        assert row.difference.value == pytest.approx(tuned - row.values["base"].value)
         assert row.items == 12 and row.chance == pytest.approx(50)
-    assert rows[1].base.value == 100
-    assert rows[1].fine_tuned.value != pytest.approx(rows[1].control.value)  # type: ignore[union-attr]
+    assert rows[1].values["base"].value == 100
+    assert rows[1].estimate.value != pytest.approx(rows[1].values["configured"].value)
 
 
 @pytest.mark.slow
@@ -193,5 +193,5 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
 
 def test_the_tuned_recipe_is_held_to_the_configured_one() -> None:
     found = as_comparison([], "world", {})
-    assert found.models == {"base": "base", "control": "configured", "fine_tuned": "tuned"}
+    assert list(found.models) == ["base", "configured", "tuned"]
     assert (found.dataset, found.rows, found.conclusions) == ("world", (), ())

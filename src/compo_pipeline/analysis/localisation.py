@@ -25,6 +25,7 @@ from compo_pipeline.evaluation.comparison import (
     ROLES,
     Row,
     row_statistics,
+    run_pairs,
     with_holm,
 )
 from compo_pipeline.evaluation.evaluate import require_base
@@ -199,6 +200,13 @@ def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Ro
     for kind in MEASURES:
         values = {role: _values(tables, role, keys, kind.name) for role in roles}
         chance = _values(tables[:1], BASE, keys, kind.chance).mean()
+        found, differences = row_statistics(
+            {role: [statistics.Part(of, place)] for role, of in values.items()},
+            run_pairs(roles),
+            [1.0],
+            exact=False,
+            verdicts=kind.verdicts,
+        )
         rows.append(
             Row(
                 benchmark="attention",
@@ -211,12 +219,8 @@ def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Ro
                 skipped=skipped,
                 images=len(images),
                 chance=float(chance),
-                **row_statistics(
-                    {role: [statistics.Part(of, place)] for role, of in values.items()},
-                    [1.0],
-                    exact=False,
-                    verdicts=kind.verdicts,
-                ),
+                values=found,
+                differences=differences,
             )
         )
     return with_holm(rows)

@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.comparison import (
     Row,
     Significance,
     compare,
-    with_holm_together,
+    joined,
 )
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import require_base
@@ -107,23 +107,29 @@ def sweep(
             fingerprint=fingerprint(state, base.config),
             image_fingerprint=image_fingerprint(state, base.config),
         )
-        name = f"ratio {ratio:g}"
+        name = _name(ratio)
         scored = score_model(subtasks, embedder(mixed, name), name)
         of_base = of_base or scored.rows
         if ratio in ratios:
-            pair = {BASE: "ratio 0", FINE_TUNED: name}
             every = [*of_base, *scored.rows]
-            tables[ratio] = compare([every], pair, scored.chance, titles(subtasks))
+            models = {each: each for each in (_name(0.0), name)}
+            pairs = [(name, _name(0.0))]
+            tables[ratio] = compare([every], models, pairs, scored.chance, titles(subtasks))
     # The base against itself is no comparison.
-    others = [ratio for ratio in tables if ratio]
-    corrected = with_holm_together([tables[ratio] for ratio in others])
-    tables |= zip(others, corrected, strict=True)
-    return [one for ratio, rows in tables.items() for one in _results(ratio, rows)]
+    others = joined([rows for ratio, rows in tables.items() if ratio])
+    return [
+        one for ratio, rows in tables.items() for one in _results(ratio, others if ratio else rows)
+    ]
+
+
+def _name(ratio: float) -> str:
+    return f"ratio {ratio!r}"
 
 
 def _results(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
     for row in rows:
-        estimate, difference = row.fine_tuned, row.vs_base
+        estimate, difference = row.values[_name(ratio)], row.of(_name(ratio))
+        assert difference is not None
         yield RatioResult(
             ratio=ratio,
             benchmark=row.benchmark,

@@ -1,4 +1,4 @@
-"""Base, control and fine-tuned model side by side: values, intervals, paired differences.
+"""Models side by side: values, intervals, paired differences.
 
 All values are per cent, as the papers print them.
 
@@ -11,7 +11,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
-OPPONENTS = (BASE, CONTROL)
+"""The models of a run."""
 
 LEVEL = 0.05
-COARSE = 10.0  # points
 """Of significance: the share of pages without any true difference that mark one."""
+COARSE = 10.0  # points
 
 Significance = Literal["above", "below", "level"]
+Pair = tuple[str, str]
+"""A model, and the one that it is compared with."""
 
 _UNSCORED = -1.0
 """In place of a value, which is from 0 to 1, of an item that could not be scored."""
@@ -51,17 +53,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The fine-tuned model minus another model, paired on the same items.
+    """The values of `model` minus those of `against`, paired on the same items.
 
     The interval covers other images, and other training seeds if there are several. `p` is from
     McNemar's exact test for one subtask under one seed, else that of the interval; `p_holm` is
     corrected for all comparisons beside it (`with_holm`). McNemar's test takes items for
     independent, which several items of one image are not: there the interval is more conservative.
     `least_detectable` is the true difference that a test at 5% finds with a power of 80%. `gained`
-    and `lost` count the items that only the fine-tuned or only the other model has right, over all
-    seeds.
+    and `lost` count the items that only the one or only the other model has right, over all seeds.
     """
 
+    model: str
+    against: str
     value: float
     low: float
     high: float
@@ -93,8 +96,8 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One metric of all models. `items` were scored, `skipped` could not be; `chance` is None if
-    the scores came without chance levels. `slice` names the part of the items that it is of, empty
-    for all.
+    the scores came without chance levels. `values` are by model, `differences` those that were
+    asked for, in their order. `slice` names the part of the items that it is of, empty for all.
     """
 
     benchmark: str
@@ -107,17 +110,32 @@ class Row:
     skipped: int
     images: int
     chance: float | None
-    base: Estimate
-    control: Estimate | None
-    fine_tuned: Estimate
-    vs_base: Difference
-    vs_control: Difference | None
+    values: dict[str, Estimate]
+    differences: tuple[Difference, ...]
     slice: str = ""
 
     @property
     def key(self) -> Key:
         """Benchmark, metric, and subtask or average."""
         return self.benchmark, self.metric, self.name
+
+    @property
+    def difference(self) -> Difference:
+        """The first difference."""
+        return self.differences[0]
+
+    @property
+    def estimate(self) -> Estimate:
+        """The value of the model of the first difference."""
+        return self.values[self.difference.model]
+
+    def of(self, model: str) -> Difference | None:
+        """The first difference of a model from another one; None if there is none."""
+        return next((each for each in self.differences if each.model == model), None)
+
+    def against(self, reference: str) -> Difference | None:
+        """The first difference of another model from this one; None if there is none."""
+        return next((each for each in self.differences if each.against == reference), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +153,16 @@ class _Part:
 def compare(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
+    pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All metrics of one run, or of the same run under several training seeds.
+    """All metrics of some models, or of the same trainings under several seeds.
 
     Args:
         seeds: scores under each training seed, of the same items.
-        models: role (`base`, `control`, `fine_tuned`) to the model's name in the scores; `control`
-            is optional.
+        models: keys of the rows' values to the models' names in the scores.
+        pairs: keys of the models whose differences are wanted.
         chance: chance levels of the subtasks.
         titles: labels of benchmarks whose files are not the official ones.
 
@@ -155,12 +174,13 @@ def compare(
     for table, scores in zip(tables, seeds, strict=True):
         for score in scores:
             table.add(score, names)
-    return with_holm(_compare(tables, _ranks(names), models, chance, titles))
+    return with_holm(_compare(tables, _ranks(names), models, pairs, chance, titles))
 
 
 def compare_slices(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
+    pairs: Sequence[Pair],
     slices: ItemSlices,
     smallest: int,
     titles: Mapping[str, str] | None = None,
@@ -170,6 +190,7 @@ def compare_slices(
     Args:
         seeds: as for `compare`.
         models: as for `compare`.
+        pairs: as for `compare`.
         slices: of the items.
         smallest: rows of fewer items are left out.
         titles: as for `compare`.
@@ -185,7 +206,7 @@ def compare_slices(
         replace(row, slice=name)
         for name, own in sorted(members.items())
         if own[0].rows >= smallest
-        for row in _compare(own, ranks, models, {}, titles)
+        for row in _compare(own, ranks, models, pairs, {}, titles)
         if row.items >= smallest
     ]
     return with_holm(rows)
@@ -198,41 +219,42 @@ def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
     return slices.get((*place, score.item)) or slices.get(caption, ())
 
 
-def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Plain values for DVC: role, benchmark, metric, subtask or average."""
+def run_pairs(roles: Iterable[str]) -> list[Pair]:
+    """The fine-tuned model of a run against its base, and its control if it has one."""
+    return [(FINE_TUNED, role) for role in roles if role != FINE_TUNED]
+
+
+def by_model(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Plain values for DVC: model, benchmark, metric, subtask or average."""
     nested: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
-        for role in ROLES:
-            estimate: Estimate | None = getattr(row, role)
-            if estimate is not None:
-                values = nested.setdefault(role, {}).setdefault(row.benchmark, {})
-                values.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
+        for model, estimate in row.values.items():
+            values = nested.setdefault(model, {}).setdefault(row.benchmark, {})
+            values.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
     return nested
 
 
-def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
+def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
     """All figures of one model as MLflow metrics, per cent.
 
     `_headline/...` are the figures of the summary, which the underscore sorts before all others;
     `_headline_vs_base/...`, of the fine-tuned model, their differences from the base in points;
-    `test/...` are all figures. The base's own figures
-    are the same in every run: they are in the artefact comparison.json.
+    `test/...` are all figures. The base's own figures are the same in every run: they are in the
+    artefact comparison.json.
 
     Args:
         rows: of the comparison.
-        role: control or fine_tuned.
+        model: control or fine_tuned.
     """
     found = {}
     for row in rows:
-        estimate: Estimate | None = getattr(row, role)
-        if estimate is None:
-            continue
+        estimate = row.values[model]
         # Dots: MLflow shows a section of charts for each prefix before the last slash.
         name = f"{row.benchmark}.{row.metric}.{row.name}"
         if row.headline:
             found[f"_headline/{name}"] = estimate.value
-        if row.headline and role == FINE_TUNED:
-            found[f"_headline_vs_base/{name}"] = row.vs_base.value
+        if row.headline and model == row.difference.model:
+            found[f"_headline_vs_base/{name}"] = row.difference.value
         found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
     return {name: round(value, 3) for name, value in found.items()}
 
@@ -291,6 +313,7 @@ def _compare(
     tables: Sequence[_Table],
     ranks: _Ints,
     models: Mapping[str, str],
+    pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
@@ -299,7 +322,7 @@ def _compare(
     rows = []
     for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in keys):
         own = [key for key in keys if key[0] == benchmark]
-        rows += _compare_benchmark(own, tables, ranks, models, chance, titles)
+        rows += _compare_benchmark(own, tables, ranks, models, pairs, chance, titles)
     return rows
 
 
@@ -308,6 +331,7 @@ def _compare_benchmark(
     tables: Sequence[_Table],
     ranks: _Ints,
     models: Mapping[str, str],
+    pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
@@ -332,17 +356,18 @@ def _compare_benchmark(
         if members.keys() <= chance.keys():
             level = 100 * sum(weight * chance[key] for key, weight in members.items())
         own = [parts[key] for key in members]
-        rows.append(_row(metric, own, list(members.values()), level, models))
+        rows.append(_row(metric, own, list(members.values()), level, pairs))
     return rows
 
 
 def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str, str]) -> _Part:
     """The items of a (metric, subtask); the numbers of their images are ranks of names."""
     # In order: the intervals do not depend on the order of the scores, not even by rounding.
-    every, images, first = tables[0][models[BASE], key].ordered(ranks)
+    reference, *_ = models.values()
+    every, images, first = tables[0][reference, key].ordered(ranks)
     items, images = every[first != _UNSCORED], images[first != _UNSCORED]
     values: dict[str, _Floats] = {}
-    for role, model in models.items():
+    for name, model in models.items():
         columns = []
         for table in tables:
             found, _, column = table[model, key].ordered(ranks)
@@ -350,11 +375,11 @@ def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str,
             if not np.array_equal(known, items):
                 raise ValueError(
                     f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
-                    f"'{models[BASE]}' on {len(items)}, {len(np.intersect1d(known, items))} of "
+                    f"'{reference}' on {len(items)}, {len(np.intersect1d(known, items))} of "
                     "them the same; a paired comparison needs the same items: run evaluation again"
                 )
             columns.append(column[column != _UNSCORED])
-        values[role] = 100.0 * np.array(columns)
+        values[name] = 100.0 * np.array(columns)
     return _Part(values, images, len(every) - len(items))
 
 
@@ -363,9 +388,17 @@ def _row(
     parts: Sequence[_Part],
     weights: Sequence[float],
     chance: float | None,
-    models: Mapping[str, str],
+    pairs: Sequence[Pair],
 ) -> Row:
     verdicts = metric.metric not in GRADED
+    by_model = {
+        model: [statistics.Part(part.values[model], part.image) for part in parts]
+        for model in parts[0].values
+    }
+    one_table = len(parts) == 1 and all(len(of) == 1 for of in parts[0].values.values())
+    values, differences = row_statistics(
+        by_model, pairs, weights, exact=verdicts and one_table, verdicts=verdicts
+    )
     return Row(
         benchmark=metric.benchmark,
         metric=metric.metric,
@@ -377,45 +410,44 @@ def _row(
         skipped=sum(part.skipped for part in parts),
         images=len(np.unique(np.concatenate([part.image for part in parts]))),
         chance=chance,
-        **row_statistics(
-            {
-                role: [statistics.Part(part.values[role], part.image) for part in parts]
-                for role in models
-            },
-            weights,
-            exact=verdicts and len(parts) == 1 and len(parts[0].values[BASE]) == 1,
-            verdicts=verdicts,
-        ),
+        values=values,
+        differences=differences,
     )
 
 
 def row_statistics(
     parts: Mapping[str, Sequence[statistics.Part]],
+    pairs: Sequence[Pair],
     weights: Sequence[float],
     *,
     exact: bool,
     verdicts: bool = True,
-) -> dict[str, Any]:
-    """The estimates and differences of a `Row`, by field; `p_holm` is not corrected yet.
+) -> tuple[dict[str, Estimate], tuple[Difference, ...]]:
+    """The values and differences of a `Row`; `p_holm` is not corrected yet.
 
     Args:
-        parts: values of each role on the same items.
+        parts: values of each model on the same items.
+        pairs: models whose differences are wanted.
         weights: of the parts; their sum is 1.
         exact: whether p is from McNemar's test, else that of the interval.
         verdicts: whether the values are 0 and 100 alone.
     """
-    fields: dict[str, Any] = {CONTROL: None, "vs_control": None}
-    ours = parts[FINE_TUNED]
-    for role, theirs in parts.items():
-        found = statistics.level(theirs, weights, verdicts=verdicts)
-        fields[role] = Estimate(found.value, *found.interval)
-        if role != FINE_TUNED:
-            found = statistics.difference(ours, theirs, weights, verdicts=verdicts)
-            pairs = list(zip(ours, theirs, strict=True))
-            gained = sum(int((own.values > other.values).sum()) for own, other in pairs)
-            lost = sum(int((own.values < other.values).sum()) for own, other in pairs)
-            p = statistics.mcnemar(gained, lost) if exact else found.p
-            fields[f"vs_{role}"] = Difference(
+    values = {}
+    for model, own in parts.items():
+        level = statistics.level(own, weights, verdicts=verdicts)
+        values[model] = Estimate(level.value, *level.interval)
+    differences = []
+    for model, against in pairs:
+        ours, theirs = parts[model], parts[against]
+        found = statistics.difference(ours, theirs, weights, verdicts=verdicts)
+        both = list(zip(ours, theirs, strict=True))
+        gained = sum(int((own.values > other.values).sum()) for own, other in both)
+        lost = sum(int((own.values < other.values).sum()) for own, other in both)
+        p = statistics.mcnemar(gained, lost) if exact else found.p
+        differences.append(
+            Difference(
+                model,
+                against,
                 found.value,
                 *found.interval,
                 p=p,
@@ -425,30 +457,38 @@ def row_statistics(
                 lost=lost,
                 seeds=found.seeds,
             )
-    return fields
+        )
+    return values, tuple(differences)
 
 
 def with_holm(rows: Sequence[Row]) -> list[Row]:
-    """The rows with `p_holm` filled in; see `with_holm_together`."""
-    return with_holm_together([rows])[0]
+    """The rows with `p_holm` filled in: all their differences are one family."""
+    family = [(place, each) for place, row in enumerate(rows) for each in row.differences]
+    corrected: list[list[Difference]] = [[] for _ in rows]
+    for (place, each), p in zip(
+        family, statistics.holm([each.p for _, each in family]), strict=True
+    ):
+        corrected[place].append(replace(each, p_holm=p))
+    return [replace(row, differences=tuple(own)) for row, own in zip(rows, corrected, strict=True)]
 
 
-def with_holm_together(tables: Sequence[Sequence[Row]]) -> list[list[Row]]:
-    """The rows of several models with `p_holm` filled in, all of whose comparisons are one family.
+def joined(tables: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of several comparisons of the same metrics as one, whose differences are one family.
 
-    Args:
-        tables: the rows of each model.
+    A model that several have keeps the values that it has in the first.
+
+    Raises:
+        ValueError: they are not of the same metrics.
     """
-    corrected = [list(rows) for rows in tables]
-    family = [
-        (rows, place, against)
-        for rows in corrected
-        for place, row in enumerate(rows)
-        for against in ("vs_base", "vs_control")
-        if getattr(row, against) is not None
-    ]
-    ps = [getattr(rows[place], against).p for rows, place, against in family]
-    for (rows, place, against), p in zip(family, statistics.holm(ps), strict=True):
-        difference = replace(getattr(rows[place], against), p_holm=p)
-        rows[place] = replace(rows[place], **{against: difference})
-    return corrected
+    by_metric = [{(row.key, row.slice): row for row in rows} for rows in tables]
+    if any(each.keys() != by_metric[0].keys() for each in by_metric):
+        raise ValueError("the models were not scored on the same metrics: run evaluation again")
+    rows = []
+    for metric, first in by_metric[0].items() if by_metric else ():
+        parts = [each[metric] for each in by_metric]
+        values: dict[str, Estimate] = {}
+        for part in parts:
+            values |= {name: each for name, each in part.values.items() if name not in values}
+        differences = tuple(each for part in parts for each in part.differences)
+        rows.append(replace(first, values=values, differences=differences))
+    return with_holm(rows)

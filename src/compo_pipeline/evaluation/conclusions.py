@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from compo_pipeline.evaluation.comparison import OPPONENTS, Row, Significance
+from compo_pipeline.evaluation.comparison import CONTROL, Row, Significance
 
 # The first of these that was scored is a run's main metric.
 MAIN_METRICS = (
@@ -37,34 +37,27 @@ def headline(rows: Sequence[Row]) -> str:
     row = main_metric(rows)
     if row is None:
         return ""
-    return f"{row.label} {row.fine_tuned.value:.1f} ({row.vs_base.format()})"
+    return f"{row.label} {row.estimate.value:.1f} ({row.difference.format()})"
 
 
-def summary_lines(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
-    """A line per metric that a run is judged by, the main one first, and per metric that fell.
-
-    Args:
-        rows: all metrics.
-        models: names by role.
-    """
+def summary_lines(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A line per metric that a run is judged by, the main one first, and per metric that fell."""
     by_key = {row.key: row for row in rows}
     chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
     chosen += [by_key[TEXT_ONLY]] if TEXT_ONLY in by_key else []
     chosen += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
     headlines = [row for row in rows if row.headline and row not in chosen]
-    chosen += [row for row in headlines if not chosen or row.vs_base.significance == "below"]
-    return tuple(_line(row, models) for row in chosen)
+    chosen += [row for row in headlines if not chosen or row.difference.significance == "below"]
+    return tuple(map(_line, chosen))
 
 
-def _line(row: Row, models: Mapping[str, str]) -> str:
+def _line(row: Row) -> str:
     parts = []
-    for role in OPPONENTS:
-        difference = getattr(row, f"vs_{role}")
-        if difference is not None:
-            found = difference.significance
-            words = "no significant difference from" if found == "level" else found
-            limit = f" (detectable: {difference.least_detectable:.0f})" if difference.coarse else ""
-            parts.append(f"{words} {models[role]} {difference.format()}{limit}")
+    for difference in row.differences:
+        found = difference.significance
+        words = "no significant difference from" if found == "level" else found
+        limit = f" (detectable: {difference.least_detectable:.0f})" if difference.coarse else ""
+        parts.append(f"{words} {difference.against} {difference.format()}{limit}")
     return f"{row.label}: {'; '.join(parts)}"
 
 
@@ -78,17 +71,18 @@ def summary_sentence(rows: Sequence[Row]) -> str:
         return "Nothing could be scored, so there is nothing to compare"
     # Without a compositional benchmark the main metric is the first headline.
     subject = "composition" if main.key in MAIN_METRICS else _inline_label(main)
-    found = main.vs_base.significance
+    found, control = main.difference.significance, main.against(CONTROL)
     parts = [_AGAINST_BASE[found].format(subject)]
-    if found == "level" and main.vs_base.coarse:
+    if found == "level" and main.difference.coarse:
         parts = [_too_few(main, subject)]
-    if found == "above" and main.vs_control and main.vs_control.significance != "above":
-        parts.append(_AGAINST_CONTROL[main.vs_control.significance])
+    if found == "above" and control and control.significance != "above":
+        parts.append(_AGAINST_CONTROL[control.significance])
     others = [row for row in rows if row.headline and row is not main]
-    below = [row for row in others if row.vs_base.significance == "below"]
-    fell = sorted(below, key=lambda row: row.vs_base.value)
+    below = [row for row in others if row.difference.significance == "below"]
+    fell = sorted(below, key=lambda row: row.difference.value)
     parts += [
-        f"{_inline_label(row)} fell {-row.vs_base.value:.1f} points" for row in fell[:_MOST_NAMED]
+        f"{_inline_label(row)} fell {-row.difference.value:.1f} points"
+        for row in fell[:_MOST_NAMED]
     ]
     if len(fell) > _MOST_NAMED:
         parts.append(f"{len(fell) - _MOST_NAMED} more metrics fell")
@@ -99,7 +93,7 @@ def _too_few(row: Row, subject: str) -> str:
     """The conclusion of a metric whose items could show large differences alone."""
     return (
         f"Too few images to tell: {subject} rests on {row.items} items, where only differences "
-        f"from some {row.vs_base.least_detectable:.0f} points on could show"
+        f"from some {row.difference.least_detectable:.0f} points on could show"
     )
 
 

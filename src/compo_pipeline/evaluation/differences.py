@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.comparison import (
-    BASE,
-    FINE_TUNED,
-    Row,
     compare,
     compare_slices,
 )
-from compo_pipeline.evaluation.metrics import benchmark_labels
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.protocols import margin
 from compo_pipeline.evaluation.settings import DiffSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.records import PER_CLASS, ItemChange, Score
 from compo_pipeline.tables.rows import Table
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDiff:
-    """Two models on the same items, as stored on disk.
-
-    `rows` and, within slices of the items, `slices` compare `model`, as fine-tuned, with
-    `baseline`, as base. Values are per cent.
-    """
-
-    baseline: str
-    model: str
-    rows: tuple[Row, ...]
-    slices: tuple[Row, ...] = ()
-    titles: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def benchmarks(self) -> dict[str, str]:
-        """Benchmarks to their labels."""
-        return benchmark_labels(self.titles)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain mappings and lists."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ModelDiff:
-        """Read what `to_json` wrote."""
-        return parse(cls, content, "benchmark_diff")
 
 
 def chosen_pair(suite: Suite, settings: DiffSettings, models: str) -> tuple[str, str]:
@@ -64,7 +30,7 @@ def chosen_pair(suite: Suite, settings: DiffSettings, models: str) -> tuple[str,
     Raises:
         SettingsError: one of them was not scored, or both are the same.
     """
-    scored = [model.name for model in suite.models]
+    scored = suite.names
     command = f"`kedro run --pipeline=benchmark --params models={models}`"
     found = {
         "baseline": scored[0] if settings.baseline is None else settings.baseline,
@@ -90,8 +56,8 @@ def model_diff(
     pair: tuple[str, str],
     slices: ItemSlices,
     smallest: int,
-    titles: Mapping[str, str],
-) -> ModelDiff:
+    suite: Comparison,
+) -> Comparison:
     """Compare two models on all items and within slices.
 
     Args:
@@ -99,15 +65,15 @@ def model_diff(
         pair: names of baseline and model.
         slices: of the items.
         smallest: slices of fewer items are left out.
-        titles: labels of benchmarks whose files are not the official ones.
+        suite: the comparison of all models.
     """
     own = [Table.of(scores, Score).having("model", pair)]
-    roles = dict(zip((BASE, FINE_TUNED), pair, strict=True))
-    return ModelDiff(
-        *pair,
-        rows=tuple(compare(own, roles, {}, titles)),
-        slices=tuple(compare_slices(own, roles, slices, smallest, titles)),
-        titles=dict(titles),
+    names, pairs, titles = {name: name for name in pair}, [(pair[1], pair[0])], suite.titles
+    return Comparison(
+        models={name: suite.models[name] for name in pair},
+        rows=tuple(compare(own, names, pairs, {}, titles)),
+        slices=tuple(compare_slices(own, names, pairs, slices, smallest, titles)),
+        titles=titles,
     )
 
 

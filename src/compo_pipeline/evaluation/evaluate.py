@@ -24,6 +24,7 @@ from compo_pipeline.evaluation.comparison import (
     Row,
     compare,
     compare_slices,
+    run_pairs,
 )
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
@@ -81,26 +82,40 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """The models of a run side by side, as stored on disk.
+class ComparedModel:
+    """A model of a comparison.
 
-    `models` maps roles (base, control, fine_tuned) to the names in the scores, `weights` to the
-    models' own names, `fingerprints` to fingerprints of their weights. Values are per cent.
-    `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of benchmarks
-    whose files are not the official ones, `method_label` is the method's name for readers.
-    `scored` has a fingerprint of each benchmark's scores.
+    Attributes:
+        name: in the scores.
+        label: its name for readers.
+        weights: the name of its weights.
+        fingerprint: of its weights.
     """
 
-    dataset: str
-    models: dict[str, str]
-    weights: dict[str, str]
-    conclusions: tuple[str, ...]
+    name: str
+    label: str
+    weights: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models side by side on the same items, as stored on disk.
+
+    The first model is the reference. A run has the models base, control and fine_tuned; a list of
+    models, two of them, a challenger and its opponent, or recipes have names of their own. Values
+    are per cent. `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of
+    benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
+    scores.
+    """
+
+    models: dict[str, ComparedModel]
     rows: tuple[Row, ...]
-    audits: tuple[Audit, ...]
-    overlaps: tuple[Overlap, ...]
-    fingerprints: dict[str, str] = field(default_factory=dict)
+    dataset: str = ""
+    conclusions: tuple[str, ...] = ()
+    audits: tuple[Audit, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
     titles: dict[str, str] = field(default_factory=dict)
-    method_label: str = ""
     slices: tuple[Row, ...] = ()
     scored: tuple[ScoresFingerprint, ...] = ()
 
@@ -111,8 +126,18 @@ class Comparison:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Roles to labels."""
-        return {**self.models, FINE_TUNED: self.method_label or self.models[FINE_TUNED]}
+        """Models to labels."""
+        return {name: model.label for name, model in self.models.items()}
+
+    @property
+    def reference(self) -> str:
+        """The first model."""
+        return next(iter(self.models))
+
+    @property
+    def headlines(self) -> list[Row]:
+        """The rows that a summary shows; all where none is one of these."""
+        return [row for row in self.rows if row.headline] or list(self.rows)
 
     @property
     def left_out(self) -> list[str]:
@@ -132,7 +157,7 @@ class Comparison:
         Raises:
             SettingsError: another one was scored.
         """
-        scored = self.fingerprints.get(FINE_TUNED, "")
+        scored = self.models[FINE_TUNED].fingerprint
         if scored != fingerprint:
             raise SettingsError(
                 f"comparison: it is of weights with the fingerprint {scored[:16] or '(none)'}, the "
@@ -174,23 +199,24 @@ def evaluate(
         slices: of the items, which are compared too.
     """
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
+    pairs = run_pairs(names)
     by_name = {name: models[role] for role, name in names.items()}
     scored, audits = score_models(subtasks, by_name, settings)
     scores = Table.joined([own.rows for own in scored.values()])
     labels = titles(subtasks)
-    rows = compare([scores], names, scored[BASE].chance, labels)
+    rows = compare([scores], names, pairs, scored[BASE].chance, labels)
     comparison = Comparison(
         dataset=dataset,
-        models=names,
-        weights={role: scored[name].weights for role, name in names.items()},
-        conclusions=summary_lines(rows, names),
+        models={
+            role: scored[name].compared(label if role == FINE_TUNED else role)
+            for role, name in names.items()
+        },
+        conclusions=summary_lines(rows),
         rows=tuple(rows),
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)),
-        fingerprints={role: scored[name].fingerprint for role, name in names.items()},
         titles=labels,
-        method_label=label,
-        slices=tuple(compare_slices([scores], names, slices, settings.slice_items, labels)),
+        slices=tuple(compare_slices([scores], names, pairs, slices, settings.slice_items, labels)),
         scored=tuple(scores_fingerprints(subtasks, settings)),
     )
     return scores, comparison
@@ -202,10 +228,15 @@ class ScoredModel:
     fingerprint.
     """
 
+    name: str
     rows: Table[Score]
     chance: dict[Key, float]
     weights: str
     fingerprint: str
+
+    def compared(self, label: str) -> ComparedModel:
+        """The model of a comparison."""
+        return ComparedModel(self.name, label, self.weights, self.fingerprint)
 
 
 def score_models(
@@ -231,7 +262,7 @@ def score_models(
         embedded = embedder(loaded, name)
         own = score_model(subtasks, embedded, name)
         rows = Table.spilled(own.rows, Score, store)
-        scored[name] = ScoredModel(rows, own.chance, loaded.name, loaded.fingerprint)
+        scored[name] = ScoredModel(name, rows, own.chance, loaded.name, loaded.fingerprint)
         audits.extend([] if audits else audit(subtasks, embedded))
 
     for name, load_model in models.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,23 +13,10 @@ from compo_pipeline.evaluation.benchmarks import zero_shot_sets
 from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.benchmarks.loading import places
 from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.comparison import (
-    BASE,
-    FINE_TUNED,
-    Row,
-    by_role,
-    compare,
-    with_holm_together,
-)
-from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
-from compo_pipeline.evaluation.evaluate import (
-    Audit,
-    Comparison,
-    deviating,
-    left_out,
-    score_models,
-)
-from compo_pipeline.evaluation.metrics import Key, benchmark_labels
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
+from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
+from compo_pipeline.evaluation.evaluate import Comparison, score_models
+from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, is_partial, published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
@@ -121,72 +108,44 @@ class AggregateRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteModel:
-    """A model of a suite; `rows` compare it, as fine-tuned, with the baseline, as base. Weights and
-    fingerprint are those of the first training seed.
-    """
-
-    name: str
-    weights: str
-    fingerprint: str
-    rows: tuple[Row, ...]
-
-    @property
-    def values(self) -> dict[Key, float]:
-        """Its figures, per cent."""
-        return {row.key: row.fine_tuned.value for row in self.rows}
-
-
-@dataclass(frozen=True, slots=True)
 class Suite:
-    """Models side by side on the same benchmark items, as stored on disk.
+    """Any number of models on the benchmarks, as stored on disk.
 
-    The first model is the baseline. Values are per cent. `audits` are of the baseline's tokenizer,
-    `titles` labels of benchmarks whose files are not the official ones, `not_run` the labels of
-    optional benchmarks whose files are not there, `overlaps` of the training rows that were named,
-    `references` values from result files, with a line in `unmatched` about those without a
-    counterpart. `environment` is where the models were scored.
+    Attributes:
+        comparison: of each model with the first one, the baseline; audits are of its tokenizer.
+        precision: of the towers.
+        ties: how equal similarities count.
+        exif: whether images were turned upright.
+        not_run: labels of optional benchmarks whose files are not there.
+        references: values from result files.
+        unmatched: a line about each that has no counterpart.
+        environment: where the models were scored.
     """
 
-    models: tuple[SuiteModel, ...]
-    audits: tuple[Audit, ...]
+    comparison: Comparison
     precision: str
     ties: str
     exif: bool = True
-    titles: dict[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
-    overlaps: tuple[Overlap, ...] = ()
     references: tuple[Paper, ...] = ()
     unmatched: tuple[str, ...] = ()
     environment: str = ""
 
     @property
-    def benchmarks(self) -> dict[str, str]:
-        """Benchmarks to their labels."""
-        return benchmark_labels(self.titles)
+    def names(self) -> list[str]:
+        """Names of the models."""
+        return list(self.comparison.models)
 
-    @property
-    def table(self) -> Iterator[tuple[Row, ...]]:
-        """The rows of each metric, one for each model."""
-        return zip(*(model.rows for model in self.models), strict=True)
-
-    @property
-    def headlines(self) -> list[tuple[Row, ...]]:
-        """The rows that a summary shows; all where none is one of these."""
-        table = list(self.table)
-        return [rows for rows in table if rows[0].headline] or table
-
-    @property
-    def figures(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-        """Plain values for DVC and MLflow: model, benchmark, metric, subtask or average."""
-        return {model.name: by_role(model.rows)[FINE_TUNED] for model in self.models}
+    def values(self, model: str) -> dict[Key, float]:
+        """Figures of a model, per cent."""
+        return {row.key: row.values[model].value for row in self.comparison.rows}
 
     @property
     def aggregates(self) -> list[AggregateRow]:
         """The aggregates of which a member was run on the official files."""
         values = [
-            {key: value for key, value in model.values.items() if key[0] not in self.titles}
-            for model in self.models
+            {k: v for k, v in self.values(name).items() if k[0] not in self.comparison.titles}
+            for name in self.names
         ]
         found = []
         for one in AGGREGATES:
@@ -204,8 +163,8 @@ class Suite:
         """The metrics that were not scored as in an official run, on all of its items."""
         return {
             row.key
-            for row in self.models[0].rows
-            if row.benchmark in deviating(self.audits) or is_partial(row, row.benchmark)
+            for row in self.comparison.rows
+            if row.benchmark in self.comparison.deviating or is_partial(row, row.benchmark)
         }
 
     @property
@@ -213,7 +172,7 @@ class Suite:
         """The mean over the compositional benchmarks that were run, and those to plot it against:
         over zero-shot sets, and over retrieval both ways. One without members was not run.
         """
-        rows = self.models[0].rows
+        rows = self.comparison.rows
         keys = {row.key for row in rows}
         sets = [row.key for row in rows if row.metric == "top1" and not row.averaged]
         recalls = [row.key for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
@@ -225,8 +184,8 @@ class Suite:
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
         """An aggregate of the models, and of the reference models that have all of its members."""
-        found = {model.name: _aggregate(aggregate, model.values) for model in self.models}
-        for paper in () if self.titles else self.references:
+        found = {name: _aggregate(aggregate, self.values(name)) for name in self.names}
+        for paper in () if self.comparison.titles else self.references:
             for place, name in enumerate(paper.models):
                 values: dict[Key, float] = {}
                 for key, by in paper.results.items():
@@ -239,26 +198,23 @@ class Suite:
         return found
 
     @property
-    def reference_rows(self) -> list[tuple[Paper, list[tuple[tuple[Row, ...], Values]]]]:
+    def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, Values]]]]:
         """Values of papers and result files beside the rows of the same metric.
 
         They need all items of the official files and the official rule for ties, as in
         `published_results`. Benchmarks whose files are not the official ones have none.
         """
-        table = {rows[0].key: rows for rows in self.table if rows[0].benchmark not in self.titles}
-        found = [
-            (one.paper, [(table[row.key], values) for row, values in one.rows])
-            for one in published_results(
-                (rows[0] for rows in table.values()),
-                coco=False,
-                deviating=deviating(self.audits),
-            )
+        titles = self.comparison.titles
+        rows = [row for row in self.comparison.rows if row.benchmark not in titles]
+        found: list[tuple[Paper, list[tuple[Row, Values]]]] = [
+            (one.paper, list(one.rows))
+            for one in published_results(rows, coco=False, deviating=self.comparison.deviating)
         ]
         for paper in self.references:
             own = [
-                (rows, paper.results["/".join(key)])
-                for key, rows in table.items()
-                if "/".join(key) in paper.results and key not in self._partial
+                (row, paper.results["/".join(row.key)])
+                for row in rows
+                if "/".join(row.key) in paper.results and row.key not in self._partial
             ]
             found += [(paper, own)] if own else []
         return found
@@ -266,21 +222,17 @@ class Suite:
     @property
     def same_models(self) -> list[str]:
         """A line per model with the weights and the figures of one before it."""
-        found = []
-        for place, model in enumerate(self.models):
-            for other in self.models[:place]:
-                if (model.fingerprint, model.values) == (other.fingerprint, other.values):
+        found, models = [], self.comparison.models
+        for place, name in enumerate(self.names):
+            for other in self.names[:place]:
+                same = models[name].fingerprint == models[other].fingerprint
+                if same and self.values(name) == self.values(other):
                     found.append(
-                        f"{model.name} is the same model as {other.name} (equal weights and "
+                        f"{name} is the same model as {other} (equal weights and "
                         "figures): count it once"
                     )
                     break
         return found
-
-    @property
-    def left_out(self) -> list[str]:
-        """A line per benchmark with skipped or degenerate items or truncated texts."""
-        return left_out(self.audits, self.benchmarks)
 
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists."""
@@ -373,20 +325,26 @@ def score_suite(
     scored, audits = score_models(subtasks, models, settings, store)
     baseline, labels = next(iter(scored)), titles(subtasks)
     compared = []
-    for name, own in scored.items():
-        rows = Table.joined([scored[each].rows for each in dict.fromkeys((baseline, name))])
-        roles = {BASE: baseline, FINE_TUNED: name}
-        found = compare([rows], roles, scored[baseline].chance, labels)
-        compared.append(SuiteModel(name, own.weights, own.fingerprint, tuple(found)))
-    suite = Suite(
-        models=_corrected(compared),
+    for name in list(scored)[1:] or [baseline]:
+        pair = dict.fromkeys((baseline, name))
+        rows = Table.joined([scored[each].rows for each in pair])
+        pairs = [(name, baseline)] if name != baseline else []
+        compared.append(
+            compare([rows], {each: each for each in pair}, pairs, scored[baseline].chance, labels)
+        )
+    comparison = Comparison(
+        models={name: own.compared(name) for name, own in scored.items()},
+        rows=tuple(joined(compared)),
         audits=tuple(audits),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
+        titles=labels,
+    )
+    suite = Suite(
+        comparison,
         precision=f"images {settings.image_precision}, texts {settings.text_precision}",
         ties=benchmarks.ties,
         exif=benchmarks.exif,
-        titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
     return Table.joined([own.rows for own in scored.values()]), suite
 
@@ -399,30 +357,25 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
             are the same throughout.
 
     Raises:
-        ValueError: models were not scored on the same items, or are of several bases.
+        ValueError: models were not scored on the same items or are of several bases, or a label is
+            that of the base.
     """
+    if BASE in runs:
+        raise ValueError(f"'{BASE}' is the name of the base model: give the runs another label")
     first = next(iter(runs.values()))[0][1]
-    base = first.fingerprints[BASE]
+    base = first.models[BASE]
     chance = {
         row.key: row.chance / 100
         for row in first.rows
         if row.chance is not None and not row.averaged
     }
-    models = []
-    for label, seeds in {BASE: next(iter(runs.values())), **runs}.items():
-        own = seeds[0][1]
-        if any(other.fingerprints[BASE] != base for _, other in seeds):
+    models, tables = {BASE: base}, []
+    for label, seeds in runs.items():
+        own = seeds[0][1].models[FINE_TUNED]
+        if any(other.models[BASE].fingerprint != base.fingerprint for _, other in seeds):
             raise ValueError(f"{label}: its base model is another one than that of the first run")
-        role = BASE if label == BASE else FINE_TUNED
-        roles = {BASE: first.models[BASE], FINE_TUNED: own.models[role]}
-        rows = compare([scores for scores, _ in seeds], roles, chance, first.titles)
-        models.append(SuiteModel(label, own.weights[role], own.fingerprints[role], tuple(rows)))
-    return Suite(_corrected(models), first.audits, precision="", ties="", titles=first.titles)
-
-
-def _corrected(models: Sequence[SuiteModel]) -> tuple[SuiteModel, ...]:
-    """The models with Holm's correction over all comparisons with the first one."""
-    baseline, *others = models
-    tables = with_holm_together([model.rows for model in others])
-    found = [replace(model, rows=tuple(rows)) for model, rows in zip(others, tables, strict=True)]
-    return (baseline, *found)
+        scores, names = [scores for scores, _ in seeds], {BASE: base.name, label: own.name}
+        tables.append(compare(scores, names, [(label, BASE)], chance, first.titles))
+        models[label] = replace(own, label=label)
+    comparison = Comparison(models, tuple(joined(tables)), audits=first.audits, titles=first.titles)
+    return Suite(comparison, precision="", ties="")

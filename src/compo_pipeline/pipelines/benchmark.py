@@ -107,7 +107,9 @@ def write_suite_page(
         "ties": found.ties,
         "EXIF orientation": "applied" if found.exif else "ignored",
         "environment": found.environment,
-        "training rows": "counted among the items" if found.overlaps else "none (suite.training)",
+        "training rows": "counted among the items"
+        if found.comparison.overlaps
+        else "none (suite.training)",
     }
     subtasks = from_files(benchmarks)
     cards = suite_page.cards_of(found, suite_scores, subtasks, evaluation.gallery)
@@ -116,7 +118,7 @@ def write_suite_page(
         device = choose_device(evaluation.device, key="evaluation.device")
         signing = registration.signing
         listed = listed_models(models, model_lists)
-        baseline = found.models[0].name
+        baseline = found.names[0]
         first = load_model(listed[baseline], device, signing)
         parser = partial(parses_of, language_model)
         for name, own in cards.items():
@@ -131,10 +133,11 @@ def write_suite_page(
 
 def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
     """Log figures and page of a list of models as an MLflow run."""
+    from compo_pipeline.evaluation.comparison import by_model
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.registry import tracking
 
-    figures = Suite.from_json(suite).figures
+    figures = by_model(Suite.from_json(suite).comparison.rows)
     tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)
 
 

@@ -49,7 +49,7 @@ def diff_models(
         partial(parses_of, language_model),
         (text for row in captions for text in row.sentences),
     )
-    diff = model_diff(suite_scores, pair, slices, evaluation.slice_items, scored.titles)
+    diff = model_diff(suite_scores, pair, slices, evaluation.slice_items, scored.comparison)
     return changes, diff.to_json()
 
 
@@ -65,11 +65,11 @@ def write_diff_page(
 ) -> Path:
     """Write the page of two models, and print how many items each has right alone."""
     from compo_pipeline.evaluation.benchmarks.loading import from_files
-    from compo_pipeline.evaluation.differences import ModelDiff
+    from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.presentation import diff_page, suite_page
     from compo_pipeline.presentation.pages import links
 
-    diff = ModelDiff.from_json(benchmark_diff)
+    diff = Comparison.from_json(benchmark_diff)
     folder, suite = Path(written), Path(suite_report) / suite_page.PAGE
     beside = links(folder, {"All models of the list": (suite, "kedro run --pipeline=benchmark")})
     subtasks = from_files(benchmarks)

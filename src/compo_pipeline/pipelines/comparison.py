@@ -119,6 +119,7 @@ def write_comparison_page(
     folder: str,
 ) -> tuple[dict[str, Any], Path]:
     """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
+    from compo_pipeline.evaluation.comparison import by_model
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.presentation import suite_page
 
@@ -131,7 +132,7 @@ def write_comparison_page(
     }
     suite_page.show(found)
     written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
-    return found.figures, written
+    return by_model(found.comparison.rows), written
 
 
 def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:

@@ -42,7 +42,7 @@ def score_models(
 ) -> tuple[Sequence[Score], Sequence[ScoredItem], dict[str, Any], dict[str, Any]]:
     """Scores of every item, the items' shapes, metrics by model for DVC, the comparison."""
     from compo_pipeline.evaluation.benchmarks import loading
-    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
+    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_model, run_metrics
     from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.slices import item_slices
@@ -70,7 +70,7 @@ def score_models(
     scores, comparison = evaluate(
         subtasks, models, method, label, dataset, known, evaluation, slices
     )
-    metrics = by_role(comparison.rows)
+    metrics = by_model(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(comparison.rows, FINE_TUNED))
         if CONTROL in comparison.models:
@@ -160,7 +160,7 @@ def _facts(
         "environment": command["env"] or "base",
         "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
         "training": _main_settings(training),
-        "base model": found.weights["base"],
+        "base model": found.models["base"].weights,
         "benchmarks": _benchmark_source(root, found.titles),
         "MLflow run": run["run_id"],
     }

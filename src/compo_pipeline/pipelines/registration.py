@@ -42,7 +42,7 @@ def export_checkpoint(
     compared = Comparison.from_json(comparison)
     export = export_with_card(checkpoint, Path(folder), run, manifest, compared, registration)
     table = Table.of(scores, Score)
-    by_role = {role: table.having("model", [compared.models[role]]) for role in MODELS}
+    by_role = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
     write_evidence(export, Evidence.of(compared), by_role, scored_items)
     exported = load(export).to(choose_device(evaluation.device, key="evaluation.device"))
     rows = registration.reference_rows

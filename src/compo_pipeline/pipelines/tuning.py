@@ -98,14 +98,14 @@ def confirm_best(
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
     from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.benchmarks.items import titles
-    from compo_pipeline.evaluation.comparison import by_role
+    from compo_pipeline.evaluation.comparison import by_model
     from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import by_sample
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Trainer
-    from compo_pipeline.tuning.confirmation import ROLES, Confirmation, as_comparison
+    from compo_pipeline.tuning.confirmation import Confirmation, as_comparison
 
     count = tuning.confirmation.seeds
     if reason := _nothing_to_confirm(study, count):
@@ -124,7 +124,7 @@ def confirm_best(
     rows = confirmation.run(study["best"]["values"], seeds, processes)
     comparison = as_comparison(rows, dataset, titles(confirmation.items))
     with tracking.adopt(study["run_id"]) as record:
-        record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
+        record.metrics(by_model(rows))
         record.document(comparison.to_json(), "confirmation.json")
     show_comparison(comparison)
     return {"seeds": seeds, "comparison": comparison.to_json()}

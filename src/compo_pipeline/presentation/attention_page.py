@@ -13,7 +13,7 @@ from rich.text import Text
 
 from compo_pipeline.analysis.localisation import Located
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.comparison import OPPONENTS, ROLES, Row
+from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import ImageCard, thumbnail
 from compo_pipeline.presentation.tables import difference_text, figure_table
@@ -59,20 +59,20 @@ class AttentionSummary:
     @property
     def roles(self) -> list[str]:
         """The models that were measured."""
-        return [role for role in ROLES if self.rows and getattr(self.rows[0], role)]
+        return list(self.rows[0].values) if self.rows else []
 
     @property
     def opponents(self) -> list[str]:
         """The models that the fine-tuned one is compared with."""
-        return [role for role in OPPONENTS if role in self.roles]
+        return [each.against for each in self.rows[0].differences] if self.rows else []
 
 
 def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Values for the run's metrics in MLflow, by measure."""
     found = {}
     for row in rows:
-        values = {role: getattr(row, role).value for role in ROLES if getattr(row, role)}
-        further = {"chance": row.chance or 0.0, "against_base": row.vs_base.value}
+        values = {role: each.value for role, each in row.values.items()}
+        further = {"chance": row.chance or 0.0, "against_base": row.difference.value}
         found[row.metric] = values | further
     return found
 
@@ -105,8 +105,8 @@ def show(summary: AttentionSummary, page: Path, console: Console | None = None) 
             ["chance", *labels, *against],
         )
         for row in summary.rows:
-            values = [row.chance, *(getattr(row, role).value for role in summary.roles)]
-            differences = [getattr(row, f"vs_{role}") for role in summary.opponents]
+            values = [row.chance, *(each.value for each in row.values.values())]
+            differences = row.differences
             table.add_row(
                 row.label,
                 *(f"{value:.2f}" for value in values),

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.differences import ModelDiff
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.presentation.tables import difference_text, figure_table
@@ -19,7 +19,7 @@ PAGE = "diff.html"
 
 
 def write(
-    diff: ModelDiff,
+    diff: Comparison,
     changes: Sequence[ItemChange],
     subtasks: Sequence[Subtask],
     gallery: int,
@@ -38,30 +38,34 @@ def write(
         links: related pages.
         folder: for the page.
     """
+    baseline, model = diff.labels.values()
     context = {
-        "title": f"{diff.model} against {diff.baseline}",
+        "title": f"{model} against {baseline}",
+        "baseline": baseline,
+        "model": model,
         "facts": facts,
         "links": links,
         "diff": diff,
         "cards": hardest_cards(subtasks, changes, gallery),
         "kinds": {
-            "fixed": f"Only {diff.model} is right",
-            "broken": f"Only {diff.baseline} is right",
+            "fixed": f"Only {model} is right",
+            "broken": f"Only {baseline} is right",
         },
     }
     pages.write(folder / PAGE, PAGE, context)
     return folder
 
 
-def show(diff: ModelDiff, console: Console | None = None) -> None:
+def show(diff: Comparison, console: Console | None = None) -> None:
     """Print the headline metrics with the numbers of fixed and broken items."""
+    baseline, model = diff.labels.values()
     table = figure_table(
-        f"{diff.model} against {diff.baseline}: points, 95% intervals; items",
+        f"{model} against {baseline}: points, 95% intervals; items",
         ("difference", "fixed", "broken", "p (Holm)"),
     )
     for row in diff.rows:
         if row.headline:
-            found = row.vs_base
+            found = row.difference
             counts = (f"{found.gained:,}", f"{found.lost:,}", pages.p_value(found.p_holm))
             table.add_row(row.label, difference_text(found), *counts)
     terminal(console).print(table)

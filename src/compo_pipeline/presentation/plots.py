@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
+from compo_pipeline.evaluation.comparison import Row
 
 # The light theme of base.css, by the names of its variables.
 THEME = {
@@ -123,11 +123,10 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
 
 
 def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
-    roles = [role for role in ROLES if role in models]
     places = range(len(panel))
-    for shift, role in enumerate(roles):
-        found: list[Estimate] = [getattr(row, role) for row in panel]
-        centre = [place + 0.22 * (shift - (len(roles) - 1) / 2) for place in places]
+    for shift, role in enumerate(models):
+        found = [row.values[role] for row in panel]
+        centre = [place + 0.22 * (shift - (len(models) - 1) / 2) for place in places]
         values = [estimate.value for estimate in found]
         spread = [
             [max(0.0, e.value - e.low) for e in found],

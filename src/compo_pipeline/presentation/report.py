@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.comparison import FINE_TUNED, OPPONENTS, Row
+from compo_pipeline.evaluation.comparison import FINE_TUNED, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
@@ -55,7 +55,8 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
     """Write `report.html` and its plots; the page itself needs no other file and no network."""
     folder.mkdir(parents=True, exist_ok=True)
     comparison = inputs.comparison
-    rows, models, labels = comparison.rows, comparison.models, comparison.labels
+    rows, labels = comparison.rows, comparison.labels
+    models = {role: model.name for role, model in comparison.models.items()}
     cards = sampled_cards(inputs.subtasks, inputs.scores, models, inputs.gallery)
     context = {
         "title": f"{labels[FINE_TUNED]} on {comparison.dataset}",
@@ -67,13 +68,14 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "models": models,
         "labels": labels,
         "name": labels[FINE_TUNED],
-        "opponents": [role for role in OPPONENTS if role in models],
+        "ours": FINE_TUNED,
+        "opponents": [role for role in models if role != FINE_TUNED],
         "headlines": _by_benchmark([row for row in rows if row.headline]),
         "every": _by_benchmark(rows),
         "keys": _key_rows(rows),
         "limit": _plot_limit(rows),
-        "coarse": any(row.headline and row.vs_base.coarse for row in rows),
-        "tally": Counter(row.vs_base.significance for row in rows),
+        "coarse": any(row.headline and row.difference.coarse for row in rows),
+        "tally": Counter(row.difference.significance for row in rows),
         "benchmarks": comparison.benchmarks,
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
@@ -107,7 +109,7 @@ def _plot_limit(rows: Iterable[Row]) -> float:
     """The largest difference within the small interval plots."""
     ends = [1.0]
     for row in rows:
-        for difference in (row.vs_base, row.vs_control):
-            if row.headline and difference is not None:
+        for difference in row.differences:
+            if row.headline:
                 ends += [abs(difference.low), abs(difference.high)]
     return max(ends) * 1.05

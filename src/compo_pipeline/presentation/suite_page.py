@@ -36,7 +36,7 @@ def cards_of(
         subtasks: that were scored.
         count: cards of each kind, over all models.
     """
-    baseline, *others = (model.name for model in suite.models)
+    baseline, *others = suite.names
     each = -(-count // max(1, len(others)))
     return {
         name: hardest_cards(subtasks, item_changes(scores, subtasks, (baseline, name)), each)
@@ -73,7 +73,7 @@ def write(
         "frontier": plots.frontier(panels, folder / FRONTIER),
         "panels": panels,
         "axes": [suite.trade_off[0], *suite.trade_off[1]],
-        "labels": {row.key: row.label for row in suite.models[0].rows},
+        "labels": {row.key: row.label for row in suite.comparison.rows},
     }
     for name in (PAGE, MARKDOWN):
         pages.write(folder / name, name, context)
@@ -88,7 +88,7 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
     above = suite.means(up) if up.members else {}
     if len(above) < 2:
         return []
-    own = {model.name for model in suite.models}
+    own = set(suite.names)
     panels = []
     for right in rights:
         if right.members:
@@ -103,16 +103,17 @@ def show(suite: Suite, console: Console | None = None) -> None:
     """Print the headline metrics of all models, and what was left out."""
     console = terminal(console)
     coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
-    title = "per cent" + coloured * (len(suite.models) > 1)
-    table = figure_table(title, [model.name for model in suite.models], collapse_padding=True)
-    for rows in suite.headlines:
+    title = "per cent" + coloured * (len(suite.names) > 1)
+    table = figure_table(title, suite.names, collapse_padding=True)
+    for row in suite.comparison.headlines:
+        styles = {each.model: STYLES[each.significance] for each in row.differences}
         cells = [
-            Text(f"{row.fine_tuned.value:.1f}", style=STYLES[row.vs_base.significance])
-            for row in rows
+            Text(f"{each.value:.1f}", style=styles.get(name, STYLES["level"]))
+            for name, each in row.values.items()
         ]
-        table.add_row(Text(rows[0].label), *cells)
+        table.add_row(Text(row.label), *cells)
     console.print(table)
-    for line in (*suite.same_models, *suite.left_out):
+    for line in (*suite.same_models, *suite.comparison.left_out):
         console.print(Text(line, style="yellow"))
     for label in suite.not_run:
         console.print(Text(f"{label}: not run, its files are not there", style="yellow"))

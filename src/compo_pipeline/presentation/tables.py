@@ -10,7 +10,7 @@ from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.comparison import OPPONENTS, Difference, Estimate, Row
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 
 STYLES = {"above": "green", "below": "red", "level": "dim"}
@@ -51,11 +51,10 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
 
 def _table(comparison: Comparison, *, wide: bool) -> Table:
     """The headline metrics; a narrow table has intervals on the differences alone."""
-    models = comparison.models
-    opponents = [role for role in OPPONENTS if role in models]
+    against = [] if not comparison.rows else comparison.rows[0].differences
     table = figure_table(
         "per cent; 95% intervals; differences are paired on the same items",
-        [*comparison.labels.values(), *(f"against {models[role]}" for role in opponents)],
+        [*comparison.labels.values(), *(f"against {each.against}" for each in against)],
         collapse_padding=True,
     )
     previous = ""
@@ -66,8 +65,8 @@ def _table(comparison: Comparison, *, wide: bool) -> Table:
             name = comparison.benchmarks.get(row.benchmark, row.benchmark)
             table.add_row(Text(name, style="bold"))
         previous = row.benchmark
-        cells = [_estimate_text(getattr(row, role), wide=wide) for role in models]
-        cells += [difference_text(getattr(row, f"vs_{role}")) for role in opponents]
+        cells = [_estimate_text(each, wide=wide) for each in row.values.values()]
+        cells += map(difference_text, row.differences)
         table.add_row(Text(f"  {_short_label(row)}"), *cells)
     return table
 

@@ -64,8 +64,8 @@ class Evidence:
     def of(cls, comparison: Comparison) -> Evidence:
         """The evidence of a comparison of a version with its base."""
         return cls(
-            version=comparison.fingerprints.get(FINE_TUNED, ""),
-            base=comparison.fingerprints.get(BASE, ""),
+            version=comparison.models[FINE_TUNED].fingerprint,
+            base=comparison.models[BASE].fingerprint,
             scored=comparison.scored,
             titles=comparison.titles,
             overlaps=comparison.overlaps,

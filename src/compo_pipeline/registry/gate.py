@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from compo_pipeline.evaluation.benchmarks.averages import set_of
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, compare_slices
+from compo_pipeline.evaluation.comparison import Row, compare, compare_slices
 from compo_pipeline.records import Score
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
@@ -86,9 +86,10 @@ def judge(
         return tuple(invalid)
     both = [score for scores in tables.values() for score in scores]
     try:
-        roles = {BASE: OPPONENT, FINE_TUNED: CHALLENGER}
-        rows = compare([both], roles, {}, titles)
-        rows += compare_slices([both], roles, slices, 1, titles)
+        models = {name: name for name in (OPPONENT, CHALLENGER)}
+        pairs = [(CHALLENGER, OPPONENT)]
+        rows = compare([both], models, pairs, {}, titles)
+        rows += compare_slices([both], models, pairs, slices, 1, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
     figures = [
@@ -139,12 +140,12 @@ def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iter
 
 
 def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
-    difference, subject = row.vs_base, f"{row.label}, {row.slice}" if row.slice else row.label
+    difference, subject = row.difference, f"{row.label}, {row.slice}" if row.slice else row.label
     numbers = Numbers(
         items=row.items,
         skipped=row.skipped,
-        opponent=row.base.value,
-        challenger=row.fine_tuned.value,
+        opponent=row.values[OPPONENT].value,
+        challenger=row.values[CHALLENGER].value,
         difference=difference.value,
         low=difference.low,
         high=difference.high,

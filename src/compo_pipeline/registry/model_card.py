@@ -67,13 +67,13 @@ def write_card(
 
 def _card_limits(comparison: Comparison) -> Iterator[str]:
     """Limits of the model that the run's own evaluation shows."""
-    below = [row.label for row in comparison.rows if row.vs_base.significance == "below"]
+    below = [row.label for row in comparison.rows if row.difference.significance == "below"]
     if below:
         yield f"Significantly worse than its base: {', '.join(below)}."
     guessed = [
         row.label
         for row in comparison.rows
-        if row.chance is not None and row.fine_tuned.low <= row.chance
+        if row.chance is not None and row.estimate.low <= row.chance
     ]
     if guessed:
         yield f"Not significantly better than guessing: {', '.join(guessed)}."

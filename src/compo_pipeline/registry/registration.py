@@ -172,7 +172,7 @@ def _tags(
     """Tags of a version; unknown ones are left out."""
     record = read_record(folder)
     headlines = {
-        f"{row.benchmark}/{row.metric}/{row.name}": round(row.fine_tuned.value, 2)
+        f"{row.benchmark}/{row.metric}/{row.name}": round(row.estimate.value, 2)
         for row in comparison.rows
         if row.headline
     }

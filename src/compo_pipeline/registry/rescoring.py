@@ -128,7 +128,9 @@ def _measure(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
         asked.subtasks, models, VERSION, VERSION, "", asked.known, asked.evaluation, asked.slices
     )
     _compare(files, scores, f"{record.name} version {record.version}")
-    by_role = {role: scores.having("model", [name]) for role, name in comparison.models.items()}
+    by_role = {
+        role: scores.having("model", [model.name]) for role, model in comparison.models.items()
+    }
     items = scored_items(asked.subtasks, asked.slices)
     write_evidence(files.export, Evidence.of(comparison), by_role, items)
     write_reference(files.export, model, asked.captions, asked.root, rows, asked.evaluation)

@@ -20,11 +20,11 @@ from compo_pipeline import compute
 from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
-from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.comparison import BASE, Row, compare
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
@@ -40,8 +40,6 @@ from compo_pipeline.tuning.space import Value
 from compo_pipeline.tuning.trial import TrialInputs
 
 CONFIGURED, TUNED = "configured", "tuned"
-# `compare` takes differences of the fine-tuned role to the base and to the control.
-ROLES = {BASE: BASE, CONTROL: CONFIGURED, FINE_TUNED: TUNED}
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +100,9 @@ class Confirmation:
         for training in trainings:
             shutil.rmtree(training.work, ignore_errors=True)
         named = titles(self.items)
-        return compare(list(tables.values()), ROLES, scorer.chance, named)
+        names = {name: name for name in (BASE, CONFIGURED, TUNED)}
+        pairs = [(TUNED, BASE), (TUNED, CONFIGURED)]
+        return compare(list(tables.values()), names, pairs, scorer.chance, named)
 
     def _fingerprint(self, base: LoadedModel) -> int:
         """Everything that determines the scores, besides values and seed."""
@@ -219,11 +219,8 @@ def as_comparison(rows: Sequence[Row], dataset: str, titles: Mapping[str, str]) 
     """The rows as a comparison of the tuned with the configured recipe."""
     return Comparison(
         dataset=dataset,
-        models=ROLES,
-        weights=ROLES,
-        conclusions=summary_lines(rows, ROLES),
+        models={name: ComparedModel(name, name) for name in (BASE, CONFIGURED, TUNED)},
+        conclusions=summary_lines(rows),
         rows=tuple(rows),
-        audits=(),
-        overlaps=(),
         titles=dict(titles),
     )

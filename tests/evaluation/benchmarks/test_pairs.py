@@ -166,13 +166,14 @@ def test_cola_ranks_the_hard_images_of_each_object(tmp_path: Path, embedded: Bui
     with pytest.raises(ValueError, match="item '0' is stored as 1"):
         check_verdicts(edited, scored_items([task]))
     rows = [replace(row, model=role) for role in ("base", "m") for row in scored.rows]
-    (row,) = compare([rows], {"base": "base", "fine_tuned": "m"}, scored.chance)
-    assert (row.label, row.items, row.base.value) == (
+    (row,) = compare([rows], {"base": "base", "m": "m"}, [("m", "base")], scored.chance)
+    assert (row.label, row.items, row.values["base"].value) == (
         "Cola mAP single gqa",
         2,
         pytest.approx(found),
     )
-    assert row.base.low < found < row.base.high and row.vs_base.value == 0
+    assert row.values["base"].low < found < row.values["base"].high
+    assert row.difference.value == 0
 
 
 @pytest.mark.parametrize(
