@@ -161,6 +161,7 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         "model": {"name": f"local-dir:{tiny}", "pretrained": None},
         "training": {
             "max_steps": 2,
+            "optimizer": {"warmup_steps": 1},
             "batch_size": 6,
             "contrast_group": None,
             "workers": 0,
