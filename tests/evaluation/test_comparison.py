@@ -12,6 +12,7 @@ from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     Pair,
     Row,
+    as_one_family,
     by_model,
     compare,
     compare_slices,
@@ -175,6 +176,31 @@ def test_comparisons_of_the_same_metrics_are_joined() -> None:
     assert found[0].difference.p_holm == pytest.approx(6 * 2 / 256)
     # One comparison is as it was; of none there is nothing.
     assert joined([first]) == first and joined([]) == []
+
+
+def test_slices_are_of_one_family_with_the_rows_of_all_items() -> None:
+    """Without this, a page of many slices without any true difference has a mark too often."""
+    right = [k < 5 for k in range(40)]
+    scores = [*_scores("base", "a", right), *_scores("m", "a", right[::-1])]
+    models, pairs = {"base": "base", "m": "m"}, [("m", "base")]
+    slices = {
+        ("sugar_crepe", "a", f"{k}"): ("length=1", "object=dog") if k < 20 else ()
+        for k in range(40)
+    }
+    rows = compare([scores], models, pairs, {})
+    sliced = compare_slices([scores], models, pairs, slices, 1)
+    assert len(rows) == 1 and {row.slice for row in sliced} == {"length=1", "object=dog"}
+    found, parts = as_one_family(rows, sliced)
+    every = [row.difference for row in (*rows, *sliced)]
+    expected = statistics.holm([each.p for each in every])
+    assert [row.difference.p_holm for row in (*found, *parts)] == expected
+    assert (len(found), len(parts)) == (1, 2)
+    # On its own each table would have had smaller ones.
+    assert all(
+        one.difference.p_holm >= other.difference.p_holm
+        for one, other in zip((*found, *parts), (*rows, *sliced), strict=True)
+    )
+    assert parts[0].difference.p_holm > sliced[0].difference.p_holm
 
 
 def test_models_scored_on_other_items_are_refused() -> None:

@@ -7,6 +7,7 @@ S training seeds, n items.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -185,7 +186,8 @@ def compare_slices(
     smallest: int,
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All metrics within every slice, without chance levels; Holm's correction is over all slices.
+    """All metrics within every slice, without chance levels; Holm's correction is over all slices
+    (`as_one_family` corrects them with the rows of all items).
 
     Args:
         seeds: as for `compare`.
@@ -470,6 +472,12 @@ def with_holm(rows: Sequence[Row]) -> list[Row]:
     ):
         corrected[place].append(replace(each, p_holm=p))
     return [replace(row, differences=tuple(own)) for row, own in zip(rows, corrected, strict=True)]
+
+
+def as_one_family(*tables: Sequence[Row]) -> list[tuple[Row, ...]]:
+    """The rows of several tables of a page, whose differences are one family."""
+    corrected = iter(with_holm([row for rows in tables for row in rows]))
+    return [tuple(itertools.islice(corrected, len(rows))) for rows in tables]
 
 
 def joined(tables: Sequence[Sequence[Row]]) -> list[Row]:

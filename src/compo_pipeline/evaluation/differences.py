@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.comparison import (
+    as_one_family,
     compare,
     compare_slices,
 )
@@ -69,12 +70,12 @@ def model_diff(
     """
     own = [Table.of(scores, Score).having("model", pair)]
     names, pairs, titles = {name: name for name in pair}, [(pair[1], pair[0])], suite.titles
-    return Comparison(
-        models={name: suite.models[name] for name in pair},
-        rows=tuple(compare(own, names, pairs, {}, titles)),
-        slices=tuple(compare_slices(own, names, pairs, slices, smallest, titles)),
-        titles=titles,
+    rows, sliced = as_one_family(
+        compare(own, names, pairs, {}, titles),
+        compare_slices(own, names, pairs, slices, smallest, titles),
     )
+    models = {name: suite.models[name] for name in pair}
+    return Comparison(models, rows, slices=sliced, titles=titles)
 
 
 def item_changes(

@@ -22,6 +22,7 @@ from compo_pipeline.evaluation.comparison import (
     FINE_TUNED,
     ROLES,
     Row,
+    as_one_family,
     compare,
     compare_slices,
     run_pairs,
@@ -204,7 +205,10 @@ def evaluate(
     scored, audits = score_models(subtasks, by_name, settings)
     scores = Table.joined([own.rows for own in scored.values()])
     labels = titles(subtasks)
-    rows = compare([scores], names, pairs, scored[BASE].chance, labels)
+    rows, sliced = as_one_family(
+        compare([scores], names, pairs, scored[BASE].chance, labels),
+        compare_slices([scores], names, pairs, slices, settings.slice_items, labels),
+    )
     comparison = Comparison(
         dataset=dataset,
         models={
@@ -212,11 +216,11 @@ def evaluate(
             for role, name in names.items()
         },
         conclusions=summary_lines(rows),
-        rows=tuple(rows),
+        rows=rows,
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)),
         titles=labels,
-        slices=tuple(compare_slices([scores], names, pairs, slices, settings.slice_items, labels)),
+        slices=sliced,
         scored=tuple(scores_fingerprints(subtasks, settings)),
     )
     return scores, comparison
