@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from compo_pipeline.configuration import leaves, with_values
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 from compo_pipeline.scenes.dataset import SceneSettings, write
 
@@ -96,9 +97,8 @@ def repository(folder, changes):
             shutil.copy2(PROJECT / name, folder / name)
     for name, overrides in changes.items():
         values = yaml.safe_load((folder / name).read_text())
-        for key, value in overrides.items():
-            values[key].update(value)
-        (folder / name).write_text(yaml.safe_dump(values))
+        changed = with_values(values, dict(leaves(overrides)))
+        (folder / name).write_text(yaml.safe_dump(changed))
     shell(
         "git init --quiet --initial-branch=main && git config user.name Tester && "
         "git config user.email tester@example.org && git add --all && git commit --quiet -m start",
@@ -116,13 +116,19 @@ def mlflow(folder, query):
 def demo(tmp_path_factory):
     """The demo with the sizes of conf/smoke, reproduced: the folder, and what DVC said when."""
     smoke = yaml.safe_load((PROJECT / "conf" / "smoke" / "parameters.yml").read_text())
-    changes = {f"conf/base/parameters_{key}.yml": {key: value} for key, value in smoke.items()}
+    apart = ("training", "promotion", "tuning")
+    changes = {f"conf/base/parameters_{key}.yml": {key: smoke.pop(key)} for key in apart}
+    changes["conf/base/parameters.yml"] = smoke
     folder = repository(tmp_path_factory.mktemp("demo") / "project", changes)
     weight = "conf/base/parameters_methods/clic.yml"
     said = {name: shell("dvc repro", folder) for name in ("first", "second")}
+    compute = "training: {microbatch: 8}\nevaluation: {workers: 1}\n"
+    (folder / "conf/base/parameters_compute.yml").write_text(compute)
+    said["compute"] = shell("dvc status", folder)
     text = (folder / weight).read_text()
-    assert text.count("s_neg: 0.5") == 1
-    (folder / weight).write_text(text.replace("s_neg: 0.5", "s_neg: 1.0"))
+    assert text.count("  objective:\n") == 1
+    changed = text.replace("  objective:\n", "  objective:\n    weights: {s_neg: 1.0}\n")
+    (folder / weight).write_text(changed)
     said["runs"] = mlflow(folder, "select run_uuid, status from runs")
     said["weight"] = shell("dvc repro", folder)
     return folder, said
@@ -137,6 +143,11 @@ def test_demo_is_reproduced_once(demo):
 def test_one_run_is_recorded_for_all_stages_and_one_within_it_for_the_control(demo):
     _, said = demo
     assert [status for _, status in said["runs"]] == ["FINISHED", "FINISHED"]
+
+
+def test_devices_and_workers_repeat_no_stage(demo):
+    _, said = demo
+    assert "up to date" in said["compute"]
 
 
 def test_a_loss_weight_concerns_training_and_what_follows(demo):

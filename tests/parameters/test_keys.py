@@ -242,3 +242,21 @@ def test_files_of_every_name_that_kedro_reads_are_checked(project_conf, refused,
     write(project_conf, name, {"sede": 1})
     (line,) = refused("smoke")
     assert line.startswith(f"conf/smoke/{name}: sede: unknown key; did you mean 'seed'?")
+
+
+def test_a_key_in_two_files_of_an_environment_is_told_in_one_line(project_conf, refused):
+    (project_conf / "base" / "parameters_compute.yml").write_text("training: {epochs: 3}\n")
+    (message,) = refused()
+    assert "parameters_compute.yml" in message and "training.epochs" in message
+
+
+def test_a_setting_that_changes_results_is_not_for_the_file_that_dvc_does_not_read(
+    project_conf, configured, refused
+):
+    file = project_conf / "base" / "parameters_compute.yml"
+    file.write_text("training: {workers: 3, distributed: {nnodes: 1}}\nprepare: {workers: 2}\n")
+    assert configured()["training"]["workers"] == 3
+    file.write_text("training: {workers: 3, max_steps: 2}\n")
+    (message,) = refused()
+    assert message.startswith("conf/base/parameters_compute.yml: training.max_steps may change")
+    assert "training.workers" in message.partition("expected")[2]

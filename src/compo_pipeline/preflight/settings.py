@@ -244,8 +244,12 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     keys.check(conf, environment)
     for folder in dict.fromkeys(("base", environment)):
         _check_compute_file(conf / folder / keys.COMPUTE)
+    try:
+        read = loader["parameters"]
+    except ValueError as error:  # a key stands in two files of an environment
+        raise SettingsError(str(error)) from None
     # Names with an underscore are YAML anchors and the like.
-    given = {name: v for name, v in loader["parameters"].items() if not name.startswith("_")}
+    given = {name: value for name, value in read.items() if not name.startswith("_")}
     method = find(str(given["method"])).name
     place = _place_of(conf, environment, runtime, given)
     values = variants.applied(given, runtime, environment)
