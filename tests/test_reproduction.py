@@ -296,6 +296,7 @@ def as_downloaded(images, rows, raw):
 def fsc(tmp_path_factory):
     """The commands of the section on FSC-CLIP, on scenes, two steps each."""
     small = {**SMALL, "training": {"workers": 0, "max_steps": 2}}
+    small["training"]["optimizer"] = {"warmup_steps": 1}
     small["fsc_clip"] = {"views": {"replacements": "lexicon"}}  # no WordNet is installed here
     changes = {f"conf/{name}/parameters.yml": small for name in FSC}
     folder = repository(tmp_path_factory.mktemp("fsc") / "project", changes)
