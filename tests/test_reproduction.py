@@ -124,7 +124,7 @@ def demo(tmp_path_factory):
     said = {name: shell("dvc repro", folder) for name in ("first", "second")}
     compute = "training: {microbatch: 8}\nevaluation: {workers: 1}\n"
     (folder / "conf/base/parameters_compute.yml").write_text(compute)
-    said["compute"] = shell("dvc status", folder)
+    said["compute"] = shell("dvc status dvc.yaml", folder)
     text = (folder / weight).read_text()
     assert text.count("  objective:\n") == 1
     changed = text.replace("  objective:\n", "  objective:\n    weights: {s_neg: 1.0}\n")
