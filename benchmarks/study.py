@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 from filelock import FileLock
-from kedro.framework.project import settings
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
@@ -40,7 +39,7 @@ from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.counterfactuals import make_counterfactuals
-from compo_pipeline.preflight.settings import all_values
+from compo_pipeline.preflight.settings import all_values, loader_of
 from compo_pipeline.records import (
     Caption,
     Counterfactual,
@@ -92,13 +91,7 @@ def configured(env: str, params: str) -> dict[str, Any]:
     session: Any = KedroSession.create(PROJECT, env=env, runtime_params=given)
     with session:
         session.load_context()
-    loader = settings.CONFIG_LOADER_CLASS(
-        conf_source=str(PROJECT / "conf"),
-        env=env,
-        runtime_params=given,
-        **settings.CONFIG_LOADER_ARGS,
-    )
-    return all_values(loader)
+    return all_values(loader_of(PROJECT / "conf", env, given))
 
 
 def build(name: str, parameters: Mapping[str, Any]) -> Any:

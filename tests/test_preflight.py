@@ -1,4 +1,4 @@
-"""What is missing outside the project is told before the first node, all of it at once."""
+"""What is missing outside the project is reported before the first node, all of it at once."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "params", "told"),
+    ("pipeline", "params", "expected"),
     [
         ("train_eval", {"training": {"precision": "fp16"}}, "training.precision: 'fp16' is not"),
         ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
@@ -85,16 +85,16 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
     ],
 )
 def test_settings_of_later_nodes_are_refused_first(
-    context: Context, pipeline: str, params: dict[str, Any], told: str
+    context: Context, pipeline: str, params: dict[str, Any], expected: str
 ) -> None:
     settings = run_settings(changed(context().params, params))
-    with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
+    with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
         check_settings(settings, pipelines[pipeline])
     assert "Value error" not in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "expected"),
     [
         ({"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
         ({"training": {"batch_size": 0}}, "training.batch_size: "),
@@ -106,9 +106,9 @@ def test_settings_of_later_nodes_are_refused_first(
     ],
 )
 def test_a_wrong_value_is_refused_in_every_pipeline(
-    context: Context, params: dict[str, Any], told: str
+    context: Context, params: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
+    with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
         run_settings(changed(context().params, params))
     assert "Value error" not in caught.value.message
 
@@ -264,7 +264,7 @@ def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         (
             {"data": {"columns": {"caption": "text"}}},
@@ -296,10 +296,10 @@ def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
     ],
 )
 def test_a_mistake_is_named_by_its_key(
-    problems: Problems, changes: dict[str, Any], told: str
+    problems: Problems, changes: dict[str, Any], expected: str
 ) -> None:
     found = problems(**changes)
-    assert found and all(told in line for line in found)
+    assert found and all(expected in line for line in found)
 
 
 def test_the_tag_of_weights_gets_the_nearest(problems: Problems) -> None:
@@ -339,9 +339,9 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
         "benchmarks": {"root": f"{root}/benchmarks/test", "sets": {"sugar_crepe": {}}},
     }
     assert problems(**scenes) == []
-    told = problems("evaluation", **scenes)
-    assert [line.split(":")[0] for line in told] == ["data.root", "benchmarks.root"]
-    assert all("`kedro run --pipeline=train_eval`" in line for line in told)
+    lines = problems("evaluation", **scenes)
+    assert [line.split(":")[0] for line in lines] == ["data.root", "benchmarks.root"]
+    assert all("`kedro run --pipeline=train_eval`" in line for line in lines)
 
 
 def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
@@ -419,7 +419,7 @@ def test_folders_and_files_must_be_there(
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "changes", "told"),
+    ("pipeline", "changes", "expected"),
     [
         (
             "attention",
@@ -435,10 +435,10 @@ def test_folders_and_files_must_be_there(
     ],
 )
 def test_what_a_later_pipeline_analyses_must_be_there(
-    problems: Problems, pipeline: str, changes: dict[str, Any], told: str
+    problems: Problems, pipeline: str, changes: dict[str, Any], expected: str
 ) -> None:
     (line,) = problems(pipeline, **changes)
-    assert line.startswith(told)
+    assert line.startswith(expected)
 
 
 def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_path: Path) -> None:
@@ -503,8 +503,8 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
     monkeypatch.setattr(bucket.files, "get_file", deny)
     splits = {"train": "t.csv", "val": None, "test": None}
     data = {"format": "table", "root": str(folder), "splits": splits}
-    (told,) = [each for each in problems("raw", data=data) if "s3:" in each]
-    assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: access is denied", told)
+    (line,) = [each for each in problems("raw", data=data) if "s3:" in each]
+    assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: access is denied", line)
 
 
 def deny(*_: Any, **__: Any) -> None:

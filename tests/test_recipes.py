@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline import cli, configuration
+from compo_pipeline import configuration
 from compo_pipeline.configuration import SettingsError, parse, speed_paths
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.settings import DataSettings
@@ -15,7 +15,7 @@ from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.parameters import variants
-from compo_pipeline.preflight.settings import all_values
+from compo_pipeline.preflight.settings import all_values, loader_of
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import TrainingSettings
@@ -263,7 +263,7 @@ VARIANTS = {
 @pytest.fixture(scope="module")
 def parameters(bootstrapped):
     """Parameters of an environment as nodes get them, with the settings of all methods."""
-    return cache(lambda env: all_values(cli._loader(bootstrapped / "conf", env)))
+    return cache(lambda env: all_values(loader_of(bootstrapped / "conf", env, {})))
 
 
 def leaves(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline import cli
 from compo_pipeline.configuration import SettingsError, field_names, leaves, parse, plain, value_at
-from compo_pipeline.preflight.settings import Parameters, all_values, settings_classes
+from compo_pipeline.preflight.settings import Parameters, all_values, loader_of, settings_classes
 
 CLASSES = settings_classes()
 LONG = "x" * 300
@@ -20,7 +19,7 @@ LONG = "x" * 300
 @pytest.fixture(scope="module")
 def defaults(bootstrapped: Path) -> Mapping[str, Any]:
     """Values of conf/base with all defaults, and of keys that must be set before they are used."""
-    values = all_values(cli._loader(bootstrapped / "conf", "base"))
+    values = all_values(loader_of(bootstrapped / "conf", "base", {}))
     values["counterfactuals"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
     values["counterfactuals"]["transformers"] |= {"folder": "models/mine"}
     values["counterfactuals"]["diffusion"] |= {"model": "models/theirs"}

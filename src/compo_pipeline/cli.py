@@ -119,7 +119,8 @@ def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: boo
     own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in keys.KINDS)
     classes = settings.settings_classes() | {"": settings.Parameters}
     default, values = (
-        settings.all_values(_loader(conf, each)) for each in ("base", env if own else "base")
+        settings.all_values(settings.loader_of(conf, each, {}))
+        for each in ("base", env if own else "base")
     )
     files = reference.files_of(conf / "base")
     about = {name: f"Settings of the method {method.label}." for name, method in METHODS.items()}
@@ -261,13 +262,6 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
         control=settings.evaluation.control,
     )
     launch.join(inputs, jobs)
-
-
-def _loader(conf: Path, env: str) -> Any:
-    from kedro.framework.project import settings
-
-    arguments = settings.CONFIG_LOADER_ARGS
-    return settings.CONFIG_LOADER_CLASS(conf_source=str(conf), env=env, **arguments)
 
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:

@@ -30,7 +30,7 @@ from compo_pipeline.remote import RemoteError
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kedro.config import OmegaConfigLoader
     from kedro.framework.context import KedroContext
@@ -53,6 +53,7 @@ class ProjectHooks:
 
     def __init__(self) -> None:
         self._settings: RunSettings
+        self._place: Callable[[str], str]
         self._parameters: Mapping[str, Any] = {}
         self._lock = RunLock()
 
@@ -71,6 +72,7 @@ class ProjectHooks:
         remote = parse(urls.RemoteSettings, values["remote"], "remote")
         values = urls.configure(values, remote, _credentials(loader))
         self._settings = preflight.run_settings(values)
+        self._place = preflight.place_of(loader, values)
         self._parameters = loader["parameters"] = values
         os.chdir(context.project_path)
         offline.set_hub_offline(not needs_network(self._settings.model))
@@ -86,7 +88,7 @@ class ProjectHooks:
             MissingInput: an input of the pipeline does not exist.
             InUse: another command writes the same run.
         """
-        preflight.check_settings(self._settings, pipeline)
+        preflight.check_settings(self._settings, pipeline, self._place)
         preflight.check_runner(str(run_params["runner"]), self._settings, pipeline)
         urls.refresh_all(self._parameters, preflight.read_parameters(pipeline))
         inputs.check_inputs(pipeline, catalog)

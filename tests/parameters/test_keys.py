@@ -4,11 +4,17 @@ import shutil
 
 import pytest
 import yaml
-from kedro.framework.project import settings
+from kedro.framework.project import pipelines
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.parameters import keys
-from compo_pipeline.preflight.settings import configured_values
+from compo_pipeline.preflight.settings import (
+    check_settings,
+    configured_values,
+    loader_of,
+    place_of,
+    run_settings,
+)
 
 BASE = {
     "parameters.yml": {"data": {"root": None, "splits": {"train": "train"}}},
@@ -111,9 +117,7 @@ def configured(project_conf):
     """Parameters of an environment of that folder, as the hook reads them."""
 
     def load(env="base", **runtime):
-        arguments = {**settings.CONFIG_LOADER_ARGS, "env": env, "runtime_params": runtime}
-        loader = settings.CONFIG_LOADER_CLASS(conf_source=str(project_conf), **arguments)
-        return configured_values(loader)
+        return configured_values(loader_of(project_conf, env, runtime))
 
     return load
 
@@ -201,16 +205,16 @@ def test_the_place_of_an_error_is_the_one_that_counts(project_conf, refused):
 
 
 @pytest.mark.parametrize(
-    ("owner", "values", "told"),
+    ("owner", "values", "expected"),
     [
         ("clic", {"training.epoch": 1}, "training.epoch: unknown key; did you mean 'epochs'?"),
         ("all", {"training.epochs": 0}, "training.epochs: Input should be greater than 0"),
     ],
 )
-def test_an_error_of_a_named_variant_names_it(configured, refused, owner, values, told):
+def test_an_error_of_a_named_variant_names_it(configured, refused, owner, values, expected):
     variants = {owner: {"odd": values}}
     (line,) = refused(variant="odd", variants=variants)
-    assert line.startswith(f"variants.{owner}.odd: {told}")
+    assert line.startswith(f"variants.{owner}.odd: {expected}")
     # Those of variants that are not named are no matter.
     assert configured(variants=variants)["training"]["epochs"] == 12
 
@@ -260,3 +264,22 @@ def test_a_setting_that_changes_results_is_not_for_the_file_that_dvc_does_not_re
     (message,) = refused()
     assert message.startswith("conf/base/parameters_compute.yml: training.max_steps may change")
     assert "training.workers" in message.partition("expected")[2]
+
+
+def test_an_error_in_the_settings_of_the_method_names_its_place(project_conf):
+    write(project_conf, "parameters.yml", {"clic": {"objective": {"positivs": 2}}})
+    given = {"clic": {"objective": {"positivs": 3}}}
+    for runtime, place in (({}, "conf/smoke/parameters.yml"), (given, "--params")):
+        loader = loader_of(project_conf, "smoke", runtime)
+        values = configured_values(loader)
+        with pytest.raises(SettingsError) as error:
+            check_settings(run_settings(values), pipelines["views"], place_of(loader, values))
+        expected = f"{place}: clic.objective.positivs: unknown key; did you mean 'positives'?"
+        assert str(error.value).startswith(expected)
+
+
+def test_a_method_that_is_not_in_use_has_views_and_an_objective_alone(project_conf, refused):
+    write(project_conf, "parameters.yml", {"negclip": {"view": {"careful": True}}})
+    (line,) = refused("smoke")
+    expected = "conf/smoke/parameters.yml: negclip.view: unknown key; did you mean 'views'?"
+    assert line.startswith(expected)

@@ -17,14 +17,14 @@ from compo_pipeline.parameters.reference import (
     files_of,
     lines,
 )
-from compo_pipeline.preflight.settings import Parameters, all_values, settings_classes
+from compo_pipeline.preflight.settings import Parameters, all_values, loader_of, settings_classes
 
 
 @pytest.fixture(scope="module")
 def entries(bootstrapped: Path) -> list[ParameterEntry]:
     conf = bootstrapped / "conf"
     classes = settings_classes() | {"": Parameters}
-    default, smoke = (all_values(cli._loader(conf, env)) for env in ("base", "smoke"))
+    default, smoke = (all_values(loader_of(conf, env, {})) for env in ("base", "smoke"))
     about = {name: f"Settings of the method {entry.label}." for name, entry in METHODS.items()}
     return collect(classes, default, smoke, files_of(conf / "base"), about)
 

@@ -8,7 +8,7 @@ group `compo_pipeline.methods` that names a `MethodEntry`, a program by `registe
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -91,16 +91,25 @@ def method_type(name: str) -> type[Method]:
 
 
 def build(
-    name: str, views: Mapping[str, Any], objective: Mapping[str, Any] | None = None
+    name: str,
+    views: Mapping[str, Any],
+    objective: Mapping[str, Any] | None = None,
+    place: Callable[[str], str] = lambda key: "",
 ) -> Method:
     """A method from its settings as YAML has them; without an objective, its defaults.
+
+    Args:
+        name: in the registry.
+        views: settings of the views.
+        objective: settings of the objective.
+        place: gives the place of a dotted key, for errors; see `configuration.parse`.
 
     Raises:
         SettingsError: there is no such method, or a setting that it cannot use.
     """
     kind = method_type(name)
-    own: Any = parse(kind.views_type, views, f"{name}.views")
-    return kind(own, parse(kind.objective_type, objective or {}, f"{name}.objective"))
+    own: Any = parse(kind.views_type, views, f"{name}.views", place)
+    return kind(own, parse(kind.objective_type, objective or {}, f"{name}.objective", place))
 
 
 for _name, _label, _class, _needs in (

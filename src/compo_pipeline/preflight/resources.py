@@ -15,7 +15,12 @@ from compo_pipeline import engines
 from compo_pipeline.configuration import SettingsError, overlay, parse
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, method_type
-from compo_pipeline.preflight.settings import configured_values, edits_captions, read_parameters
+from compo_pipeline.preflight.settings import (
+    configured_values,
+    edits_captions,
+    loader_of,
+    read_parameters,
+)
 from compo_pipeline.remote import RemoteError
 
 if TYPE_CHECKING:
@@ -171,22 +176,14 @@ def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
 
 def _check_cells(parameters: RunSettings) -> None:
     """Read the settings of every cell of the chosen set."""
-    from kedro.framework.project import settings
-
     from compo_pipeline.pipelines.comparison import CONF, find_cells
 
     chosen = parameters.set
     command = asdict(parameters.command)
     _, cells = find_cells(chosen, parameters.comparison_sets, parameters.dataset, command)
     for label, cell in cells.items():
-        loader = settings.CONFIG_LOADER_CLASS(
-            conf_source=str(CONF),
-            env=cell["env"],
-            runtime_params=overlay(cell["params"]),
-            **settings.CONFIG_LOADER_ARGS,
-        )
         try:
-            configured_values(loader)
+            configured_values(loader_of(CONF, cell["env"], overlay(cell["params"])))
         except SettingsError as error:
             key = f"comparison_sets.{chosen}.cells.{label}"
             lines = error.message.replace("--params: ", "params: ").splitlines()

@@ -233,6 +233,25 @@ class RunSettings(Parameters):
     """How the run was started."""
 
 
+def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaConfigLoader:
+    """Kedro's configuration of an environment with `--params`.
+
+    Args:
+        conf: the project's configuration folder.
+        env: the environment; None is Kedro's default.
+        params: nested, as `--params` gives them.
+    """
+    from kedro.framework.project import settings as project
+
+    loader: OmegaConfigLoader = project.CONFIG_LOADER_CLASS(
+        conf_source=str(conf),
+        env=env,
+        runtime_params=dict(params),
+        **project.CONFIG_LOADER_ARGS,
+    )
+    return loader
+
+
 def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     """The settings of a run, all defaults included, as YAML has them.
 
@@ -251,9 +270,14 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     # Names with an underscore are YAML anchors and the like.
     given = {name: value for name, value in read.items() if not name.startswith("_")}
     method = find(str(given["method"])).name
-    place = _place_of(conf, environment, runtime, given)
+    place = place_of(loader, given)
     values = variants.applied(given, runtime, environment)
-    own = parse(MethodSettings, values.get(method) or {}, method, place)
+    sections = {
+        name: parse(MethodSettings, values[name] or {}, name, place)
+        for name in METHODS
+        if name in values
+    }
+    own = sections.get(method, MethodSettings())
     values = {name: each for name, each in values.items() if name not in METHODS}
     parsed = plain(parse(Parameters, values, "", place, _paths_of_method(method)))
     parsed["data"]["root"] = values["data"]["root"]  # a Path has one slash of a URL's two
@@ -293,12 +317,15 @@ def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     return values
 
 
-def check_settings(parameters: RunSettings, pipeline: Pipeline) -> None:
+def check_settings(
+    parameters: RunSettings, pipeline: Pipeline, place: Callable[[str], str] = lambda key: ""
+) -> None:
     """Check what the pipeline decides: settings of its method and editor, devices, precisions.
 
     Args:
         parameters: the project's.
         pipeline: the one that is about to run.
+        place: of `place_of`, for errors.
 
     Raises:
         SettingsError: a value cannot be used; names its YAML key.
@@ -308,12 +335,12 @@ def check_settings(parameters: RunSettings, pipeline: Pipeline) -> None:
         _check_compute(getattr(parameters, key), key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         own = parameters.method_settings
-        build(parameters.method, own.views, own.objective)
+        build(parameters.method, own.views, own.objective, place)
     if edits_captions(read, parameters):
         chosen = parameters.counterfactuals
         for name in {chosen.caption_editor, chosen.image_generator} - {None}:
             key = f"counterfactuals.{name}"
-            parse(pkgutil.resolve_name(EDITORS[key]), getattr(chosen, str(name)), key)
+            parse(pkgutil.resolve_name(EDITORS[key]), getattr(chosen, str(name)), key, place)
 
 
 def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
@@ -364,11 +391,15 @@ def _check_compute_file(file: Path) -> None:
         )
 
 
-def _place_of(
-    conf: Path, environment: str, runtime: Mapping[str, Any], given: Mapping[str, Any]
-) -> Callable[[str], str]:
-    """Where a dotted key is set, for errors: in a file, by `--params`, or by the named variant."""
-    configured = keys.place_of(conf, environment, runtime)
+def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[str], str]:
+    """Where a dotted key is set, for errors: in a file, by `--params`, or by the named variant.
+
+    Args:
+        loader: of the configuration.
+        given: the parameters, with `method`, `variant` and `variants`.
+    """
+    environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
+    configured = keys.place_of(Path(loader.conf_source), environment, runtime)
     variant = variants.named(given, given["method"]).get(str(given["variant"]), {})
 
     def place(key: str) -> str:

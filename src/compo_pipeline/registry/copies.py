@@ -50,11 +50,7 @@ def same_model(
         signing: the configured keys.
         store: URI of the registry; None is the configured one.
     """
-    if any(tag not in tags for tag in _SAME_MODEL):
-        return None
-    same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
-    versions = client.search_model_versions(f"name = '{name}' AND {same}")
-    found = max(versions, key=lambda each: int(each.version), default=None)
+    found = latest_of_model(client, name, tags)
     if found is not None:
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -68,6 +64,15 @@ def same_model(
             log.info("Version %s has other evidence, or is of another model.", found.version)
             return None
     return found
+
+
+def latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:
+    """The latest version of the same checkpoint in the same precision, by its tags."""
+    if any(tag not in tags for tag in _SAME_MODEL):
+        return None
+    same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
+    versions = client.search_model_versions(f"name = '{name}' AND {same}")
+    return max(versions, key=lambda each: int(each.version), default=None)
 
 
 def copy_version(

@@ -31,7 +31,8 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.provenance import UNKNOWN_COMMIT
-from compo_pipeline.registry.copies import same_model
+from compo_pipeline.registry import versions
+from compo_pipeline.registry.copies import latest_of_model, same_model
 from compo_pipeline.registry.evidence import read_evidence
 from compo_pipeline.registry.layout import (
     ARTEFACT,
@@ -132,6 +133,9 @@ def register(
     tags = _tags(folder, run, manifest, comparison)
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
     existing = same_model(client, name, tags, read_evidence(folder), settings.signing)
+    if existing is None and (earlier := latest_of_model(client, name, tags)):
+        # The same model would pass the same gate again, whatever its new evidence is.
+        tags |= versions.rollback(earlier)
     registered = existing or _new_version(folder, run, tags, comparison, settings)
     if existing is None:
         summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))

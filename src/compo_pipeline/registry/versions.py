@@ -126,6 +126,12 @@ def lasting_decision(version: ModelVersion) -> dict[str, str]:
     return {name: text for name, text in version.tags.items() if name.startswith(DECISION_TAG)}
 
 
+def rollback(version: ModelVersion) -> dict[str, str]:
+    """Tags of the rollback of a version; none if it was not rolled back."""
+    rolled_back = version.tags.get(OUTCOME) == "rolled back"
+    return lasting_decision(version) if rolled_back else {}
+
+
 @tracking.store_errors()
 def show_table(console: Console | None = None) -> None:
     """Print the versions of every registered model of the store, newest first."""
