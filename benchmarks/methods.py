@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 import study
 import tables
+from compo_pipeline.comparison.cells import COMPARISON, DONE, SCORES, find_cells
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.comparison import COMPARISON, DONE, SCORES, find_cells
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Score, from_table
 from compo_pipeline.storage import read_json
@@ -50,7 +50,7 @@ def main() -> None:
     parameters = study.configured("base", "")
     command: dict[str, Any] = {"env": None, "params": {}}
     dataset = parameters["dataset"]
-    _, cells = find_cells(SET, parameters["comparison_sets"], dataset, command)
+    cells = find_cells(SET, parameters["comparison_sets"], dataset, command).cells
     runs, seeds = {}, {}
     for label, cell in cells.items():
         named = cell["params"]

@@ -38,7 +38,7 @@ from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.counterfactuals import make_counterfactuals
+from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.preflight.settings import all_values, loader_of
 from compo_pipeline.records import (
     Caption,

@@ -15,7 +15,7 @@ from compo_pipeline.configuration import defaults, leaves, parse, plain, value_a
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.parameters import keys
-from compo_pipeline.pipeline_registry import NAMES, TRAIN_EVAL
+from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
 from compo_pipeline.preflight.settings import run_settings, settings_classes
 from compo_pipeline.tuning.space import read, searchable
 
@@ -231,8 +231,8 @@ def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
     nodes = [node for pipeline in pipelines.values() for node in pipeline.nodes]
 
     def decided_by_a_run(name):
-        # The command is printed on pages.
-        if name == "params:command" or not name.startswith("params:"):
+        # The command, and links to a run's pages, are printed on pages.
+        if name in ("params:command", "params:site") or not name.startswith("params:"):
             return False
         return any(run.catalog.load(name) != base.catalog.load(name) for run in runs)
 
@@ -251,10 +251,18 @@ def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
 
 
 def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
+    """What is in no catalog file is in memory: made and read in the same pipeline."""
     catalog = context("base").catalog
     entries = {name for name in catalog if not name.startswith("param")}
-    used = set().union(*(pipeline.datasets() for pipeline in pipelines.values()))
-    assert {name for name in used if not name.startswith("param")} == entries
+    used, in_memory = set(), set()
+    for pipeline in pipelines.values():
+        own = {name for name in pipeline.datasets() if not name.startswith("param")}
+        used |= own
+        in_memory |= own - entries
+    assert entries <= used
+    for name in register_pipelines():
+        inner = pipelines[name].all_outputs() - pipelines[name].outputs()
+        assert in_memory & pipelines[name].datasets() <= inner, name
 
 
 def test_every_parameter_that_a_node_reads_is_configured(context):
@@ -264,7 +272,7 @@ def test_every_parameter_that_a_node_reads_is_configured(context):
     assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(register_pipelines()))
 def test_kedro_builds_the_settings_of_nodes_from_their_annotations(context, name):
     """It takes an annotation that it cannot resolve for none, and would pass on a mapping."""
     for node in pipelines[name].nodes:

@@ -24,7 +24,7 @@ from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
 from compo_pipeline.hooks import ProjectHooks
-from compo_pipeline.pipelines.tuning import _tuned_run
+from compo_pipeline.pipelines.tuning.nodes import _tuned_run
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Parse

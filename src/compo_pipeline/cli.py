@@ -46,12 +46,13 @@ def cli() -> None:
 
 def _run(**given: Any) -> None:
     """Kedro's `run`, with one-line messages for a misspelt option and for Ctrl+C."""
-    from compo_pipeline.pipeline_registry import NAMES
+    from compo_pipeline.pipeline_registry import register_pipelines
 
+    known = list(register_pipelines())
     for name in filter(None, [given["pipeline"], *given["pipelines"]]):
-        if name not in NAMES:
-            hint = nearest(name, NAMES)
-            raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(NAMES)})")
+        if name not in known:
+            hint = nearest(name, known)
+            raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(known)})")
     _check_selection(given)
     try:
         click.get_current_context().invoke(kedro_run, **given)
@@ -226,6 +227,27 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
     tracking.connect(_settings(project, env, params).tracking, project.project_path)
     registered.show_table()
+
+
+@cli.command()
+@click.option("-e", "--env", default="base", show_default=True, help="Environment of the stages.")
+@click.option("--stdout", is_flag=True, help="Print the file instead of writing it.")
+@click.pass_obj
+def dvc(project: ProjectMetadata, env: str, stdout: bool) -> None:
+    """Write the DVC stages of an environment from the Kedro pipelines.
+
+    The file is dvc.yaml for base, recipes/<env>/dvc.yaml for any other environment.
+    """
+    from compo_pipeline import dvc_stages
+    from compo_pipeline.storage import write_text
+
+    folder = Path(project.project_path)
+    text, file = dvc_stages.text(folder, env), folder / dvc_stages.place_of(env)
+    if stdout:
+        click.echo(text, nl=False)
+    else:
+        write_text(file, text)
+        click.echo(f"Written: {file}")
 
 
 @cli.command(name="worker")

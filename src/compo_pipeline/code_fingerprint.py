@@ -21,13 +21,17 @@ def code_fingerprint(*modules: str) -> str:
     not; what a registry names by its path must be named here too. Comments, docstrings and layout
     do not count.
     """
-    names = frozenset[str]().union(*map(_imported, modules))
     hashed = hashlib.sha256()
-    for name in sorted(names):
-        file = _file(name)
+    for name in sorted(imported(*modules)):
+        file = file_of(name)
         text = _instructions(file, file.stat().st_mtime_ns)
         hashed.update(f"{name}\n{text}\n".encode())
     return hashed.hexdigest()[:_DIGITS]
+
+
+def imported(*modules: str) -> set[str]:
+    """Modules and all modules of their package that they import, as `code_fingerprint` does."""
+    return set[str]().union(*map(_imported, modules))
 
 
 @cache
@@ -45,7 +49,8 @@ def _imported(module: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _file(module: str) -> Path:
+def file_of(module: str) -> Path:
+    """The file of a module or package."""
     package, _, rest = module.partition(".")
     folder = _folder(package)
     if folder is None:

@@ -1,12 +1,21 @@
-"""The pipelines that `kedro run --pipeline=...` knows."""
+"""The pipelines that `kedro run --pipeline=...` knows; one is imported when it is asked for.
+
+Each package of `pipelines` is a pipeline. An installed package adds others by entry points of the
+group `compo_pipeline.pipelines`, each a function that returns a Kedro pipeline. (Kedro's
+`find_pipelines` warns about a requested name that is no package: a sum of others, or a plug-in's.)
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
 
 from kedro.pipeline import Pipeline
 
-from compo_pipeline.pipelines import training_inputs
+from compo_pipeline import pipelines
+from compo_pipeline.plugins import Registry
+
+GROUP = "compo_pipeline.pipelines"
 
 # The whole chain in order: together they train and evaluate a model.
 TRAIN_EVAL = (
@@ -19,34 +28,41 @@ TRAIN_EVAL = (
     "evaluation",
     "registration",
 )
-# Pipelines of the artefacts that the package ships.
-APART = ("language", "pretraining")
-# Pipelines on results of the chain: captions, views, a finished run, registered versions.
-AFTERWARDS = ("half_truths", "tuning", "wise_ft", "attention", "export", "rescore", "promotion")
-# Many runs of the chain, compared; their data are made once.
-COMPARISON = ("raw", "ingest", "validation", "comparison")
-# Pipelines that need no training: models of any origin on the benchmarks.
-SUITE = ("benchmark", "benchmark_diff", "benchmarks_available")
-NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison", "train_eval", "__default__")
+# A package whose results are in memory: a part of other pipelines, and no pipeline of its own.
+PARTS = ("training_inputs",)
+# Pipelines that run those of several packages.
+SUMS = {
+    "training": (*PARTS, "training"),
+    "tuning": (*PARTS, "tuning"),
+    "comparison": ("raw", "ingest", "validation", "comparison"),
+    "train_eval": (*PARTS, *TRAIN_EVAL),
+    "__default__": (*PARTS, *TRAIN_EVAL),
+}
 
 
-def register_pipelines() -> dict[str, Pipeline]:
+class Pipelines(Mapping[str, Pipeline]):
+    """Pipelines by name, created when they are asked for."""
+
+    def __init__(self) -> None:
+        packages = pkgutil.iter_modules(pipelines.__path__)
+        own = {each.name: f"{pipelines.__name__}.{each.name}:create_pipeline" for each in packages}
+        self._functions: Registry[Callable[[], Pipeline]] = Registry(GROUP, own)
+
+    def __getitem__(self, name: str) -> Pipeline:
+        if name in PARTS:
+            raise KeyError(name)
+        members = SUMS.get(name, (name,))
+        return sum((self._functions[each]() for each in members), Pipeline([]))
+
+    def __iter__(self) -> Iterator[str]:
+        # Sums come last: what looks for the writer of an entry finds the smallest pipeline.
+        yield from (name for name in self._functions if name not in SUMS and name not in PARTS)
+        yield from SUMS
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def register_pipelines() -> Mapping[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
-    pipelines = {
-        name: import_module(f"compo_pipeline.pipelines.{name}").create_pipeline()
-        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison")
-    }
-    # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.
-    for name in TRAIN_EVAL:
-        pipelines[name] = _named(pipelines[name], name)
-    inputs = _named(training_inputs.create_pipeline(), "training")
-    for name in ("training", "tuning"):
-        pipelines[name] += inputs
-    pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
-    pipelines["comparison"] = sum((pipelines[name] for name in COMPARISON), Pipeline([]))
-    pipelines["__default__"] = pipelines["train_eval"]
-    return pipelines
-
-
-def _named(pipeline: Pipeline, namespace: str) -> Pipeline:
-    return Pipeline(pipeline, namespace=namespace, prefix_datasets_with_namespace=False)
+    return Pipelines()

@@ -19,7 +19,7 @@ from compo_pipeline.artefacts.text_tower import embed_scenes
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.pipelines.pretraining import train_base_model, train_image_tower
+from compo_pipeline.pipelines.pretraining.nodes import train_base_model, train_image_tower
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World

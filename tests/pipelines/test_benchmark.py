@@ -37,8 +37,8 @@ from compo_pipeline.evaluation.suite import (
     Suite,
     listed_models,
 )
-from compo_pipeline.pipelines.benchmark import log_suite, score_list, write_suite_page
-from compo_pipeline.pipelines.benchmark_diff import diff_models, write_diff_page
+from compo_pipeline.pipelines.benchmark.nodes import log_suite, score_list, write_suite_page
+from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Caption, Fact, Score
 from compo_pipeline.registry import tracking

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from kedro.io import DataCatalog
 
+from compo_pipeline.comparison import cells as runs
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
+from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.pipelines import comparison
-from compo_pipeline.pipelines.comparison import compare_cells, run_cells
+from compo_pipeline.pipelines.comparison.nodes import choose_cells, compare_cells, run_cells
 from compo_pipeline.preflight.resources import check_resources
 from compo_pipeline.preflight.settings import CommandOptions, RunSettings
 from compo_pipeline.records import Score
@@ -69,7 +71,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             (place / result).write_text("")
         return subprocess.CompletedProcess(command, int("seed=1" in command[-1]))
 
-    monkeypatch.setattr(comparison.subprocess, "run", run)
+    monkeypatch.setattr(runs.subprocess, "run", run)
     return commands
 
 
@@ -77,7 +79,8 @@ def ask(
     name: str = "two", dataset: str = "few", store: str | None = None, **manifest: Any
 ) -> list[dict[str, Any]]:
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(name, SETS, dataset, manifest, None, COMMAND, "out", {"store": store})
+    wanted = choose_cells(name, SETS, dataset, COMMAND)
+    return run_cells(wanted, manifest, [], Path("out"), RemoteSettings(store=store))
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -159,7 +162,7 @@ def test_all_cells_are_checked_before_the_first_one_runs(
 ) -> None:
     sets = {"s": {"cells": {"first": {"method": "clic"}, "x": cell}}}
     with pytest.raises(SettingsError, match=message):
-        run_cells("s", sets, "few", {"data_hash": "d"}, None, COMMAND, "out", {"store": None})
+        choose_cells("s", sets, "few", COMMAND)
     assert not started
 
 
@@ -188,7 +191,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
 def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]], name: str) -> None:
     command = {**COMMAND, "params": {"set": "two", name: 1}}
     with pytest.raises(SettingsError, match=rf"^{name}: .*got {name}=1"):
-        run_cells("two", SETS, "few", {"data_hash": "d"}, None, command, "out", {"store": None})
+        choose_cells("two", SETS, "few", command)
     assert not started
 
 
@@ -202,7 +205,7 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
     missing = {"s": {"cells": {"x": {"env": "fcs"}}}}
     key = r"comparison_sets.s.cells.x.env: .*conf/fcs; did you mean 'fsc'\?"
     with pytest.raises(SettingsError, match=key):
-        run_cells("s", missing, "few", {"data_hash": "d"}, None, COMMAND, "out", {"store": None})
+        choose_cells("s", missing, "few", COMMAND)
 
 
 def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
@@ -213,9 +216,7 @@ def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[
         ({"variant": "c1"}, "method"),
     ):
         with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
-            run_cells(
-                "s", {"s": {"cells": {"x": cell}}}, "few", {}, None, COMMAND, "out", {"store": None}
-            )
+            choose_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
     assert not started
 
 

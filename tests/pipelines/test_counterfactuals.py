@@ -22,9 +22,9 @@ from compo_pipeline.counterfactuals.settings import (
 from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.engines import LOCAL
 from compo_pipeline.language.sentences import split
-from compo_pipeline.pipelines.counterfactuals import (
+from compo_pipeline.pipelines.counterfactuals import create_pipeline
+from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
-    create_pipeline,
     make_counterfactuals,
     preview_counterfactuals,
 )

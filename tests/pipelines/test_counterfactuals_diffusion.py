@@ -15,7 +15,7 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.generation import Folders, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.pipelines.counterfactuals import open_all
+from compo_pipeline.pipelines.counterfactuals.nodes import open_all
 from compo_pipeline.records import Caption, Counterfactual
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}

@@ -11,8 +11,8 @@ from PIL import Image
 
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings
-from compo_pipeline.pipelines.ingest import ingest_captions
-from compo_pipeline.pipelines.validation import (
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+from compo_pipeline.pipelines.validation.nodes import (
     measure_language,
     select_valid_captions,
     validate_facts,

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import grimp
 import pytest
 import yaml
 from kedro.io import DataCatalog, MemoryDataset
@@ -86,20 +85,3 @@ def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) ->
     )
     # compo_en is trained as the classes say.
     assert shipped.language.training == LanguageModelSettings()
-
-
-def test_the_recipe_depends_on_what_the_pipeline_imports(project: Path) -> None:
-    graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
-    found, waiting = set(), {f"{PACKAGE}.pipelines.language"}
-    while waiting:
-        module = waiting.pop()
-        found.add(f"src/{module.replace('.', '/')}.py")
-        waiting |= {
-            imported
-            for imported in graph.find_modules_directly_imported_by(module)
-            if f"src/{imported.replace('.', '/')}.py" not in found
-        }
-    recipe = yaml.safe_load((project / "recipes/language/dvc.yaml").read_text())
-    deps = [Path(dep) for dep in recipe["stages"]["language"]["deps"]]
-    missing = [one for one in found if not any(Path(one).is_relative_to(dep) for dep in deps)]
-    assert missing == []

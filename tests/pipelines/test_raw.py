@@ -9,7 +9,7 @@ import pytest
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.pipelines.raw import prepare_source
+from compo_pipeline.pipelines.raw.nodes import prepare_source
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
 
 FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)

@@ -24,12 +24,12 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.training import (
+from compo_pipeline.pipelines.training.nodes import (
     _find_or_open_run,
     log_views_preview,
     train_model,
 )
-from compo_pipeline.pipelines.training_inputs import choose_held_out, training_inputs
+from compo_pipeline.pipelines.training_inputs.nodes import choose_held_out, training_inputs
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking

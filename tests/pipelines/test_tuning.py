@@ -7,7 +7,7 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.pipelines import tuning
+from compo_pipeline.pipelines.tuning import nodes as tuning
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
 

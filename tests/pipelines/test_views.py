@@ -12,8 +12,8 @@ import pytest
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.engines import LOCAL
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.pipelines.views import (
-    create_pipeline,
+from compo_pipeline.pipelines.views import create_pipeline
+from compo_pipeline.pipelines.views.nodes import (
     draw_views,
     parse_captions,
     preview_views,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.pipelines.validation import validate_facts
+from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
 from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Fact, Rejected

@@ -176,12 +176,12 @@ def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
 
 def _check_cells(parameters: RunSettings) -> None:
     """Read the settings of every cell of the chosen set."""
-    from compo_pipeline.pipelines.comparison import CONF, find_cells
+    from compo_pipeline.comparison.cells import CONF, find_cells
 
     chosen = parameters.set
     command = asdict(parameters.command)
-    _, cells = find_cells(chosen, parameters.comparison_sets, parameters.dataset, command)
-    for label, cell in cells.items():
+    found = find_cells(chosen, parameters.comparison_sets, parameters.dataset, command)
+    for label, cell in found.cells.items():
         try:
             configured_values(loader_of(CONF, cell["env"], overlay(cell["params"])))
         except SettingsError as error:

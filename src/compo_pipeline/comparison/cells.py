@@ -1,0 +1,207 @@
+"""Cells of a comparison: a method under a variant, with a run of the chain for each seed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.configuration import PlainError, SettingsError, leaves, nearest
+from compo_pipeline.datasets.stored import Stored
+from compo_pipeline.evaluation.suite import named_set
+from compo_pipeline.methods import registry
+from compo_pipeline.next_steps import arguments, options
+from compo_pipeline.parameters import keys
+from compo_pipeline.storage import files_fingerprint, read_json_or_none, write_json
+
+log = logging.getLogger(__name__)
+
+KEY = "comparison_sets"
+DONE = "cell.json"
+SCORES, COMPARISON = "scores.parquet", "comparison.json"
+CONF = Path("conf")
+_SETS = "parameters_comparison.yml"
+# What the cells of a set say of their runs; a run's seeds are counted.
+_OF_CELLS = frozenset({"method", "variant", "seed"})
+_COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
+
+
+class CellsFailed(PlainError, RuntimeError):
+    """Runs of a set failed; each has printed its own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellSet:
+    """The cells of a set, and how often each is run."""
+
+    name: str
+    """Name of the set."""
+    seeds: int
+    """Number of runs of a cell: with the seeds 0, 1, ..."""
+    cells: dict[str, dict[str, Any]]
+    """By label: environment and parameters of the runs, but the seed."""
+
+
+def run_cells(
+    chosen: CellSet, data_hash: str, folder: Path, store: str | None
+) -> list[dict[str, Any]]:
+    """Run the cells that were not run yet; each with its seeds and the folders of their results.
+
+    A cell is run again if its options, the configuration, the code or the data have changed; its
+    training then resumes or is refused as in a run by hand. A cell that fails does not stop the
+    others.
+
+    Args:
+        chosen: the set.
+        data_hash: of the data.
+        folder: results are below it, in <method>/<variant>/seed=<n>.
+        store: of `remote.store`; a run counts as done where its results are there.
+
+    Raises:
+        RemoteError: the storage cannot be reached, or refuses.
+        CellsFailed: cells failed.
+    """
+    state = {
+        "conf": _configuration_fingerprint(),
+        "code": code_fingerprint("compo_pipeline"),
+        "data": data_hash,
+    }
+    shared = {"remote.store": store} if store else {}
+    cells, failed = [], []
+    for label, cell in chosen.cells.items():
+        folders = []
+        for seed in range(chosen.seeds):
+            params = {**cell["params"], **shared, "seed": seed}
+            place = folder / params["method"] / params["variant"] / f"seed={seed}"
+            if not _run(cell["env"], params, place, state, _stored(place, store)):
+                failed.append(_COMMAND + options(cell["env"], params))
+            folders.append(str(place))
+        cells.append({"label": label, **cell, "folders": folders})
+    if failed:
+        raise CellsFailed(
+            f"{KEY}.{chosen.name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the "
+            "others are stored; the failed ones:\n  " + "\n  ".join(failed)
+        )
+    return cells
+
+
+def _command_of_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options of a comparison's command that are those of its runs, by dotted key.
+
+    Raises:
+        SettingsError: an option that each cell has of its own.
+    """
+    if own := sorted(_OF_CELLS & command["params"].keys()):
+        raise SettingsError(
+            f"{own[0]}: the cells of {KEY}.{name} say which methods, variants and seeds run, got "
+            f"{own[0]}={command['params'][own[0]]} for all of them"
+        )
+    # What says which cells there are is no option of a cell: more seeds repeat no finished run.
+    return dict(
+        leaves({key: value for key, value in command["params"].items() if key not in ("set", KEY)})
+    )
+
+
+def find_cells(
+    name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
+) -> CellSet:
+    """The cells of a set.
+
+    Raises:
+        SettingsError: there is no such set, or a cell cannot be run so on this dataset.
+    """
+    chosen = named_set(name, sets)
+    shared = _command_of_cells(command, name)
+    cells: dict[str, dict[str, Any]] = {}
+    labels: dict[tuple[str, str], str] = {}
+    for label, cell in chosen.cells.items():
+        key = f"{KEY}.{name}.cells.{label}"
+        named = _named(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
+        if named["dataset"] != dataset:
+            raise SettingsError(
+                f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
+                f"'{dataset}', that of this run"
+            )
+        given = dict(leaves(cell.params))
+        if own := sorted((_OF_CELLS | {"dataset"}) & given.keys()):
+            raise SettingsError(f"{key}.params.{own[0]}: not among params; cells have keys for it")
+        method = cell.method or named["method"]  # one of both has it
+        variant = cell.variant or named.get("variant", "default")
+        env = cell.env or command["env"]
+        try:
+            registry.find(method)
+        except SettingsError as error:
+            problem = error.message.replace("method: ", f"{key}.method: ", 1)
+            raise SettingsError(problem) from None
+        other = labels.setdefault((method, variant), label)
+        if other != label:
+            raise SettingsError(
+                f"{key}.variant: '{variant}' of {method} is the cell '{other}' already; expected "
+                "another label, which names the folder of its runs"
+            )
+        params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
+        cells[label] = {"env": env, "params": params}
+    return CellSet(name, chosen.seeds, cells)
+
+
+def _named(env: str, key: str) -> dict[str, Any]:
+    """What globals.yml of an environment, which a YAML key names, says of dataset and method."""
+    if not (CONF / env).is_dir():
+        known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+        raise SettingsError(
+            f"{key}: there is no folder conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
+        )
+    return {
+        key: value
+        for folder in (CONF / "base", CONF / env)
+        for values in keys.read(folder, "globals").values()
+        for key, value in values.items()
+    }
+
+
+def _stored(place: Path, store: str | None) -> list[Stored]:
+    """The results of a run that are compared, and what says that it is done, on object storage."""
+    if store is None:
+        return []
+    paths = [place / name for name in (SCORES, COMPARISON, DONE)]
+    below = store.rstrip("/")
+    return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
+
+
+def _run(
+    env: str | None,
+    params: Mapping[str, Any],
+    place: Path,
+    state: Mapping[str, Any],
+    stored: list[Stored],
+) -> bool:
+    """Run a cell's pipelines in a process of their own, unless that was done; its success."""
+    shown = options(env, params)
+    wanted = {**state, "options": shown}
+    there = all(each.exists() for each in stored)
+    for each in stored if there else ():
+        each.fetch()
+    there = there and all((place / result).is_file() for result in (SCORES, COMPARISON))
+    if there and read_json_or_none(place / DONE) == wanted:
+        log.info("%s is done.", place)
+        return True
+    log.info("%s%s", _COMMAND, shown)
+    command = [sys.executable, "-m", *_COMMAND.split(), *arguments(env, params)]
+    if subprocess.run(command, check=False).returncode:
+        return False
+    write_json(place / DONE, wanted)
+    if stored:
+        stored[-1].save()
+    return True
+
+
+def _configuration_fingerprint() -> str:
+    """Of all files of conf but those that only say which cells there are."""
+    files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
+    return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)

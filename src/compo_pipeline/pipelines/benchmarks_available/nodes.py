@@ -1,0 +1,12 @@
+"""Pipeline `benchmarks_available`: which benchmarks are there, and which are missing."""
+
+from __future__ import annotations
+
+from compo_pipeline.evaluation.availability import available
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.presentation.suite_page import show_available
+
+
+def list_benchmarks(benchmarks: BenchmarksSettings) -> None:
+    """Print every known benchmark: its items, or what is missing."""
+    show_available(available(benchmarks))

@@ -1,0 +1,14 @@
+"""Pipeline `benchmarks_available`: which benchmarks are there, and which are missing."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.benchmarks_available.nodes import list_benchmarks
+
+
+def create_pipeline() -> Pipeline:
+    """The pipeline that lists the benchmarks."""
+    return Pipeline(
+        [node(list_benchmarks, inputs="params:benchmarks", outputs=None, name="list_benchmarks")]
+    )

@@ -1,0 +1,94 @@
+"""Nodes of the pipeline `comparison`: methods, variants and seeds side by side.
+
+A cell of its table is a method under a variant, with one run of `train_eval`'s pipelines for each
+seed, in the folders of that run. Missing cells are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.comparison import cells as runs
+from compo_pipeline.comparison.cells import COMPARISON, SCORES, CellSet, find_cells
+from compo_pipeline.evaluation.comparison import by_model
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.suite import Suite, compare_runs
+from compo_pipeline.next_steps import kedro_run
+from compo_pipeline.parameters.urls import RemoteSettings
+from compo_pipeline.presentation import suite_page
+from compo_pipeline.provenance import page_facts
+from compo_pipeline.records import Caption, Score
+from compo_pipeline.registry import tracking
+from compo_pipeline.storage import read_json
+from compo_pipeline.tables.rows import Table
+
+
+def choose_cells(
+    name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
+) -> CellSet:
+    """The cells of the chosen set.
+
+    Raises:
+        SettingsError: there is no such set, or a cell cannot be run on this dataset.
+    """
+    return find_cells(name, sets, dataset, command)
+
+
+def run_cells(
+    wanted_cells: CellSet,
+    manifest: Mapping[str, Any],
+    valid_captions: Sequence[Caption],
+    folder: Path,
+    remote: RemoteSettings,
+) -> list[dict[str, Any]]:
+    """Run the cells that were not run yet; each with the folders of its results.
+
+    Raises:
+        RemoteError: the storage cannot be reached, or refuses.
+        CellsFailed: cells failed.
+    """
+    del valid_captions  # every cell reads them from disk
+    return runs.run_cells(wanted_cells, manifest["data_hash"], Path(folder), remote.store)
+
+
+def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Base and all cells side by side, with intervals over seeds and images."""
+    runs = {
+        cell["label"]: [
+            (
+                Table.open(Path(folder) / SCORES, Score),
+                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
+            )
+            for folder in cell["folders"]
+        ]
+        for cell in cells
+    }
+    return compare_runs(runs).to_json()
+
+
+def write_comparison_page(
+    cells: list[dict[str, Any]],
+    suite: Mapping[str, Any],
+    name: str,
+    command: Mapping[str, Any],
+    folder: str,
+) -> tuple[dict[str, Any], Path]:
+    """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
+    found = Suite.from_json(suite)
+    facts = {
+        **page_facts(command, "comparison"),
+        "set": name,
+        "seeds": str(len(cells[0]["folders"])),
+        **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
+    }
+    suite_page.show(found)
+    written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
+    return by_model(found.comparison.rows), written
+
+
+def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
+    """Log figures and page of a set as an MLflow run."""
+    tags = {"dataset": dataset, "set": name}
+    tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)

@@ -1,0 +1,67 @@
+"""Pipeline `comparison`: methods, variants and seeds side by side.
+
+A cell of its table is a method under a variant, with one run of `train_eval`'s pipelines for each
+seed, in the folders of that run. Missing cells are trained.
+"""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.comparison.nodes import (
+    choose_cells,
+    compare_cells,
+    log_cells,
+    run_cells,
+    write_comparison_page,
+)
+
+
+def create_pipeline() -> Pipeline:
+    """The comparison pipeline, on valid captions."""
+    return Pipeline(
+        [
+            node(
+                choose_cells,
+                inputs=["params:set", "params:comparison_sets", "params:dataset", "params:command"],
+                outputs="wanted_cells",
+                name="choose_cells",
+            ),
+            node(
+                run_cells,
+                inputs=[
+                    "wanted_cells",
+                    "manifest",
+                    "valid_captions",
+                    "params:paths.model_output",
+                    "params:remote",
+                ],
+                outputs="cells",
+                name="run_cells",
+            ),
+            node(compare_cells, inputs="cells", outputs="cells_suite", name="compare_cells"),
+            node(
+                write_comparison_page,
+                inputs={
+                    "cells": "cells",
+                    "suite": "cells_suite",
+                    "name": "params:set",
+                    "command": "params:command",
+                    "folder": "params:paths.comparison_report",
+                },
+                outputs=["cells_metrics", "comparison_report"],
+                name="write_comparison_page",
+            ),
+            node(
+                log_cells,
+                inputs={
+                    "cells_metrics": "cells_metrics",
+                    "page": "comparison_report",
+                    "name": "params:set",
+                    "dataset": "params:dataset",
+                },
+                outputs=None,
+                name="log_cells",
+            ),
+        ]
+    )

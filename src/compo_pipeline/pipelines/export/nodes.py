@@ -1,0 +1,43 @@
+"""Pipeline `export`: the checkpoint in the formats of other programs: transformers, ONNX."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.models import hf_export, onnx_export
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ExportSettings
+
+log = logging.getLogger(__name__)
+
+
+def export_formats(
+    checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings, folder: str
+) -> Path:
+    """A folder for each format; one that is off is removed, as it may be of older weights.
+
+    Raises:
+        SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
+            was evaluated.
+    """
+    formats = {
+        "hugging_face": (export.hugging_face, hf_export.needs, hf_export.to_hugging_face),
+        "onnx": (export.onnx, onnx_export.needs, onnx_export.to_onnx),
+    }
+    # Before any work: the first format may take minutes.
+    for wanted, needs, _ in formats.values():
+        if wanted:
+            needs()
+    Comparison.from_json(comparison).require(load(checkpoint).fingerprint)
+    for name, (wanted, _, write) in formats.items():
+        target = Path(folder) / name
+        if wanted:
+            log.info("Written: %s", write(checkpoint, target))
+        elif target.exists():
+            shutil.rmtree(target)
+    return Path(folder)

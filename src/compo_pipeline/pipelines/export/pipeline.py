@@ -1,0 +1,21 @@
+"""Pipeline `export`: the checkpoint in the formats of other programs: transformers, ONNX."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.export.nodes import export_formats
+
+
+def create_pipeline() -> Pipeline:
+    """The export pipeline."""
+    return Pipeline(
+        [
+            node(
+                export_formats,
+                inputs=["checkpoint", "comparison", "params:export", "params:paths.exported"],
+                outputs="exported",
+                name="export_formats",
+            )
+        ]
+    )

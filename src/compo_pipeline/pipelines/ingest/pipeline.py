@@ -1,0 +1,23 @@
+"""Pipeline `ingest`: the captions of a source are read, prepared and measured."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+
+
+def create_pipeline() -> Pipeline:
+    """Source to caption rows and what is measured of them."""
+    return Pipeline(
+        [
+            node(
+                ingest_captions,
+                inputs=["source", "params:data", "params:ingest", "params:prepare"],
+                outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
+                name="ingest_captions",
+            )
+        ],
+        namespace="ingest",
+        prefix_datasets_with_namespace=False,
+    )

@@ -1,0 +1,32 @@
+"""Pipeline `pretraining`: the base model `scenes-base`, trained on rendered scenes alone."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.pretraining.nodes import train_base_model, train_image_tower
+
+
+def create_pipeline() -> Pipeline:
+    """Nothing but scenes to the base model that the package ships."""
+    return Pipeline(
+        [
+            node(
+                train_image_tower,
+                inputs=["params:pretraining", "params:scenes", "params:paths.image_tower"],
+                outputs="image_tower",
+                name="train_image_tower",
+            ),
+            node(
+                train_base_model,
+                inputs=[
+                    "image_tower",
+                    "params:pretraining",
+                    "params:scenes",
+                    "params:paths.base_model",
+                ],
+                outputs=["base_model", "pretraining_report"],
+                name="train_base_model",
+            ),
+        ]
+    )

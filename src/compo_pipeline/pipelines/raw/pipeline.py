@@ -1,0 +1,23 @@
+"""Pipeline `raw`: scenes are rendered, other sources are located and checked."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.raw.nodes import prepare_source
+
+
+def create_pipeline() -> Pipeline:
+    """Settings to a source that is there and complete."""
+    return Pipeline(
+        [
+            node(
+                prepare_source,
+                inputs=["params:data", "params:scenes"],
+                outputs="source",
+                name="prepare_source",
+            )
+        ],
+        namespace="raw",
+        prefix_datasets_with_namespace=False,
+    )

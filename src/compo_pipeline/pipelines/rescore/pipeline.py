@@ -1,0 +1,33 @@
+"""Pipeline `rescore`: a version is registered again with evidence computed anew from its files."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.rescore.nodes import rescore_version
+
+
+def create_pipeline() -> Pipeline:
+    """The rescore pipeline."""
+    return Pipeline(
+        [
+            node(
+                rescore_version,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "manifest",
+                    "params:registration",
+                    "params:tracking",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:data.root",
+                    "params:language.model",
+                    "params:promotion.settle",
+                ],
+                outputs="rescored",
+                name="rescore_version",
+            )
+        ]
+    )

@@ -1,0 +1,67 @@
+"""Pipeline `validation`: caption rows are checked against rules; bad rows go to quarantine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.language.parsing import loaded
+from compo_pipeline.presentation import data_docs as pages
+from compo_pipeline.quality import caption_language, quarantine, suite
+from compo_pipeline.quality.caption_language import refuse_unknown
+from compo_pipeline.quality.quarantine import valid_captions
+from compo_pipeline.quality.settings import DataValidationSettings
+from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.storage import atomic_folder
+from compo_pipeline.tables.rows import Table
+
+log = logging.getLogger(__name__)
+
+
+def validate_facts(
+    facts: Sequence[Fact],
+    unparseable: Sequence[Rejected],
+    validation: DataValidationSettings,
+    data_docs: str,
+) -> tuple[list[Rejected], dict[str, Any], Path]:
+    """Check facts against the rules; bad rows do not fail here, so that all results are saved.
+
+    Returns:
+        Quarantine (unparseable records first), the summary by rule, the folder of the Data Docs.
+    """
+    frame = Table.of(facts, Fact).to_arrow().to_pandas()
+    folder = Path(data_docs)
+    pages.check_replaceable(folder)
+    with atomic_folder(folder) as site:
+        broken = quarantine.first_of_column(
+            suite.check(frame, validation.rules, site), validation.rules
+        )
+        entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
+        result = quarantine.summary(len(facts), entries, broken, validation)
+        pages.make_local(site, result, frame)
+    page = folder / "index.html"
+    log.info("%d of %d records are bad; %s", result["bad"], result["records"], page)
+    return entries, result, folder
+
+
+def measure_language(
+    captions: Sequence[Caption], language_model: str, validation: DataValidationSettings
+) -> dict[str, Any]:
+    """The share of the captions' words that the language pipeline knows; fails later, if at all."""
+    result = caption_language.measure(captions, loaded(language_model), validation)
+    if (share := result["known_share"]) is not None:
+        log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
+    return result
+
+
+def select_valid_captions(
+    captions: Sequence[Caption],
+    quarantine: Sequence[Rejected],
+    validation_result: dict[str, Any],
+    caption_language: dict[str, Any],
+) -> Sequence[Caption]:
+    """Drop the rows in quarantine; fails when too many rows are bad, or in another language."""
+    refuse_unknown(caption_language)
+    return valid_captions(captions, quarantine, validation_result)

@@ -1,0 +1,39 @@
+"""Pipeline `validation`: caption rows are checked against rules; bad rows go to quarantine."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.validation.nodes import (
+    measure_language,
+    select_valid_captions,
+    validate_facts,
+)
+
+
+def create_pipeline() -> Pipeline:
+    """Caption rows and facts to valid rows and quarantine."""
+    return Pipeline(
+        [
+            node(
+                validate_facts,
+                inputs=["facts", "unparseable", "params:validation", "params:paths.data_docs"],
+                outputs=["quarantine", "validation_result", "data_docs"],
+                name="validate_facts",
+            ),
+            node(
+                measure_language,
+                inputs=["captions", "params:language.model", "params:validation"],
+                outputs="caption_language",
+                name="measure_language",
+            ),
+            node(
+                select_valid_captions,
+                inputs=["captions", "quarantine", "validation_result", "caption_language"],
+                outputs="valid_captions",
+                name="select_valid_captions",
+            ),
+        ],
+        namespace="validation",
+        prefix_datasets_with_namespace=False,
+    )

@@ -1,0 +1,35 @@
+"""Pipeline `wise_ft`: models interpolated between a run's base and its fine-tuned model."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.wise_ft.nodes import draw_trade_off, score_mixtures
+
+
+def create_pipeline() -> Pipeline:
+    """The WiSE-FT pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_mixtures,
+                inputs=[
+                    "valid_captions",
+                    "checkpoint",
+                    "params:wise_ft",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:data.root",
+                ],
+                outputs="wise_ft",
+                name="score_mixtures",
+            ),
+            node(
+                draw_trade_off,
+                inputs=["wise_ft", "run", "params:command", "params:paths"],
+                outputs="wise_ft_report",
+                name="draw_trade_off",
+            ),
+        ]
+    )

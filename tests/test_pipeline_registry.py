@@ -1,0 +1,37 @@
+"""Pipelines are found by their packages, imported when asked for, and added by other packages."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from compo_pipeline import plugins
+from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
+
+NAMES = list(register_pipelines())
+
+
+@pytest.mark.parametrize("name", ["raw", "comparison"])
+def test_a_pipeline_imports_its_own_nodes_alone(name):
+    script = (
+        "import json, sys; from compo_pipeline.pipeline_registry import register_pipelines\n"
+        f"register_pipelines()[{name!r}]\n"
+        "own = [n for n in sys.modules if n.startswith('compo_') and n.endswith('.nodes')]\n"
+        "print(json.dumps(own))"
+    )
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    members = SUMS.get(name, (name,))
+    assert set(json.loads(found.splitlines()[-1])) == {
+        f"compo_pipeline.pipelines.{each}.nodes" for each in members
+    }
+
+
+def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
+    point = EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == GROUP else [])
+    found = register_pipelines()
+    assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
+    assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]
