@@ -12,6 +12,7 @@ from dvc.repo import Repo
 from kedro.framework.project import pipelines
 
 from compo_pipeline import dvc_stages
+from compo_pipeline.configuration import SettingsError, value_at
 from compo_pipeline.dvc_stages import STAGES, code_of, place_of
 
 PROJECT = Path(__file__).parents[1]
@@ -63,6 +64,26 @@ def test_the_file_is_the_one_that_the_command_writes(bootstrapped, recipe, env):
     assert (PROJECT / recipe).read_text(encoding="utf-8") == dvc_stages.text(PROJECT, env), (
         f"run `compo-pipeline dvc --env={env}`"
     )
+
+
+@pytest.mark.parametrize("env", sorted(path.name for path in (PROJECT / "conf").glob("*/")))
+def test_dvc_reads_what_is_written_for_any_environment(bootstrapped, env):
+    """Every variable has a value, and every parameter stands in its file: DVC refuses others."""
+    folder = (PROJECT / place_of(env)).parent
+    definition = dvc_stages.definition(PROJECT, env)
+    found = DataResolver(Repo(str(PROJECT)), str(folder), definition).resolve()["stages"]
+    assert list(found) == list(STAGES)
+    for stage in found.values():
+        for files in stage["params"]:
+            for file, keys in files.items():
+                content = yaml.safe_load((PROJECT / file).read_text(encoding="utf-8"))
+                for key in keys:
+                    value_at(content, key)
+
+
+def test_an_environment_that_does_not_exist_is_named(bootstrapped):
+    with pytest.raises(SettingsError, match="--env.*did you mean 'coco'"):
+        dvc_stages.text(PROJECT, "coc")
 
 
 @each

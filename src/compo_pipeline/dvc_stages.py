@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from compo_pipeline.code_fingerprint import file_of, imported
-from compo_pipeline.configuration import leaves, speed_paths, value_at
+from compo_pipeline.configuration import SettingsError, leaves, nearest, speed_paths, value_at
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.parameters import keys
@@ -29,8 +29,10 @@ STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
 
 _PACKAGE = "compo_pipeline"
 _SOURCE = f"src/{_PACKAGE}"
-# What an environment's globals.yml says of a run; paths of the catalog are made of it.
+# What globals.yml says of a run; paths of the catalog are made of it.
 _RUN = ("dataset", "method", "variant", "seed")
+# DVC's variables. An environment that says nothing of one has it from base.
+_VARIABLES = (*_RUN, "data", "benchmarks")
 _METHOD = "${method}"
 _ROOT, _BENCHMARKS = "data.root", "benchmarks.root"
 # Shipped with the package, by the key and the value that make a stage load it.
@@ -47,7 +49,7 @@ _NAMED = {
     f"{_PACKAGE}.evaluation.benchmarks.registry": f"{_PACKAGE}.evaluation.benchmarks",
 }
 # What a stage prints or where it writes, not what it computes.
-_NO_RESULTS = {"command", "paths", "prepare", "site", "tracking"}
+_NO_RESULTS = {"command", "paths", "prepare", "tracking"}
 _METRICS = "metrics"
 # Results of a run are below its variant; the values of a named variant are settings of it.
 _OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
@@ -72,8 +74,13 @@ def text(project: Path, env: str) -> str:
         env: environment, a folder of `conf`.
 
     Raises:
-        SettingsError: a value of the environment that cannot be used.
+        SettingsError: there is no such environment, or a value of it cannot be used.
     """
+    known = sorted(folder.name for folder in (project / "conf").iterdir() if folder.is_dir())
+    if env not in known:
+        raise SettingsError(
+            f"--env: there is no conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
+        )
     body = yaml.safe_dump(definition(project, env), sort_keys=False, width=10_000)
     spaced = body.replace("\nstages:", "\n\nstages:").replace("\nplots:", "\n\nplots:")
     return _HEAD.format(env=env) + spaced
@@ -82,11 +89,12 @@ def text(project: Path, env: str) -> str:
 def definition(project: Path, env: str) -> dict[str, Any]:
     """The content of the file as YAML has it."""
     up = "" if env == "base" else "../../"
-    own = keys.read(project / "conf" / env, "globals")
-    given = {key for values in own.values() for key in values}
-    variables = [f"{up}conf/{env}/globals.yml"]
-    if env != "base":
-        variables.append(f"{up}conf/base/globals.yml:{','.join(k for k in _RUN if k not in given)}")
+    variables, known = [], set[str]()
+    for each in dict.fromkeys((env, "base")):
+        files = keys.read(project / "conf" / each, "globals")
+        given = {key for values in files.values() for key in values} & set(_VARIABLES) - known
+        variables += [f"{up}conf/{each}/globals.yml:{','.join(sorted(given))}"] * bool(given)
+        known |= given
     read = _Environment(project, env)
     stages = {name: ({"wdir": "../.."} if up else {}) | read.stage(name) for name in STAGES}
     report = read.path("report")

@@ -60,7 +60,7 @@ class Pipelines(Mapping[str, Pipeline]):
         yield from SUMS
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
 
 def register_pipelines() -> Mapping[str, Pipeline]:

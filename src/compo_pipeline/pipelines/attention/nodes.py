@@ -1,4 +1,4 @@
-"""Pipeline `attention`: attention of phrases over images, before fine-tuning and after."""
+"""Nodes of the pipeline `attention`."""
 
 from __future__ import annotations
 

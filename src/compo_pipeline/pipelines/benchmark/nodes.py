@@ -1,4 +1,4 @@
-"""Pipeline `benchmark`: any models on the benchmarks, without a training."""
+"""Nodes of the pipeline `benchmark`."""
 
 from __future__ import annotations
 

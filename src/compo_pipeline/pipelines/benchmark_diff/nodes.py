@@ -1,4 +1,4 @@
-"""Pipeline `benchmark_diff`: the items on which two scored models differ."""
+"""Nodes of the pipeline `benchmark_diff`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `benchmarks_available`: which benchmarks are there, and which are missing."""
+"""Wiring of the pipeline `benchmarks_available`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Pipeline `comparison`: methods, variants and seeds side by side.
-
-A cell of its table is a method under a variant, with one run of `train_eval`'s pipelines for each
-seed, in the folders of that run. Missing cells are trained.
-"""
+"""Wiring of the pipeline `comparison`."""
 
 from __future__ import annotations
 

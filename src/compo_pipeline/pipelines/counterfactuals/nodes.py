@@ -1,4 +1,4 @@
-"""Pipeline `counterfactuals`: edited captions and images of them, as a table and a folder."""
+"""Nodes of the pipeline `counterfactuals`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -38,11 +38,8 @@ from compo_pipeline.scenes.counterfactuals import (
     read_scenes,
 )
 from compo_pipeline.scenes.dataset import SceneSettings
+from compo_pipeline.scenes.world import World
 from compo_pipeline.tables.rows import Table, training_rows
-
-if TYPE_CHECKING:
-    from compo_pipeline.scenes.counterfactuals import SceneCounterfactuals
-    from compo_pipeline.scenes.world import World
 
 SCENES = "scenes"
 

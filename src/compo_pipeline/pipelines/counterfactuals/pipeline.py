@@ -1,4 +1,4 @@
-"""Pipeline `counterfactuals`: edited captions and images of them, as a table and a folder."""
+"""Wiring of the pipeline `counterfactuals`."""
 
 from __future__ import annotations
 

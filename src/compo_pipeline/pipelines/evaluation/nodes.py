@@ -1,4 +1,4 @@
-"""Pipeline `evaluation`: base, control and fine-tuned model on the same items, side by side."""
+"""Nodes of the pipeline `evaluation`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -26,15 +26,11 @@ from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.presentation import report
 from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
 from compo_pipeline.presentation.item_cards import ItemCard
-from compo_pipeline.presentation.pages import links
+from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption, Fact, Rejected, Score, ScoredItem
 from compo_pipeline.registry import tracking
-
-if TYPE_CHECKING:
-    from compo_pipeline.evaluation.evaluate import Comparison
-    from compo_pipeline.presentation.pages import Link
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Pipeline `evaluation`: base, control and fine-tuned model on the same items, side by side."""
+"""Wiring of the pipeline `evaluation`."""
 
 from __future__ import annotations
 

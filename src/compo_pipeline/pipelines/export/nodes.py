@@ -1,4 +1,4 @@
-"""Pipeline `export`: the checkpoint in the formats of other programs: transformers, ONNX."""
+"""Nodes of the pipeline `export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `half_truths`: a benchmark of half-truths from any captions."""
+"""Wiring of the pipeline `half_truths`."""
 
 from __future__ import annotations
 

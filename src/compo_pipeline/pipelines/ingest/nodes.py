@@ -1,4 +1,4 @@
-"""Pipeline `ingest`: the captions of a source are read, prepared and measured."""
+"""Nodes of the pipeline `ingest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `language`: trains, evaluates and assembles compo_en, the shipped spaCy pipeline."""
+"""Nodes of the pipeline `language`."""
 
 from __future__ import annotations
 

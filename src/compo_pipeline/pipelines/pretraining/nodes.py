@@ -1,20 +1,17 @@
-"""Pipeline `pretraining`: the base model `scenes-base`, trained on rendered scenes alone."""
+"""Nodes of the pipeline `pretraining`."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compo_pipeline.artefacts import text_tower as base
 from compo_pipeline.artefacts.image_tower import build, train_tower, with_tower
 from compo_pipeline.artefacts.settings import PretrainingSettings
-from compo_pipeline.compute import resolve
+from compo_pipeline.compute import Compute, resolve
 from compo_pipeline.models.export import export
 from compo_pipeline.scenes.dataset import SceneSettings
-
-if TYPE_CHECKING:
-    from compo_pipeline.compute import Compute
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings, folder: str) -> Path:

@@ -1,4 +1,4 @@
-"""Pipeline `pretraining`: the base model `scenes-base`, trained on rendered scenes alone."""
+"""Wiring of the pipeline `pretraining`."""
 
 from __future__ import annotations
 

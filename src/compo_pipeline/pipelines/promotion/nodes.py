@@ -1,17 +1,15 @@
-"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies;
-repair of aliases.
-"""
+"""Nodes of the pipeline `promotion`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.presentation.pages import links
+from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.registry import promotion as promotions
 from compo_pipeline.registry.copies import copy_version
@@ -21,9 +19,6 @@ from compo_pipeline.registry.settings import (
     TrackingSettings,
 )
 from compo_pipeline.registry.tracking import connect
-
-if TYPE_CHECKING:
-    from compo_pipeline.presentation.pages import Link
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,4 @@
-"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies;
-repair of aliases.
-"""
+"""Wiring of the pipeline `promotion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `raw`: scenes are rendered, other sources are located and checked."""
+"""Nodes of the pipeline `raw`."""
 
 from __future__ import annotations
 

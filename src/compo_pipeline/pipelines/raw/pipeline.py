@@ -1,4 +1,4 @@
-"""Pipeline `raw`: scenes are rendered, other sources are located and checked."""
+"""Wiring of the pipeline `raw`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `registration`: the checkpoint becomes an open_clip folder and a version in MLflow."""
+"""Nodes of the pipeline `registration`."""
 
 from __future__ import annotations
 

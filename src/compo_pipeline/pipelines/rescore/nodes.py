@@ -1,4 +1,4 @@
-"""Pipeline `rescore`: a version is registered again with evidence computed anew from its files."""
+"""Nodes of the pipeline `rescore`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline `rescore`: a version is registered again with evidence computed anew from its files."""
+"""Wiring of the pipeline `rescore`."""
 
 from __future__ import annotations
 

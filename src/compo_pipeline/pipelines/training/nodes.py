@@ -1,4 +1,4 @@
-"""Pipeline `training`: views to a checkpoint, and to the control that it is compared with."""
+"""Nodes of the pipeline `training`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from compo_pipeline.configuration import plain
+from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build, label
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.run_log import LiveCurves
 from compo_pipeline.storage import atomic_folder, read_json_or_none, write_json
 from compo_pipeline.training import launch
+from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 from compo_pipeline.training.validation import PREFIX
-
-if TYPE_CHECKING:
-    from compo_pipeline.methods.contract import Method
-    from compo_pipeline.training.checkpoint import Progress
 
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow

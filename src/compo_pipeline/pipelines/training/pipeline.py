@@ -1,4 +1,4 @@
-"""Pipeline `training`: views to a checkpoint, and to the control that it is compared with."""
+"""Wiring of the pipeline `training`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training starts from: part of the pipelines `training` and `tuning`."""
+"""Wiring of the pipeline `training_inputs`."""
 
 from __future__ import annotations
 

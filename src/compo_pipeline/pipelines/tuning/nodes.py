@@ -1,11 +1,11 @@
-"""Pipeline `tuning`: a search over a method's settings, and the confirmation of its best values."""
+"""Nodes of the pipeline `tuning`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compo_pipeline.configuration import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.benchmarks import loading
@@ -30,14 +30,9 @@ from compo_pipeline.tuning.confirmation import Confirmation, StoredConfirmation,
 from compo_pipeline.tuning.record import TuningRecord
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.settings import TuningSettings
-from compo_pipeline.tuning.space import read, searchable
+from compo_pipeline.tuning.space import Space, read, searchable
 from compo_pipeline.tuning.study import RUN_ID, load_study
 from compo_pipeline.tuning.trial import TrialInputs, TrialObjective, search
-
-if TYPE_CHECKING:
-    from compo_pipeline.tuning.results import TunedRun
-    from compo_pipeline.tuning.space import Space
-    from compo_pipeline.tuning.trial import TrialInputs
 
 log = logging.getLogger(__name__)
 

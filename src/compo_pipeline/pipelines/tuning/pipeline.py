@@ -1,4 +1,4 @@
-"""Pipeline `tuning`: a search over a method's settings, and the confirmation of its best values."""
+"""Wiring of the pipeline `tuning`."""
 
 from __future__ import annotations
 

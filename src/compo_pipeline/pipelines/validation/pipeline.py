@@ -1,4 +1,4 @@
-"""Pipeline `validation`: caption rows are checked against rules; bad rows go to quarantine."""
+"""Wiring of the pipeline `validation`."""
 
 from __future__ import annotations
 

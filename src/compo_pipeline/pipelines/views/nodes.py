@@ -1,4 +1,4 @@
-"""Pipeline `views`: training examples of every epoch, as tables on disk."""
+"""Nodes of the pipeline `views`."""
 
 from __future__ import annotations
 

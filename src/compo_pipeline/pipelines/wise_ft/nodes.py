@@ -1,4 +1,4 @@
-"""Pipeline `wise_ft`: models interpolated between a run's base and its fine-tuned model."""
+"""Nodes of the pipeline `wise_ft`."""
 
 from __future__ import annotations
 
