@@ -55,9 +55,10 @@ class Pipelines(Mapping[str, Pipeline]):
         return sum((self._functions[each]() for each in members), Pipeline([]))
 
     def __iter__(self) -> Iterator[str]:
-        # Sums come last: what looks for the writer of an entry finds the smallest pipeline.
-        yield from (name for name in self._functions if name not in SUMS and name not in PARTS)
-        yield from SUMS
+        # What looks for the writer of an entry imports the pipelines before it: the chain comes
+        # first, in its order, and what runs other pipelines last.
+        names = dict.fromkeys((*TRAIN_EVAL, *sorted(self._functions.keys() - SUMS), *SUMS))
+        yield from (name for name in names if name not in PARTS)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
