@@ -29,7 +29,7 @@ from PIL import Image
 
 from compo_pipeline import compute
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.language.parsing import CaptionParser, parse_by
@@ -110,10 +110,12 @@ def processor_time(rows: Table[Caption], folder: Path) -> dict[str, float]:
     few = rows[: 2 * PART]
     hashes = pa.chunked_array([["0"] * len(few)])
     editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
-    folders = Folders(folder, folder / "images", folder / "state")
+    folders = Folders(folder, folder / "state")
     parser = Parser("", partial(parse_by, MODEL))
+    settings = CounterfactualSettings()
+    jobs = Jobs(Table.of(few, Caption), hashes, settings.sentences)
     began = time.process_time()
-    generate(few, hashes, editor, parser, None, CounterfactualSettings(), folders)
+    generate(jobs, editor, parser, None, settings, folders)
     edited = time.process_time() - began
     return {"image measured": measured / IMAGES, "caption parsed and edited": edited / len(few)}
 

@@ -38,7 +38,11 @@ from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
+from compo_pipeline.pipelines.counterfactuals.nodes import (
+    choose_engines,
+    choose_jobs,
+    make_counterfactuals,
+)
 from compo_pipeline.preflight.settings import all_values, loader_of
 from compo_pipeline.records import (
     Caption,
@@ -210,19 +214,17 @@ class Study:
             plainly = OmegaConf.merge(self.parameters["counterfactuals"], self.edits[edits])
             given: Any = OmegaConf.to_container(plainly)
             facts = pq.read_table("data/02_intermediate/scenes/facts.parquet")
-            rows, _, _ = make_counterfactuals(
-                self.captions,
-                list(from_table(facts, Fact)),
-                parse(CounterfactualSettings, given, "counterfactuals"),
-                self.rows[0].split,
-                self.parameters["language"]["model"],
-                self.root,
-                parse(SceneSettings, self.parameters["scenes"], "scenes"),
-                str(images),
-                "data/04_feature/scenes/counterfactuals_state",
-                "sparcl",
-                LOCAL,
+            measured = list(from_table(facts, Fact))
+            chosen = parse(CounterfactualSettings, given, "counterfactuals")
+            scenes = parse(SceneSettings, self.parameters["scenes"], "scenes")
+            language = self.parameters["language"]["model"]
+            state = "data/04_feature/scenes/counterfactuals_state"
+            jobs = choose_jobs(self.captions, measured, self.rows[0].split, "sparcl", chosen)
+            engines = choose_engines(chosen, language, self.root, scenes, state)
+            rows, _, write_images = make_counterfactuals(
+                jobs, engines, chosen, self.root, state, LOCAL
             )
+            write_images(images)
             return list(rows)
 
         folder.mkdir(parents=True, exist_ok=True)

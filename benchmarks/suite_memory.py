@@ -34,7 +34,9 @@ from numpy.typing import NDArray
 from compo_pipeline.compute import use_cores
 from compo_pipeline.evaluation import evaluate
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
+from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.evaluation.suite import score_suite
 from compo_pipeline.models.loading import LoadedModel
@@ -157,8 +159,10 @@ def measured(items: int, models: int) -> Mapping[str, float]:
         folder = Path(work)
         table = folder / "scores.parquet"
         with watched() as peaks:
+            settings = EvaluationSettings(), BenchmarksSettings()
+            store = folder / "embeddings"
             scores, suite = score_suite(
-                tasks, loaders, EvaluationSettings(), BenchmarksSettings(), folder / "embeddings"
+                BenchmarkItems(tasks, {}), loaders, *settings, store, TrainingRows()
             )
             write_rows(table, scores, Score)
             rows = len(scores)

@@ -41,7 +41,9 @@ def test_one_nested_override_keeps_its_siblings(parameters):
     changed = parameters(data={"columns": {"caption": "text"}})
     assert changed["data"]["columns"] == {**plain["data"]["columns"], "caption": "text"}
     # `command` says what was typed, for commands that are shown to the user.
-    assert {**changed, "data": None, "command": None} == {**plain, "data": None, "command": None}
+    own = dict.fromkeys(("data", "command", "site"))
+    assert {**changed, **own} == {**plain, **own}
+    assert changed["site"] == {**plain["site"], "command": changed["command"]}
     assert changed["command"]["params"] == {"data": {"columns": {"caption": "text"}}}
 
 
@@ -69,7 +71,9 @@ def test_runtime_values_beat_the_environment_and_null_means_none(parameters):
     coco = parameters("coco", model={"name": "scenes-base", "pretrained": None}, seed=3)
     assert coco["model"]["name"] == "scenes-base"
     assert coco["model"]["pretrained"] is None
-    assert coco["paths"]["checkpoint"].endswith("coco/clic/default/seed=3/checkpoint")
+    assert coco["paths"]["resume"].endswith("coco/clic/default/seed=3/resume")
+    report = coco["site"]["pages"]["report"]
+    assert report.endswith("coco/clic/default/seed=3/report/report.html")
 
 
 @pytest.mark.parametrize("env", ["base", "coco", "smoke"])

@@ -82,8 +82,8 @@ def test_a_pipeline_that_writes_into_a_run_locks_it(
 ) -> None:
     monkeypatch.chdir(bootstrapped)
     loaded, hooks = context(), ProjectHooks()
-    paths = {**loaded.params["paths"], "checkpoint": str(checkpoint)}
-    hooks._parameters = {**loaded.params, "paths": paths}
+    monkeypatch.setattr(loaded.catalog["checkpoint"], "_filepath", checkpoint)
+    hooks._parameters = loaded.params
     hooks._settings = run_settings(hooks._parameters)
     other = holder(checkpoint)
     try:

@@ -63,10 +63,16 @@ def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:
 
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
-    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"action": "rollback"}}}
-    parameters = {"command": typed, "promotion": {"dry_run": False, "action": "rollback"}}
-    lines = printed(catalog, parameters, "promotion_report")
+    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"settle": 0}}}
+    parameters = {"command": typed, "promotion": {"dry_run": False, "settle": 0}}
+    lines = printed(catalog, parameters, "decision", "promotion_report")
     assert "  compo-pipeline serve --env=smoke --params seed=1" in lines
+
+
+def test_a_copy_or_repair_makes_no_champion_to_serve(catalog: DataCatalog) -> None:
+    """Their page is that of a promotion; they decide nothing."""
+    catalog["promotion_report"] = catalog["report"]
+    assert "serve" not in "".join(printed(catalog, PARAMETERS, "promotion_report"))
 
 
 def test_a_server_needs_no_page_of_its_own(catalog: DataCatalog) -> None:

@@ -466,19 +466,16 @@ def test_a_folder_that_cannot_be_written_is_told_once(
     assert "catalog entry captions" in line
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "action"),
-    [("registration", "promote"), ("promotion", "promote"), ("promotion", "rollback")],
-)
-def test_a_missing_key_is_named_first(problems: Problems, pipeline: str, action: str) -> None:
+@pytest.mark.parametrize("pipeline", ["registration", "promotion", "rollback"])
+def test_a_missing_key_is_named_first(problems: Problems, pipeline: str) -> None:
     signing = {"public_key": "missing.pub", "private_key": "missing.pem"}
-    lines = problems(pipeline, registration={"signing": signing}, promotion={"action": action})
+    lines = problems(pipeline, registration={"signing": signing})
     assert lines[0].startswith("registration.signing.public_key: ") and "missing.pub" in lines[0]
 
 
 def test_rolling_back_needs_no_data(problems: Problems) -> None:
     gone = {"data": {"root": "/nowhere"}, "benchmarks": {"root": "/nowhere"}}
-    assert problems("promotion", promotion={"action": "rollback"}, **gone) == []
+    assert problems("rollback", **gone) == []
 
 
 def test_object_storage_is_reached_before_the_first_node(context: Context, bucket: Any) -> None:

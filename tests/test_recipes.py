@@ -335,7 +335,7 @@ def with_variant(plain: dict[str, Any], name: str, env: str, **own: Any) -> dict
     return variants.applied({**plain, "variant": name}, {"variant": name, **own}, env)
 
 
-DERIVED = ("paths.", "command.", "method_settings.", "tuning.study.name", "variant", "_")
+DERIVED = ("paths.", "command.", "site.", "method_settings.", "tuning.study.name", "variant", "_")
 
 
 def changes(plain: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:

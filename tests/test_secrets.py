@@ -24,9 +24,9 @@ from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
 from compo_pipeline.hooks import ProjectHooks
-from compo_pipeline.pipelines.tuning.nodes import _tuned_run
+from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.provenance import page_facts
+from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.records import Parse
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.promotion import (
@@ -101,10 +101,10 @@ def test_named_secrets_are_masked(text: str) -> None:
     assert SECRET not in masked(text)
 
 
-def commands(command: dict[str, Any], tmp_path: Path) -> Iterator[str]:
+def commands(site: Site, tmp_path: Path) -> Iterator[str]:
     """All that shows the command line: pages, cards, files of a study, next steps."""
-    yield from page_facts(command, "train_eval").values()
-    run = _tuned_run(command)
+    yield from site.facts("train_eval").values()
+    run = name_tuned_run(site.command)
     finished = optuna.create_study()
     finished.add_trial(optuna.trial.create_trial(value=1.0))
     best = results.write(finished, {}, tmp_path, run)
@@ -118,7 +118,7 @@ def test_no_command_shows_a_secret(
     context: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parameters = context(**RUNTIME).params
-    shown = list(commands(parameters["command"], tmp_path))
+    shown = list(commands(parse(Site, parameters["site"], "site"), tmp_path))
     assert "train_eval" in " ".join(shown) and "tracking.uri=https://***@host/path" in shown[1]
     registered = JSONDataset(filepath=str(tmp_path / "registered.json"))
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
@@ -213,7 +213,9 @@ def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
     gate = Gate(version=1, rules={"itt": GateRule("a/b/c", "rise")})
     for url in URLS:
         settings = PromotionSettings(gate=gate, copy=CopySettings(to=url))
-        promotion_page.write_copy("compo-clip", settings, 1, {}, [], tmp_path)
+        command = CommandOptions(params={"promotion": {"copy": {"to": url}}})
+        site = Site(command, {"promotion_report": str(tmp_path / promotion_page.PAGE)})
+        promotion_page.copy_page("compo-clip", settings, "version 1", site)(tmp_path)
         pages = [path.read_text() for path in tmp_path.glob("promotion.*")]
         assert len(pages) == 2 and not re.search(SECRET, "".join(pages))
 

@@ -276,11 +276,11 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     # The nodes of the pipeline up to the training itself.
     before = pipelines["training"].to_outputs("training_inputs")
     inputs = SequentialRunner().run(before, context.catalog)["training_inputs"].load()
-    own, paths = settings.method_settings, settings.paths
+    own = settings.method_settings
     jobs = jobs_of(
         build(settings.method, own.views, own.objective),
-        Path(paths.checkpoint),
-        Path(paths.control_checkpoint),
+        inputs.resume,  # the first host writes the checkpoints
+        inputs.resume,
         control=settings.evaluation.control,
     )
     launch.join(inputs, jobs)

@@ -73,6 +73,7 @@ class ProjectHooks:
         values = urls.configure(values, remote, _credentials(loader))
         self._settings = preflight.run_settings(values)
         self._place = preflight.place_of(loader, values)
+        values["site"] = preflight.site_of(loader, values["command"])
         self._parameters = loader["parameters"] = values
         os.chdir(context.project_path)
         offline.set_hub_offline(not needs_network(self._settings.model))
@@ -104,7 +105,7 @@ class ProjectHooks:
             return
         described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
         written = [Path(each["filepath"]) for each in described if "filepath" in each]
-        checkpoint = Path(self._settings.paths.checkpoint)
+        checkpoint = Path(catalog["checkpoint"]._describe()["filepath"])
         chosen = f" --pipeline={','.join(names)}" if names else ""
         command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
         self._lock.acquire(checkpoint, written, command)
@@ -144,6 +145,9 @@ class ProjectHooks:
             if isinstance(each, DamagedFileError):
                 again = self._writing(each.path, pipeline, catalog)
                 raise SettingsError(f"{each.message}; {again}") from None
+            # Kedro replaces an error within a dataset by its own, with this one as its cause.
+            if each is not error and isinstance(each, PlainError):
+                raise each from None
 
     def _writing(self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> str:
         """How to write a file of the catalog again, or one in a folder of the catalog."""

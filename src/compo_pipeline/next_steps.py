@@ -109,7 +109,7 @@ def show_results(
         version = catalog.load(made.pop())
         rows.append(("Registered", f"{version['name']} version {version['version']}"))
         commands = _after_registration(version["alias"], parameters)
-    elif "promotion_report" in outputs:
+    elif {"decision", "promotion_report"} <= outputs:
         commands = _after_promotion(parameters)
     if not rows:
         return
@@ -145,7 +145,7 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
 
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     promotion = parameters["promotion"]
-    if promotion["dry_run"] or promotion["action"] in ("copy", "repair"):
+    if promotion["dry_run"]:
         return []
     env, params = parameters["command"]["env"], parameters["command"]["params"]
     # What this command did is not to be repeated: a rollback, another gate.

@@ -28,15 +28,25 @@ TRAIN_EVAL = (
     "evaluation",
     "registration",
 )
-# A package whose results are in memory: a part of other pipelines, and no pipeline of its own.
-PARTS = ("training_inputs",)
+# Packages whose results are in memory: parts of other pipelines, and no pipelines of their own.
+_INPUTS, _ITEMS, _ROWS, _SUITE = PARTS = (
+    "training_inputs",
+    "benchmark_items",
+    "training_rows",
+    "suite_items",
+)
 # Pipelines that run those of several packages.
 SUMS = {
-    "training": (*PARTS, "training"),
-    "tuning": (*PARTS, "tuning"),
+    "training": (_INPUTS, "training"),
+    "evaluation": (_ITEMS, _ROWS, "evaluation"),
+    "rescore": (_ITEMS, _ROWS, "rescore"),
+    "wise_ft": (_ITEMS, "wise_ft"),
+    "tuning": (_INPUTS, "tuning"),
+    "benchmark": (_SUITE, "benchmark"),
+    "benchmark_diff": (_SUITE, "benchmark_diff"),
     "comparison": ("raw", "ingest", "validation", "comparison"),
-    "train_eval": (*PARTS, *TRAIN_EVAL),
-    "__default__": (*PARTS, *TRAIN_EVAL),
+    "train_eval": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),
+    "__default__": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),
 }
 
 

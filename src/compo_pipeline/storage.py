@@ -12,7 +12,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +27,9 @@ _CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
 NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
 """Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
 _KEY, _VALUE = "checksum", "value"
+
+FolderWriter = Callable[[Path], object]
+"""A function that fills a folder, given its path; a node returns it for a folder of the catalog."""
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +186,27 @@ def _locked_folder(path: Path, held: ExitStack) -> Path:
             folder.rmdir()
             break
     return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+
+
+def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
+    """Replace a folder by files.
+
+    Args:
+        files: text or bytes, by path in the folder.
+        folder: the one that is replaced.
+    """
+    with atomic_folder(folder) as new:
+        for name, content in files.items():
+            file = new / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Move a folder to the place of another one, which it replaces as a whole."""
+    with atomic_folder(target) as new:
+        new.rmdir()
+        shutil.move(source, new)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from compo_pipeline.artefacts.supervision import ImageBatches
 from compo_pipeline.artefacts.text_tower import embed_scenes
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.pipelines.pretraining.nodes import train_base_model, train_image_tower
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
@@ -39,8 +40,10 @@ def test_the_whole_pipeline_in_small(
         probed=8,
     )
     scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
-    trained = train_image_tower(settings, scenes, str(tmp_path / "tower"))
-    folder, report = train_base_model(trained, settings, scenes, str(tmp_path / "base"))
+    trained, folder = tmp_path / "tower", tmp_path / "base"
+    FolderDataset(filepath=str(trained)).save(train_image_tower(settings, scenes))
+    model_files, report = train_base_model(trained, settings, scenes)
+    FolderDataset(filepath=str(folder)).save(model_files)
     assert json.loads(json.dumps(report)) == report
     assert [point["step"] for point in report["curve"]] == [50]
     assert all(0 <= value <= 1 for value in report["linear probes"].values())
@@ -76,10 +79,10 @@ def _only_text_and_projection_learnt(folder: Path, trained: Path) -> None:
     assert {"text_projection", "token_embedding.weight", "positional_embedding"} <= set(changed)
 
 
-def test_a_device_that_is_not_there_is_refused(world: World, tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_is_refused(world: World) -> None:
     scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
     with pytest.raises(SettingsError, match=r"pretraining\.device: 'cuda:99' cannot be used"):
-        train_image_tower(PretrainingSettings(device="cuda:99"), scenes, str(tmp_path))
+        train_image_tower(PretrainingSettings(device="cuda:99"), scenes)
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")

@@ -23,9 +23,11 @@ from compo_pipeline.counterfactuals.contract import (
     ImageFailure,
     ImageRequest,
 )
-from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
+from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
+from compo_pipeline.tables.rows import Table
 
 IDS = ("plain", "../odd/..\\id", "x" * 200, "Ünïcode ✓", "plain2", "no image", "PLAIN")
 ROWS = tuple(
@@ -115,10 +117,13 @@ def run(
 ) -> tuple[list[Counterfactual], list[Rejected]]:
     chosen = CounterfactualSettings(**settings)
     painter = Painter(log, generator) if generator else None
-    folders = Folders(folder / "real", folder / "images", folder / "state")
+    folders = Folders(folder / "real", folder / "state")
     hashes = pa.chunked_array([[HASHES[row.image] for row in rows]])
-    made = generate(rows, hashes, Upper(log, editor), parser(), painter, chosen, folders)
-    return list(made[0]), list(made[1])
+    jobs = Jobs(Table.of(rows, Caption), hashes, chosen.sentences)
+    editing = Upper(log, editor), parser()
+    made, failed, files = generate(jobs, *editing, painter, chosen, folders)
+    publish(files, folder / "images")
+    return list(made), list(failed)
 
 
 def deadly(log: Log, kind: str, act: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,6 +1,8 @@
 """Tables on disk: rows come back as they were, and a broken save leaves the old file alone."""
 
 import random
+from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from kedro.io import DatasetError
 
 from compo_pipeline import records
-from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset, JsonDataset, RowsDataset
+from compo_pipeline.datasets.catalog import (
+    FolderDataset,
+    FrameDataset,
+    JsonDataset,
+    PageDataset,
+    RowsDataset,
+)
+from compo_pipeline.storage import write_files
 
 ROW_TYPES = (
     records.Caption,
@@ -174,20 +183,35 @@ def test_a_missing_folder_names_its_path(tmp_path):
 def test_the_path_written_to_is_the_path_loaded(tmp_path, monkeypatch):
     dataset = FolderDataset(filepath=str(tmp_path / "views"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "views").mkdir()
-    dataset.save((tmp_path / "views").relative_to(tmp_path))
-    assert dataset.exists()
-    assert dataset.load() == tmp_path / "views"
+    relative = FolderDataset(filepath="views")
+    given = []
+    for each in (dataset, relative):
+        each.save(lambda folder: (given.append(folder), folder.mkdir(exist_ok=True)))
+        assert each.exists()
+    assert given == [dataset.load(), relative.load()] == [tmp_path / "views", Path("views")]
 
 
 def test_writing_elsewhere_is_refused(tmp_path):
     dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    (tmp_path / "view").mkdir()
-    with pytest.raises(DatasetError, match=r"wrote to .*/view, the catalog says .*/views"):
-        dataset.save(tmp_path / "view")
+    with pytest.raises(DatasetError, match=r"nothing was written to .*/views"):
+        dataset.save(lambda folder: folder.with_name("view").mkdir())
 
 
-def test_returning_a_path_without_writing_is_refused(tmp_path):
+def test_a_writer_that_writes_nothing_is_refused(tmp_path):
     dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    with pytest.raises(DatasetError, match="no such folder"):
-        dataset.save(tmp_path / "views")
+    with pytest.raises(DatasetError, match=r"nothing was written to .*/views"):
+        dataset.save(lambda folder: folder)
+
+
+def test_a_page_replaces_an_older_one_but_nothing_else(tmp_path):
+    dataset = PageDataset(filepath=str(tmp_path / "report"), page="test/page.html")
+    for text in ("old", "new"):
+        dataset.save(partial(write_files, {"test/page.html": text}))
+    assert dataset.preview() == "new"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    for filepath in ("mine", "report"):
+        other = PageDataset(filepath=str(tmp_path / filepath), page="other.html")
+        with pytest.raises(DatasetError, match=rf"{filepath} holds something else"):
+            other.save(lambda folder: pytest.fail("it was written"))
+    assert (tmp_path / "mine" / "thesis.txt").is_file() and dataset.preview() == "new"

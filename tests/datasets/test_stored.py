@@ -17,16 +17,20 @@ from compo_pipeline.datasets.catalog import (
 )
 from compo_pipeline.records import Rejected
 from compo_pipeline.remote import RemoteError
-from compo_pipeline.storage import write_json
+from compo_pipeline.storage import FolderWriter, write_json
 
 ROWS = [Rejected(1, "a", "a.jpg", "rule", "why")]
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
+def writer(files: dict[str, str]) -> FolderWriter:
+    """Adds files to a folder."""
+
+    def write(folder: Path) -> None:
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+    return write
 
 
 def catalog(store: str | None) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def catalog(store: str | None) -> dict[str, Any]:
         "csv": FrameDataset(filepath="data/a.csv", store=store),
         "rows": RowsDataset(filepath="data/a.parquet", row="Rejected", store=store),
         "folder": FolderDataset(filepath="data/views", store=store),
-        "page": PageDataset(filepath="data/report", store=store),
+        "page": PageDataset(filepath="data/report", page="report.html", store=store),
     }
 
 
@@ -43,8 +47,8 @@ def save(entries: dict[str, Any]) -> None:
     entries["json"].save({"a": 1})
     entries["csv"].save(pd.DataFrame({"a": [1, 2]}))
     entries["rows"].save(ROWS)
-    entries["folder"].save(write(Path("data/views"), {"epoch=00.parquet": "x", "deep/er": "y"}))
-    entries["page"].save(write(Path("data/report"), {"report.html": "<p>"}))
+    entries["folder"].save(writer({"epoch=00.parquet": "x", "deep/er": "y"}))
+    entries["page"].save(writer({"report.html": "<p>"}))
 
 
 def test_what_one_machine_saves_another_one_loads(bucket: Any, tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ def test_what_one_machine_saves_another_one_loads(bucket: Any, tmp_path: Path) -
         assert entries["csv"].load()["a"].tolist() == [1, 2]
         assert list(entries["rows"].load()) == ROWS
         assert (entries["folder"].load() / "deep" / "er").read_text() == "y"
-        assert entries["page"].preview("report.html") == "<p>"
+        assert entries["page"].preview() == "<p>"
         assert not list(Path("data").rglob(".stored.json"))
 
 
@@ -83,10 +87,9 @@ def test_the_stored_version_counts_and_is_downloaded_once(bucket: Any, tmp_path:
         assert entries["json"].load() == {"a": 2}
         # A folder is what was saved last: what is not in it any more is not stored either.
         (Path("data/views/deep/er")).unlink()
-        write(Path("data/views"), {"epoch=00.parquet": "z"})
-        entries["folder"].save(Path("data/views"))
+        entries["folder"].save(writer({"epoch=00.parquet": "z"}))
         assert set(bucket.content("runs/data/views")) == {"epoch=00.parquet", ".stored.json"}
-        write(Path("data/views"), {"stale": "x"})
+        writer({"stale": "x"})(Path("data/views"))
         assert [path.name for path in entries["folder"].load().iterdir()] == ["epoch=00.parquet"]
 
 
@@ -95,15 +98,14 @@ def test_half_an_upload_counts_as_absent(
 ) -> None:
     with chdir(tmp_path):
         entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
-        entry.save(write(Path("data/views"), {"a": "x"}))
-        write(Path("data/views"), {"a": "y"})
+        entry.save(writer({"a": "x"}))
         with monkeypatch.context() as broken:
             broken.setattr(bucket.files, "put", refuse)
             with pytest.raises(DatasetError, match="views: connection lost") as caught:
-                entry.save(Path("data/views"))
+                entry.save(writer({"a": "y"}))
         assert isinstance(caught.value.__cause__, RemoteError)
         assert not entry.exists() and Path("data/views/a").read_text() == "y"
-        entry.save(Path("data/views"))
+        entry.save(writer({"a": "y"}))
         assert entry.exists()
 
 
@@ -111,9 +113,9 @@ def test_half_an_upload_counts_as_absent(
 def test_a_damaged_manifest_is_one_line(bucket: Any, tmp_path: Path, content: bytes) -> None:
     with chdir(tmp_path):
         entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
-        entry.save(write(Path("data/views"), {"a": "x"}))
+        entry.save(writer({"a": "x"}))
         bucket.put({"runs/data/views/.stored.json": content})
-        for action in (entry.load, lambda: entry.save(Path("data/views"))):
+        for action in (entry.load, lambda: entry.save(writer({"a": "x"}))):
             with pytest.raises(
                 DatasetError, match=r"\.stored\.json is damaged.*delete it"
             ) as caught:

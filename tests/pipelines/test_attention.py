@@ -77,7 +77,6 @@ def catalog(
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data": DataSettings(scenes, "scenes", {"test": "test"}),
         "params:ingest": shipped.ingest,
-        "params:paths.attention_report": str(tmp_path / "report"),
     }
     outputs: dict[str, Any] = {
         "attention": FrameDataset(filepath=str(tmp_path / "attention.parquet")),

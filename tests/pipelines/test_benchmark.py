@@ -11,6 +11,10 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.io.memory_dataset import _EMPTY as NOTHING
+from kedro.pipeline import Pipeline
+from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
@@ -37,18 +41,28 @@ from compo_pipeline.evaluation.suite import (
     Suite,
     listed_models,
 )
-from compo_pipeline.pipelines.benchmark.nodes import log_suite, score_list, write_suite_page
-from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
+from compo_pipeline.pipeline_registry import register_pipelines
+from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
+from compo_pipeline.provenance import Site
 from compo_pipeline.records import Caption, Fact, Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
 from compo_pipeline.scenes.dataset import SceneSettings
+from compo_pipeline.storage import FolderWriter
 from compo_pipeline.tables.files import read_rows, write_rows
 
 CPU = EvaluationSettings(device="cpu")
-# Settings of scenes and of registered models.
-DEFAULTS = (SceneSettings(), RegistrationSettings())
+DEFAULTS = {
+    "models": "two",
+    "evaluation": CPU,
+    "scenes": SceneSettings(),
+    "registration": RegistrationSettings(),
+    "chosen": SuiteSettings(),
+    "language_model": "compo_en",
+    "site": Site(),
+}
+SCORED = "suite_scores", "suite"
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
 
@@ -75,6 +89,28 @@ def benchmarks(tmp_path: Path) -> BenchmarksSettings:
     return BenchmarksSettings(str(tmp_path), sets=sets)
 
 
+def run(name: str, *wanted: str, **given: Any) -> list[Any]:
+    """Outputs of a pipeline, of which parameters and some entries are given."""
+    whole = register_pipelines()[name]
+    nodes = [node for node in whole.nodes if not given.keys() & set(node.outputs)]
+    asked = Pipeline(nodes).to_outputs(*wanted)
+    own = {"language_model": "language.model", "embeddings": "paths.embeddings", "chosen": "suite"}
+    values = {**DEFAULTS, **given}
+    values |= {f"params:{own.get(k, k)}": value for k, value in values.items() if k != "suite"}
+    held = {entry: values.get(entry, NOTHING) for entry in asked.datasets()}
+    catalog = DataCatalog(
+        {e: MemoryDataset(value, copy_mode="assign") for e, value in held.items()}
+    )
+    found = SequentialRunner().run(asked, catalog)
+    return [found[entry].load() for entry in wanted]
+
+
+def written(writer: FolderWriter, folder: Path) -> Path:
+    """The folder with what the writer leaves in it."""
+    writer(folder)
+    return folder
+
+
 def data_of(root: Path) -> DataSettings:
     return DataSettings(root, "coco_captions", {"train": "train"})
 
@@ -87,11 +123,13 @@ def test_a_list_of_models_is_compared_with_its_first(
 ) -> None:
     tracking.configure(TrackingSettings(experiment="benchmark"), mlflow_project)
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
-    inputs = (
-        *("two", {"two": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS, SuiteSettings()),
-        *(str(tmp_path / "stored"), "unused"),
-    )
-    scores, suite = score_list(*inputs)
+    inputs = {
+        "model_lists": {"two": models},
+        "benchmarks": benchmarks,
+        "data": data_of(tmp_path),
+        "embeddings": str(tmp_path / "stored"),
+    }
+    scores, suite = run("benchmark", *SCORED, **inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
     compared = suite["comparison"]
     assert compared["models"]["a"]["fingerprint"] != compared["models"]["b"]["fingerprint"]
@@ -106,20 +144,17 @@ def test_a_list_of_models_is_compared_with_its_first(
         (found,) = row["differences"]
         assert (found["model"], found["against"]) == ("b", "a")
         assert found["value"] == pytest.approx(values["b"] - values["a"])
-    assert score_list(*inputs)[1] == suite
-    facts = {"env": None, "params": {}}
-    folder = write_suite_page(
-        *(suite, scores, "two", benchmarks, CPU, facts, str(tmp_path / "page")),
-        *({"two": models}, RegistrationSettings(), "unused"),
-    )
-    for page in ("benchmark.html", "benchmark.md"):
-        content = (folder / page).read_text()
+    assert run("benchmark", "suite", **inputs) == [suite]
+    (page,) = run("benchmark", "suite_report", **inputs, suite=suite, suite_scores=scores)
+    folder = written(page, tmp_path / "page")
+    for name in ("benchmark.html", "benchmark.md"):
+        content = (folder / name).read_text()
         assert "SugarCrepe++ ITT swap att" in content and f"Python {python_version()}" in content
     # The HTML page needs no other file and no network.
-    page = (folder / "benchmark.html").read_text()
+    content = (folder / "benchmark.html").read_text()
     assert {
         one or other
-        for one, other in FETCHED.findall(page)
+        for one, other in FETCHED.findall(content)
         if not (one or other).startswith(("data:", "#"))
     } == set()
 
@@ -161,16 +196,18 @@ def test_equal_weights_under_two_names_are_said_to_be_one_model(
     folders = {name: tiny_model(k) for k, name in enumerate(("first", "other"))}
     folders["copy"] = Path(shutil.copytree(folders["first"], tmp_path / "copy"))
     models = {name: {"name": f"local-dir:{folder}"} for name, folder in folders.items()}
-    scores, suite = score_list(
-        *("three", {"three": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS),
-        *(SuiteSettings(), str(tmp_path / "stored"), "unused"),
-    )
+    given = {
+        "models": "three",
+        "model_lists": {"three": models},
+        "benchmarks": benchmarks,
+        "data": data_of(tmp_path),
+        "embeddings": str(tmp_path / "stored"),
+    }
+    scores, suite = run("benchmark", *SCORED, **given)
+    (page,) = run("benchmark", "suite_report", **given, suite=suite, suite_scores=scores)
     (line,) = Suite.from_json(suite).same_models
     assert line.startswith("copy is the same model as first")
-    folder = write_suite_page(
-        *(suite, scores, "three", benchmarks, CPU, {"env": None, "params": {}}),
-        *(str(tmp_path / "page"), {"three": models}, RegistrationSettings(), "unused"),
-    )
+    folder = written(page, tmp_path / "page")
     assert all(line in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
 
 
@@ -292,10 +329,15 @@ def scored(
 ) -> tuple[list[Score], dict[str, Any]]:
     """Scores and suite of two random models, a and b."""
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
-    return score_list(
-        *("two", {"two": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS, SuiteSettings()),
-        *(str(tmp_path / "stored"), "unused"),
+    scores, suite = run(
+        "benchmark",
+        *SCORED,
+        model_lists={"two": models},
+        benchmarks=benchmarks,
+        data=data_of(tmp_path),
+        embeddings=str(tmp_path / "stored"),
     )
+    return scores, suite
 
 
 @pytest.fixture
@@ -333,22 +375,25 @@ def test_the_training_rows_that_are_named_are_searched_for(
     slices = {"slices": ("binding", "length"), "slice_items": 1}
     evaluation = EvaluationSettings(device="cpu", perceptual_hash=True, **slices)
     suite = SuiteSettings(training=TrainingTables(**training))
-    scores, found = score_list(
-        *("two", models, benchmarks, evaluation, data, *DEFAULTS, suite),
-        *(str(tmp_path / "stored"), "compo_en"),
-    )
+    asked = {
+        "model_lists": models,
+        "benchmarks": benchmarks,
+        "evaluation": evaluation,
+        "data": data,
+        "chosen": suite,
+        "embeddings": str(tmp_path / "stored"),
+    }
+    scores, found = run("benchmark", *SCORED, **asked)
     known = "right seen, wrong unseen"
     for own in found["comparison"]["overlaps"]:
         assert (own["images"], own["same_bytes"], own["same_name"], own["near"]) == (4, 1, 0, 1)
         assert own["captions"] == 4 + (own["benchmark"] == "sugar_crepe_pp")
         assert (own["same_caption"], own["bindings"]) == (1, {known: 4})
-    command, page = {"env": None, "params": {}}, str(tmp_path / "page")
-    folder = write_suite_page(
-        *(found, scores, "two", benchmarks, evaluation, command, page, models),
-        *(RegistrationSettings(), "compo_en"),
-    )
+    asked |= {"suite": found, "suite_scores": scores}
+    (page,) = run("benchmark", "suite_report", **asked)
+    folder = written(page, tmp_path / "page")
     assert all(known in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
-    _, diff = diff_models(scores, found, "two", suite, benchmarks, evaluation, "compo_en")
+    (diff,) = run("benchmark_diff", "benchmark_diff", **asked)
     assert {row["slice"] for row in diff["slices"]} == {f"binding={known}", "length=1-5 words"}
 
 
@@ -377,9 +422,15 @@ def test_training_rows_that_cannot_be_searched_are_named(
     data = DataSettings(Path("absent"), "coco_captions", {})
     with pytest.raises(SettingsError, match=named):
         suite = parse(SuiteSettings, {"training": training}, "suite")
-        score_list(
-            *("two", models, benchmarks, evaluation, data, *DEFAULTS, suite),
-            *("unused", "unused"),
+        run(
+            "benchmark",
+            *SCORED,
+            model_lists=models,
+            benchmarks=benchmarks,
+            evaluation=evaluation,
+            data=data,
+            chosen=suite,
+            embeddings="unused",
         )
 
 
@@ -446,9 +497,9 @@ def test_items_on_which_two_models_differ(
     # The similarities stay as they are: only the verdicts are made.
     scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
     evaluation = EvaluationSettings(slices=("length", "binding"), slice_items=1, gallery=2)
-    changes, diff = diff_models(
-        *(scores, scored[1], "two", SuiteSettings(), benchmarks, evaluation, "unused")
-    )
+    given = {"suite": scored[1], "suite_scores": scores, "evaluation": evaluation}
+    given |= {"benchmarks": benchmarks, "data": data_of(tmp_path)}
+    changes, diff = run("benchmark_diff", "item_changes", "benchmark_diff", **given)
     of_itt = {one.item: one for one in changes if one.metric == "itt"}
     assert {item: one.change for item, one in of_itt.items()} == {
         "0": "broken", "2": "fixed", "3": "fixed"
@@ -462,10 +513,10 @@ def test_items_on_which_two_models_differ(
     (found,) = row["differences"]
     assert (found["gained"], found["lost"]) == (2, 1)
     assert {row["slice"] for row in diff["slices"]} == {"length=1-5 words"}
-    command = {"env": None, "params": {}}
-    folders = str(tmp_path), str(tmp_path / "diff")
-    page = write_diff_page(changes, diff, "two", benchmarks, evaluation, command, *folders)
-    content = (page / "diff.html").read_text()
+    places = {"suite_report": "benchmark.html", "benchmark_diff_report": "diff/diff.html"}
+    site = Site(pages={entry: str(tmp_path / page) for entry, page in places.items()})
+    (page,) = run("benchmark_diff", "benchmark_diff_report", **given, site=site)
+    content = (written(page, tmp_path / "diff") / "diff.html").read_text()
     # Two items of each kind; a tie of metrics shows an item once.
     assert content.count("<article") == 4 and content.count("data:image/jpeg") == 4
 
@@ -491,11 +542,17 @@ def test_attention_is_shown_where_it_is_asked_for(
 
     def page(attention: int) -> str:
         evaluation = EvaluationSettings(device="cpu", gallery=1, attention=attention)
-        folder = write_suite_page(
-            *(scored[1], scores, "two", benchmarks, evaluation, {"env": None, "params": {}}),
-            *(str(tmp_path / "page"), lists, RegistrationSettings(), "compo_en"),
+        (page,) = run(
+            "benchmark",
+            "suite_report",
+            suite=scored[1],
+            suite_scores=scores,
+            benchmarks=benchmarks,
+            evaluation=evaluation,
+            data=data_of(tmp_path),
+            model_lists=lists,
         )
-        return (folder / "benchmark.html").read_text()
+        return (written(page, tmp_path / "page") / "benchmark.html").read_text()
 
     assert "What phrases attend to" not in page(0)
     content = page(1)

@@ -22,7 +22,8 @@ from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison.nodes import choose_cells, compare_cells, run_cells
 from compo_pipeline.preflight.resources import check_resources
-from compo_pipeline.preflight.settings import CommandOptions, RunSettings
+from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.provenance import CommandOptions
 from compo_pipeline.records import Score
 from compo_pipeline.storage import write_json
 from compo_pipeline.tables.files import write_rows
@@ -78,9 +79,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def ask(
     name: str = "two", dataset: str = "few", store: str | None = None, **manifest: Any
 ) -> list[dict[str, Any]]:
+    chosen = choose_cells(name, SETS, dataset, COMMAND)
     manifest = {"data_hash": "d", **manifest}
-    wanted = choose_cells(name, SETS, dataset, COMMAND)
-    return run_cells(wanted, manifest, [], Path("out"), RemoteSettings(store=store))
+    return run_cells(chosen, manifest, [], Path("out"), RemoteSettings(store=store))
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:

@@ -25,6 +25,8 @@ from compo_pipeline.language.sentences import split
 from compo_pipeline.pipelines.counterfactuals import create_pipeline
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
+    choose_engines,
+    choose_jobs,
     make_counterfactuals,
     preview_counterfactuals,
 )
@@ -61,17 +63,20 @@ def captions(root: Path) -> list[Caption]:
 
 @pytest.fixture
 def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., Any]:
-    """Runs the first node; returns what it makes."""
+    """Runs the first node; returns its tables and the folder of its images."""
     facts = [
         Fact(n, row.sample_id, row.image, row.split, "0", None, 1, 1, 1, 1, 1, False, False, False)
         for n, row in enumerate(captions)
     ]
 
     def start(method: str = "sparcl", **changed: Any) -> Any:
-        folders = (str(tmp_path / "images"), str(tmp_path / "state"))
+        state, folder = str(tmp_path / "state"), tmp_path / "images"
         chosen = parse(CounterfactualSettings, changed, "counterfactuals")
-        given = (captions, facts, chosen, "train", "compo_en", str(root), SceneSettings())
-        rows, quarantine, folder = make_counterfactuals(*given, *folders, method, LOCAL)
+        jobs = choose_jobs(captions, facts, "train", method, chosen)
+        engines = choose_engines(chosen, "compo_en", root, SceneSettings(), state)
+        given = (jobs, engines, chosen, root, state, LOCAL)
+        rows, quarantine, write_images = make_counterfactuals(*given)
+        write_images(folder)
         return list(rows), list(quarantine), folder
 
     return start
@@ -95,9 +100,8 @@ def test_scenes_are_edited_and_drawn(
         )
         with Image.open(folder / row.image) as image:
             assert image.format == "JPEG" and min(image.size) > 100
-    page = preview_counterfactuals(
-        rows, folder, captions, "scenes", str(root), str(tmp_path / "page")
-    )
+    page = tmp_path / "page"
+    preview_counterfactuals(rows, folder, captions, "scenes", str(root))(page)
     html = (page / "index.html").read_text()
     assert html.count("<article") == min(40, len(captions) - 1) and html.count("<mark>") > 6
     counts = check_counterfactuals(rows, SETTINGS, page)
@@ -120,7 +124,8 @@ def test_methods_that_train_on_none_get_none(
     run(caption_editor="scenes", image_generator="scenes")
     rows, quarantine, folder = run(method="clic", caption_editor="scenes", image_generator="scenes")
     assert (rows, quarantine, list(folder.iterdir())) == ([], [], [])
-    page = preview_counterfactuals(rows, folder, [], "scenes", str(root), str(tmp_path / "page"))
+    page = tmp_path / "page"
+    preview_counterfactuals(rows, folder, [], "scenes", str(root))(page)
     assert "<article" not in (page / "index.html").read_text()
     assert check_counterfactuals(rows, SETTINGS, page)["edits"] == 0
 
@@ -189,5 +194,5 @@ def test_the_graph_lies_between_validation_and_views() -> None:
     assert pipeline.all_outputs() == {
         "counterfactuals",
         *(f"counterfactuals_{name}" for name in ("quarantine", "preview", "report")),
-        "counterfactual_images",
+        *(f"counterfactual_{name}" for name in ("engines", "images", "jobs")),
     }

@@ -13,10 +13,12 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generation import Folders, generate
+from compo_pipeline.counterfactuals.generation import Folders, Jobs, generate
+from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.pipelines.counterfactuals.nodes import open_all
+from compo_pipeline.pipelines.counterfactuals.nodes import open_engines
 from compo_pipeline.records import Caption, Counterfactual
+from compo_pipeline.tables.rows import Table
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}
 CAPTIONS = ("Two dogs near a red car.", "A man sits on a couch.", "A bike beside a wooden bench.")
@@ -38,7 +40,7 @@ class Run:
         settings = CounterfactualSettings(
             caption_editor="rules", image_generator="diffusion", diffusion={**SMALL, **diffusion}
         )
-        opened = open_all(
+        opened = open_engines(
             settings,
             self.rows,
             language_model="compo_en",
@@ -47,8 +49,11 @@ class Run:
             state=self.state,
         )
         hashes = pa.chunked_array([[row.image for row in self.rows]])
-        folders = Folders(self.root, self.images, self.state)
-        return list(generate(self.rows, hashes, *opened, settings, folders)[0])
+        folders = Folders(self.root, self.state)
+        jobs = Jobs(Table.of(self.rows, Caption), hashes, settings.sentences)
+        rows, _, files = generate(jobs, *opened, settings, folders)
+        publish(files, self.images)
+        return list(rows)
 
     def kept(self) -> dict[str, int]:
         """When each image in store was written."""

@@ -20,8 +20,9 @@ from safetensors.torch import load_file, save_file
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.evaluation import create_pipeline
+from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.records import Caption, Fact, Rejected
 
 IMAGES = 6
@@ -103,28 +104,35 @@ def catalog(
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,
             "control_checkpoint": tiny_clip,
-            "run": {"run_id": run_id, "label": "CLIC", "variant": "mine", "seed": 7},
+            "run": {
+                "run_id": run_id,
+                "method": "clic",
+                "label": "CLIC",
+                "variant": "mine",
+                "seed": 7,
+            },
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
             "params:benchmarks": replace(shipped.benchmarks, **places),
             "params:language.model": "compo_en",
             "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
-            "params:method": "clic",
             "params:dataset": "toy",
             "params:data.root": str(data),
-            "params:command": {"env": "toy", "params": {"evaluation": {"workers": 2}}},
-            "params:paths": {
-                name: str(folder / name)
-                for name in (
-                    "report",
-                    "data_docs",
-                    "counterfactuals_preview",
-                    "views_preview",
-                    "wise_ft_report",
-                    "attention_report",
-                    "promotion_report",
-                )
-            },
+            "params:site": Site(
+                CommandOptions("toy", {"evaluation": {"workers": 2}}),
+                {
+                    name: str(folder / name / page)
+                    for name, page in {
+                        "report": "report.html",
+                        "data_docs": "index.html",
+                        "counterfactuals_preview": "index.html",
+                        "views_preview": "index.html",
+                        "wise_ft_report": "wise_ft.html",
+                        "attention_report": "test/attention.html",
+                        "promotion_report": "promotion.html",
+                    }.items()
+                },
+            ),
         }
         outputs: dict[str, Any] = {
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
@@ -140,7 +148,7 @@ def catalog(
 
 
 def _run(catalog: DataCatalog) -> None:
-    SequentialRunner().run(create_pipeline(), catalog)
+    SequentialRunner().run(register_pipelines()["evaluation"], catalog)
 
 
 @pytest.fixture(scope="module")

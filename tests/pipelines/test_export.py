@@ -1,5 +1,6 @@
 """The export pipeline by its catalog names: a checkpoint goes in, folders come out."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
@@ -24,23 +26,29 @@ def compared(fingerprint: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def entries(tiny_clip: Path, tmp_path: Path, shipped: RunSettings) -> dict[str, Any]:
+def entries(tiny_clip: Path, shipped: RunSettings) -> dict[str, Any]:
     return {
         "checkpoint": tiny_clip,
         "comparison": compared(load(tiny_clip).fingerprint),
         "params:export": shipped.export,
-        "params:paths.exported": str(tmp_path / "exported"),
     }
 
 
-def run(entries: dict[str, Any]) -> Path:
-    catalog = DataCatalog({name: MemoryDataset(value) for name, value in entries.items()})
-    folder: Path = SequentialRunner().run(create_pipeline(), catalog)["exported"].load()
-    return folder
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
+    """Runs the pipeline; the folder that it writes."""
+
+    def export(entries: dict[str, Any]) -> Path:
+        catalog = DataCatalog({name: MemoryDataset(value) for name, value in entries.items()})
+        catalog["exported"] = FolderDataset(filepath=str(tmp_path / "exported"))
+        folder: Path = SequentialRunner().run(create_pipeline(), catalog)["exported"].load()
+        return folder
+
+    return export
 
 
 def test_asked_formats_are_written_and_others_removed(
-    entries: dict[str, Any], tmp_path: Path
+    entries: dict[str, Any], run: Callable[[dict[str, Any]], Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "exported" / "onnx").mkdir(parents=True)
@@ -50,7 +58,9 @@ def test_asked_formats_are_written_and_others_removed(
 
 
 def test_the_configured_default_writes_both(
-    entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    entries: dict[str, Any],
+    run: Callable[[dict[str, Any]], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
     for module, name in ((hf_export, "to_hugging_face"), (onnx_export, "to_onnx")):
@@ -60,14 +70,19 @@ def test_the_configured_default_writes_both(
     assert asked == ["hugging_face", "onnx"]
 
 
-def test_a_checkpoint_that_was_not_evaluated_is_not_exported(entries: dict[str, Any]) -> None:
+def test_a_checkpoint_that_was_not_evaluated_is_not_exported(
+    entries: dict[str, Any], run: Callable[[dict[str, Any]], Path]
+) -> None:
     entries["comparison"] = compared("f" * 64)
     with pytest.raises(SettingsError, match=r"comparison: .*f{16}.*--pipeline=evaluation"):
         run({**entries, "params:export": ExportSettings(onnx=False)})
 
 
 def test_a_missing_package_stops_before_any_work(
-    entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    entries: dict[str, Any],
+    run: Callable[[dict[str, Any]], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(hf_export, "needs", lambda: None)
     monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)

@@ -45,8 +45,8 @@ def chain(
 
     def run() -> tuple[Any, Any, Any, Any]:
         captions, facts, unparseable, report, _ = ingest(data)
-        docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
-        quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
+        quarantine, result, write_docs = validate_facts(facts, unparseable, validation)
+        write_docs(tmp_path.parent / f"{tmp_path.name}_docs")
         language = measure_language(captions, "compo_en", validation)
         valid = select_valid_captions(captions, quarantine, result, language)
         return captions, valid, quarantine, report

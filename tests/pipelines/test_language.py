@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 import yaml
-from kedro.io import DataCatalog, MemoryDataset
+from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.artefacts.settings import LanguageFolders, LanguageModelSettings
+from compo_pipeline.artefacts.settings import LanguageModelSettings
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
 from compo_pipeline.pipelines.language import create_pipeline
 from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.storage import causes
 
 PACKAGE = "compo_pipeline"
 SENTENCE = """\
@@ -40,18 +42,16 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def catalog(root: Path, folder: Path) -> DataCatalog:
     """The pipeline's datasets, two steps of training, everything under one folder."""
-    folders = {name: folder / name for name in ("treebank", "trained", "pipeline")}
     parameters: dict[str, Any] = {
         "params:language.treebank.root": str(root),
         "params:language.training": LanguageModelSettings(steps=2, evaluate_every=1),
-        **{f"params:language.folders.{name}": str(path) for name, path in folders.items()},
     }
     return DataCatalog(
         {
             **{name: MemoryDataset(value) for name, value in parameters.items()},
-            "treebank": FolderDataset(filepath=str(folders["treebank"])),
-            "language_networks": FolderDataset(filepath=str(folders["trained"])),
-            "language_pipeline": FolderDataset(filepath=str(folders["pipeline"])),
+            "treebank": FolderDataset(filepath=str(folder / "treebank")),
+            "language_networks": FolderDataset(filepath=str(folder / "trained")),
+            "language_pipeline": FolderDataset(filepath=str(folder / "pipeline")),
             "language_accuracy": JSONDataset(filepath=str(folder / "accuracy.json")),
         }
     )
@@ -71,17 +71,17 @@ def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_pat
 
 
 def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"language\.treebank\.root"):
+    with pytest.raises(DatasetError) as caught:
         SequentialRunner().run(create_pipeline(), catalog(tmp_path / "absent", tmp_path))
+    (cause,) = (error for error in causes(caught.value) if isinstance(error, SettingsError))
+    assert "language.treebank.root" in str(cause)
 
 
 def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) -> None:
     entries = yaml.safe_load((project / "conf/base/catalog_language.yml").read_text())
     paths = {name: entry["filepath"] for name, entry in entries.items() if name[0] != "_"}
-    assert shipped.language.folders == LanguageFolders(
-        treebank=paths["treebank"],
-        trained=paths["language_networks"],
-        pipeline=paths["language_pipeline"],
-    )
+    # What is written is what the package ships, and no two entries share a folder.
+    assert project / paths["language_pipeline"] == RESOURCES / "compo_en"
+    assert len(set(paths.values())) == len(paths)
     # compo_en is trained as the classes say.
     assert shipped.language.training == LanguageModelSettings()

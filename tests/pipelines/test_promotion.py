@@ -1,4 +1,4 @@
-"""The promotion pipeline as Kedro runs it."""
+"""The pipelines of promotion, rollback and repair as Kedro runs them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import parse, plain
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.datasets.catalog import PageDataset
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
@@ -22,8 +22,9 @@ from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.promotion import create_pipeline
+from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.promotion import PromotionError
@@ -59,7 +60,7 @@ def run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., None]:
-    """Runs the pipeline with the project's settings and a challenger that is its own base."""
+    """Runs a pipeline with the project's settings and a challenger that is its own base."""
     monkeypatch.chdir(mlflow_project)
     tracking.configure(TrackingSettings(), mlflow_project)
     base = tiny_model(seed=5)
@@ -82,17 +83,20 @@ def run(
         client.set_registered_model_alias(NAME, alias, made.version)
     promotion = plain(shipped.promotion)
 
-    def start(**settings: Any) -> None:
+    report = tmp_path / "report"
+    site = Site(CommandOptions("toy"), {"promotion_report": str(report / "promotion.html")})
+
+    def start(pipeline: str = "promotion", **settings: Any) -> None:
         inputs: dict[str, Any] = {
             "params:promotion": parse(PromotionSettings, {**promotion, **settings}, "promotion"),
             "params:registration": RegistrationSettings(NAME),
             "params:tracking": TrackingSettings(),
-            "params:command": {"env": "toy", "params": {}},
-            "params:paths.promotion_report": str(tmp_path / "report"),
+            "params:site": site,
         }
-        outputs = {"promotion_report": FolderDataset(filepath=str(tmp_path / "report"))}
+        outputs = {"promotion_report": PageDataset(filepath=str(report), page="promotion.html")}
         memory = {name: MemoryDataset(value) for name, value in inputs.items()}
-        SequentialRunner().run(create_pipeline(), DataCatalog({**memory, **outputs}))
+        catalog = DataCatalog({**memory, **outputs})
+        SequentialRunner().run(register_pipelines()[pipeline], catalog)
 
     yield start
     client.delete_registered_model(NAME)
@@ -156,12 +160,12 @@ def test_a_promotion_by_a_gate_of_ones_own(
 def test_aliases_are_repaired_without_data(
     run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(action="repair")
+    run("repair")
     assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
     assert "Every alias names a version" in (tmp_path / "report" / "promotion.md").read_text()
     assert f"{NAME}: Every alias names a version" in capsys.readouterr().out
 
 
 def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:
-    run(action="rollback")
+    run("rollback")
     assert aliases() == {"champion": 1, "challenger": 3}

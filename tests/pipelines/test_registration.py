@@ -1,5 +1,6 @@
 """The registration pipeline by its catalog names: a checkpoint goes in, a version comes out."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import mlflow
 import pytest
 import torch
-from kedro.io import DataCatalog, MemoryDataset
+from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -21,6 +23,7 @@ from compo_pipeline.pipelines.registration import create_pipeline
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+from compo_pipeline.storage import causes
 
 SCORES = [
     Score(model, "retrieval", "raw", "i2t_r1", str(item), f"{item}.png", (), item < right, None)
@@ -58,26 +61,30 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
         "valid_captions": [],
         "params:evaluation": EvaluationSettings(device="cpu"),
         "params:data.root": str(tmp_path),
-        "params:paths.export": str(tmp_path / "export"),
         "params:registration": RegistrationSettings(
             "pipeline-clip", alias="fresh", precision="fp16"
         ),
     }
 
 
-def run(entries: dict[str, Any]) -> dict[str, Any]:
+def run(entries: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The version that is registered; its files go to the folder."""
     catalog = DataCatalog({name: MemoryDataset(value) for name, value in entries.items()})
+    catalog["export"] = FolderDataset(filepath=str(folder))
     outputs = SequentialRunner().run(create_pipeline(), catalog)
     registered: dict[str, Any] = outputs["registered"].load()
     return registered
 
 
-def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) -> None:
-    registered = run(entries)
+def test_a_checkpoint_becomes_a_version_in_its_own_run(
+    entries: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "export"
+    registered = run(entries, folder)
 
     assert registered["fresh"] is True
     assert registered["run_id"] == entries["run"]["run_id"]
-    record = read_record(Path(entries["params:paths.export"]))
+    record = read_record(folder)
     assert (record["method"], record["precision"], record["seed"]) == ("clic", "fp16", 3)
     version = mlflow.MlflowClient().get_model_version_by_alias("pipeline-clip", "fresh")
     assert int(version.version) == registered["version"]
@@ -87,17 +94,19 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
     recorded = mlflow.get_run(registered["run_id"])
     assert recorded.info.status == "FINISHED"
     assert recorded.data.metrics["_headline/retrieval.i2t_r1.raw"] == 75
-    card = (Path(entries["params:paths.export"]) / "README.md").read_text()
+    card = (folder / "README.md").read_text()
     assert registered["run_id"] in card and "| 75.0 [" in card and "variant wide" in card
-    assert run(entries) == {**registered, "fresh": False}
+    assert run(entries, folder) == {**registered, "fresh": False}
 
 
-def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any]) -> None:
+def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any], tmp_path: Path) -> None:
     changed = load(entries["checkpoint"])
     with torch.no_grad():
         changed.model.get_parameter("text_projection")[:4] += 1
     export(changed, entries["checkpoint"], metadata={"seed": 3})
     message = rf"comparison: .*{load(entries['checkpoint']).fingerprint[:16]}; .*evaluation"
-    with pytest.raises(SettingsError, match=message):
-        run(entries)
-    assert not Path(entries["params:paths.export"]).exists()
+    with pytest.raises(DatasetError) as caught:
+        run(entries, tmp_path / "export")
+    (cause,) = (error for error in causes(caught.value) if isinstance(error, SettingsError))
+    assert re.search(message, str(cause))
+    assert not (tmp_path / "export").exists()

@@ -1,8 +1,9 @@
-"""The training node: a method and its control trained, exported and recorded in one run."""
+"""The training nodes: a method and its control trained, exported and recorded in one run."""
 
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from mlflow.exceptions import MlflowException
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse, plain
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.engines import LOCAL
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
@@ -26,10 +28,18 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.training.nodes import (
     _find_or_open_run,
+    build_method,
+    log_training,
     log_views_preview,
-    train_model,
+    open_run,
+    train_models,
 )
-from compo_pipeline.pipelines.training_inputs.nodes import choose_held_out, training_inputs
+from compo_pipeline.pipelines.training_inputs.nodes import (
+    choose_held_out,
+    choose_recipe,
+    collect_inputs,
+    gather_data,
+)
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
@@ -97,34 +107,30 @@ def node(
     ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
         values = {**plain(shipped.training), **small, **training}
         recipe = parse(TrainingSettings, values, "training")
-        inputs = training_inputs(
-            valid_captions=captions,
-            manifest={"data_hash": data_hash},
-            views=tmp_path / "views",
-            counterfactual_images=tmp_path / "made",
-            model=ModelSettings(model),
-            training=recipe,
-            held_out=choose_held_out(captions, recipe, benchmarks, "train", str(tmp_path)),
-            split="train",
-            root=str(tmp_path),
-            seed=0,
-            resume=str(tmp_path / "models" / "resume"),
-            features=str(tmp_path / "models" / "features"),
-            prepare=LOCAL,
+        models = tmp_path / "models"
+        state = {name: str(models / name) for name in ("resume", "features")}
+        inputs = collect_inputs(
+            gather_data(
+                valid_captions=captions,
+                split="train",
+                manifest={"data_hash": data_hash},
+                views=tmp_path / "views",
+                counterfactual_images=tmp_path / "made",
+                root=tmp_path,
+            ),
+            choose_recipe(ModelSettings(model), recipe, 0, LOCAL),
+            choose_held_out(captions, recipe, benchmarks, "train", tmp_path),
+            replace(shipped.paths, **state),
         )
         known = method in METHODS
         own = context(method=method).params["method_settings"] if known else none
-        return train_model(
-            inputs,
-            counterfactuals_report={"edits": 0},
-            method=method,
-            method_settings=own,
-            control=control,
-            dataset="toy",
-            variant="default",
-            checkpoint=str(tmp_path / "models" / "checkpoint"),
-            control_checkpoint=str(tmp_path / "models" / "control_checkpoint"),
-        )
+        trained = build_method(method, own)
+        record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default")
+        *writers, progress = train_models(inputs, trained, record)
+        folders = models / "checkpoint", models / "control_checkpoint"
+        for writer, folder in zip(writers, folders, strict=True):
+            FolderDataset(filepath=str(folder)).save(writer)
+        return *folders, record, log_training(record, trained, progress)
 
     return run
 
@@ -156,6 +162,8 @@ def test_method_and_control_are_trained_and_recorded(
     recorded = mlflow.get_run(run["run_id"])
     assert recorded.info.status == "FINISHED"
     assert recorded.info.run_name == "toy-clic-default-seed0"
+    points = mlflow.MlflowClient().get_metric_history(run["run_id"], "train/loss")
+    assert recorded.info.end_time >= max(point.timestamp for point in points)
     names = {"dataset": "toy", "method": "clic", "variant": "default", "seed": "0"}
     assert recorded.data.tags.items() >= {**names, "data_hash": "d1"}.items()
     assert recorded.data.params["training.optimizer.lr"]

@@ -2,21 +2,31 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.pipelines.tuning import nodes as tuning
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.pipelines.tuning import nodes
+from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.provenance import CommandOptions
+from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
+from compo_pipeline.tuning.trial import TrialInputs
 
 VALUES = {"training.optimizer.lr": 0.001}
 
 
 def test_commands_of_the_best_values_say_what_this_run_was_told() -> None:
-    given = {"seed": 1, "training": {"epochs": 2}, "tuning": {"study": {"trials": 3}}}
-    run = tuning._tuned_run({"env": "smoke", "params": given})
+    given: dict[str, Any] = {
+        "seed": 1,
+        "training": {"epochs": 2},
+        "tuning": {"study": {"trials": 3}},
+    }
+    run = nodes.name_tuned_run(CommandOptions("smoke", given))
     assert run == TunedRun("smoke", {"seed": 1, "training.epochs": 2, "variant": "tuned"})
 
 
@@ -32,13 +42,19 @@ def test_commands_of_the_best_values_say_what_this_run_was_told() -> None:
 def test_only_better_values_are_confirmed(
     best: dict[str, dict[str, int]] | None, seeds: int, reason: str | None
 ) -> None:
-    found = tuning._nothing_to_confirm({"best": best, "configured": {"lr": 1}}, seeds)
+    found = nodes._nothing_to_confirm({"best": best, "configured": {"lr": 1}}, seeds)
     assert found is None if reason is None else reason in str(found)
 
 
-def test_a_method_without_a_space_says_where_to_put_one() -> None:
+def test_a_method_without_a_space_says_where_to_put_one(
+    shipped: RunSettings, tmp_path: Path
+) -> None:
+    folders = {name: tmp_path / name for name in ("views", "root", "resume")}
+    model = ModelSettings("scenes-base")
+    training = TrainingInputs([], "data", model=model, settings=shipped.training, seed=0, **folders)
+    inputs = TrialInputs("clic", {}, training, shipped.evaluation)
     with pytest.raises(SettingsError, match=r"none for 'clic' \(known: clip\); add conf/base"):
-        tuning._space({"clip": {}}, "clic", {})
+        nodes.read_space(inputs, {"clip": {}})
 
 
 def test_missing_validation_questions_name_their_key(tmp_path: Path) -> None:

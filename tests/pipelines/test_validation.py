@@ -9,7 +9,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.datasets.catalog import PageDataset, RowsDataset
 from compo_pipeline.pipelines.validation import create_pipeline
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.quality.quarantine import TooManyBadRows
@@ -48,14 +48,13 @@ def catalog(shipped: RunSettings, tmp_path: Path) -> DataCatalog:
         "unparseable": [],
         "params:language.model": "compo_en",
         "params:validation": shipped.validation,
-        "params:paths.data_docs": str(tmp_path / "data_docs"),
     }
     outputs: dict[str, Any] = {
         "quarantine": RowsDataset(filepath=str(tmp_path / "bad.parquet"), row="Rejected"),
         "valid_captions": RowsDataset(filepath=str(tmp_path / "good.parquet"), row="Caption"),
         "validation_result": JSONDataset(filepath=str(tmp_path / "result.json")),
         "caption_language": JSONDataset(filepath=str(tmp_path / "language.json")),
-        "data_docs": FolderDataset(filepath=str(tmp_path / "data_docs")),
+        "data_docs": PageDataset(filepath=str(tmp_path / "data_docs"), page="index.html"),
     }
     return DataCatalog({name: MemoryDataset(value) for name, value in inputs.items()} | outputs)
 

@@ -14,6 +14,9 @@ from compo_pipeline.engines import LOCAL
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views import create_pipeline
 from compo_pipeline.pipelines.views.nodes import (
+    build_method,
+    choose_context,
+    choose_rows,
     draw_views,
     parse_captions,
     preview_views,
@@ -44,26 +47,25 @@ def captions() -> list[Caption]:
 def run(
     captions: list[Caption], context: Callable[..., Any], tmp_path: Path
 ) -> Callable[..., tuple[list[Parse], dict[int, list[View]]]]:
-    """Both nodes, with the method's settings of conf/base; views by epoch."""
+    """The nodes that draw, with the method's settings of conf/base; views by epoch."""
 
-    def both(
+    def draw(
         method: str = "clic", seed: int = 0, **changes: Any
     ) -> tuple[list[Parse], dict[int, list[View]]]:
         views = replace(SETTINGS, **changes)
         own = context(method=method).params["method_settings"]["views"]
-        parses = list(parse_captions(captions, "compo_en", views, method, own, LOCAL))
+        rows, drawing = choose_rows(captions, views.split), build_method(method, own)
+        parses = list(parse_captions(rows, drawing, "compo_en", LOCAL))
+        drawn_from = choose_context(parses, [], "compo_en", seed)
         folder = tmp_path / "views"
-        written = draw_views(
-            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own, LOCAL)
-        )
-        assert written == folder
+        draw_views(rows, drawing, *drawn_from, views, LOCAL)(folder)
         tables = {
             int(file.stem[6:]): list(from_table(pq.read_table(file), View))
             for file in folder.iterdir()
         }
         return parses, tables
 
-    return both
+    return draw
 
 
 def test_first_sentences_of_the_training_split_are_parsed_once(run: Callable[..., Any]) -> None:
@@ -119,10 +121,10 @@ def test_a_page_shows_views_of_any_method(
     run: Callable[..., Any], tmp_path: Path, method: str
 ) -> None:
     _, tables = run(method)
-    arguments = (method, "hand", 0, str(tmp_path), str(tmp_path / "preview"))
-    folder = preview_views(tmp_path / "views", tmp_path / "made", *arguments)
+    made, folder = tmp_path / "made", tmp_path / "preview"
+    preview_views(tmp_path / "views", made, method, "hand", 0, tmp_path)(folder)
     page = (folder / "index.html").read_text(encoding="utf-8")
-    assert folder == tmp_path / "preview" and method in page
+    assert method in page
     for view in tables[0]:
         assert view.sample_id in page
 
@@ -154,10 +156,13 @@ def test_wrong_settings_are_refused_by_key(given: dict[str, Any], message: str) 
     ],
 )
 def test_wrong_settings_of_the_method_are_refused_before_captions_are_parsed(
-    captions: list[Caption], method: str, own: dict[str, Any], message: str
+    method: str, own: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        parse_captions(captions, "compo_en", SETTINGS, method, own, LOCAL)
+        build_method(method, own)
+    nodes = {node.short_name: node for node in create_pipeline().nodes}
+    (built,) = nodes["build_method"].outputs
+    assert built in nodes["parse_captions"].inputs
 
 
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
@@ -170,9 +175,9 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
         *("valid_captions", "counterfactuals", "counterfactual_images"),
         *(
             f"params:{name}"
-            for name in ("language.model", "views", "method", "seed", "paths.views")
+            for name in ("language.model", "views", "views.split", "method", "seed")
         ),
-        *(f"params:{name}" for name in ("dataset", "data.root", "paths.views_preview")),
+        *(f"params:{name}" for name in ("dataset", "data.root")),
         *("params:method_settings.views", "params:prepare"),
     }
     assert create_pipeline().outputs() == {"views_preview"}

@@ -23,9 +23,10 @@ from compo_pipeline.evaluation.settings import BenchmarkSet
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.wise_ft import create_pipeline
+from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.presentation.wise_ft_page import recommendation
+from compo_pipeline.provenance import Site
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -106,12 +107,14 @@ def catalog(
         "params:benchmarks": benchmarks,
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data.root": str(data),
-        "params:command": {"env": None, "params": {}},
-        "params:paths": {
-            "wise_ft_report": str(tmp_path / "report"),
-            "report": str(tmp_path / "run"),
-            "promotion_report": str(tmp_path / "promotion"),
-        },
+        "params:language.model": "compo_en",
+        "params:site": Site(
+            pages={
+                "wise_ft_report": str(tmp_path / "report" / "wise_ft.html"),
+                "report": str(tmp_path / "run" / "report.html"),
+                "promotion_report": str(tmp_path / "promotion" / "promotion.html"),
+            }
+        ),
     }
     outputs: dict[str, Any] = {
         "wise_ft": CSVDataset(filepath=str(tmp_path / "wise_ft.csv"), save_args={"index": False}),
@@ -123,7 +126,7 @@ def catalog(
 def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
     catalog: DataCatalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    SequentialRunner().run(create_pipeline(), catalog)
+    SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
     table = catalog.load("wise_ft")
     figures = table[(table.metric == "itt") & (table.name == "average")]
     assert list(figures.ratio) == [k / 10 for k in range(11)]
@@ -151,7 +154,7 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
 def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
     catalog["params:model"] = MemoryDataset(ModelSettings(f"local-dir:{tuned}"))
     with pytest.raises(SettingsError, match="set model.name and model.pretrained"):
-        SequentialRunner().run(create_pipeline(), catalog)
+        SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
 
 
 def test_the_recommended_ratio_costs_no_main_figure() -> None:

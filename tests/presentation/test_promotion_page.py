@@ -8,15 +8,33 @@ from typing import Any
 import pytest
 
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.pipelines.copy import nodes as copy_nodes
 from compo_pipeline.presentation import promotion_page
+from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.records import Score
 from compo_pipeline.registry.gate import Check, judge
 from compo_pipeline.registry.promotion import Decision
-from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
+from compo_pipeline.registry.settings import (
+    Gate,
+    GateRule,
+    PromotionSettings,
+    RegistrationSettings,
+    TrackingSettings,
+)
 
 RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)
 GATE = Gate(version=1, rules={"itt": RULE}, items=20)
 FACTS = {"date": "today", "commit": "abc"}
+
+
+@pytest.fixture(autouse=True)
+def facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has its facts from the site: these, and the command of its pipeline."""
+    monkeypatch.setattr(Site, "facts", lambda site, name: {**FACTS, "command": site.run(name)})
+
+
+def site_of(folder: Path) -> Site:
+    return Site(CommandOptions("toy"), {"promotion_report": str(folder / "promotion.html")})
 
 
 def judged(right: int, by: float = RULE.by) -> tuple[Check, ...]:
@@ -52,8 +70,8 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    page = promotion_page.write_decision(given, FACTS, [], folder)
-    return (folder / "promotion.md").read_text(), page.read_text()
+    promotion_page.decision_page(given, site_of(folder), "rollback")(folder)
+    return (folder / "promotion.md").read_text(), (folder / "promotion.html").read_text()
 
 
 def test_a_refusal_is_a_table_with_next_steps_everywhere(
@@ -68,6 +86,7 @@ def test_a_refusal_is_a_table_with_next_steps_everywhere(
     assert '<td class="bad">FAILED</td>' in html and "version 3: refused" in terminal
     for shown in (markdown, html):
         assert "champion, version 1" in shown and "1-abcd" in shown and "today" in shown
+        assert "kedro run --pipeline=rollback --env=toy" in shown
     for shown in (markdown, html, terminal):
         assert "-25.0 points [" in shown and "training.wise_ft.ratio" in shown
 
@@ -87,11 +106,19 @@ def test_nothing_is_suggested_after_a_promotion(tmp_path: Path) -> None:
         assert "What to do next" not in page and "dry run: nothing was changed" in page
 
 
-def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
+def test_a_copy_names_its_target_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_nodes, "connect", lambda *_: None)
+    # What a dry run returns that would create a version.
+    monkeypatch.setattr(copy_nodes, "copy_version", lambda *_, **__: None)
     copy: Any = {"to": "http://me:secret@host", "gives": "candidate"}
     settings = PromotionSettings(gate=GATE, dry_run=True, copy=copy)
-    promotion_page.write_copy("compo-clip", settings, None, FACTS, [], tmp_path)
+    registration = RegistrationSettings("compo-clip")
+    version = copy_nodes.copy_to_registry(settings, registration, TrackingSettings())
+    copy_nodes.write_copy(version, settings, registration, site_of(tmp_path))(tmp_path)
     for page in (tmp_path / "promotion.md", tmp_path / "promotion.html"):
         text = page.read_text()
         assert "http://***@host" in text and "secret" not in text
         assert "a new version" in text and "candidate" in text and "dry run" in text
+        assert "today" in text and "kedro run --pipeline=copy --env=toy" in text

@@ -81,17 +81,13 @@ def comparison() -> Comparison:
 def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report.ReportInputs:
     curves = pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]})
     quarantine = [Rejected(3, "s3", "x.jpg", "words", "2 words")]
-    return report.ReportInputs(
-        comparison,
-        _scores(),
-        [subtask],
-        quarantine,
-        curves,
-        gallery=10,
+    facts = report.ReportFacts(
         facts={"commit": "abc123", "command": "kedro run --env=<b>"},
         settings={"training": {"epochs": 4}},
         links=links(tmp_path / "report", {"Views": (tmp_path / "views/index.html", "kedro run")}),
     )
+    cards = sampled_cards([subtask], _scores(), MODELS, 10)
+    return report.ReportInputs(comparison, cards, None, quarantine, curves, facts)
 
 
 def test_the_page_needs_nothing_but_itself(material: report.ReportInputs, tmp_path: Path) -> None:
@@ -123,7 +119,7 @@ def test_the_page_says_what_there_is_to_say(material: report.ReportInputs, tmp_p
 
 
 def test_a_run_without_control_and_curves_has_a_page_too(
-    material: report.ReportInputs, tmp_path: Path
+    material: report.ReportInputs, subtask: Subtask, tmp_path: Path
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
@@ -136,7 +132,7 @@ def test_a_run_without_control_and_curves_has_a_page_too(
             rows=tuple(rows),
             conclusions=summary_lines(rows),
         ),
-        scores=scores,
+        cards=sampled_cards([subtask], scores, models, 10),
         curves=pd.DataFrame(),
     )
     page = (report.write(bare, tmp_path) / report.PAGE).read_text(encoding="utf-8")
@@ -329,14 +325,15 @@ def test_a_command_of_several_pages_is_written_once(
     }
     (tmp_path / "views.html").touch()
     pages["Views"] = (tmp_path / "views.html", "kedro run")
-    page = (report.write(replace(material, links=links(tmp_path, pages)), tmp_path)).joinpath(
-        report.PAGE
-    )
+
+    def linked(to: dict[str, tuple[Path, str]]) -> report.ReportInputs:
+        return replace(material, facts=replace(material.facts, links=links(tmp_path, to)))
+
+    page = report.write(linked(pages), tmp_path) / report.PAGE
     text = page.read_text(encoding="utf-8")
     assert text.count(options) == 1 and f"kedro run --pipeline=NAME {options}" in text
     assert "<code>wise_ft</code>" in text and "<code>attention</code>" in text
-    one = {"WiSE-FT": pages["WiSE-FT"]}
-    report.write(replace(material, links=links(tmp_path, one)), tmp_path)
+    report.write(linked({"WiSE-FT": pages["WiSE-FT"]}), tmp_path)
     assert f"kedro run --pipeline=wise_ft {options}" in page.read_text(encoding="utf-8")
 
 

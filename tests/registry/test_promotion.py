@@ -383,7 +383,7 @@ def point(name: str, alias: str, number: int) -> None:
 def test_an_alias_of_no_version_is_one_line(model: str, alias: str) -> None:
     put(model, champion=2, previous=1)
     point(model, alias, 9)
-    where = f"'{alias}' of {model} names version 9, which does not exist; .*promotion.action=repair"
+    where = f"'{alias}' of {model} names version 9, which does not exist; .*--pipeline=repair"
     with pytest.raises(SettingsError, match=where):
         if alias == "previous":
             roll_back(model, SETTINGS, UNSIGNED)

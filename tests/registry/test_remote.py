@@ -381,8 +381,8 @@ def test_a_copy_from_a_server_to_a_file(make: Make, tmp_path: Path) -> None:
 
 
 def copy(folder: Path, to: str) -> subprocess.CompletedProcess[str]:
-    params = f"promotion.action=copy,promotion.copy.to={to}"
-    command = [sys.executable, "-m", "kedro", "run", "--pipeline=promotion", "--params", params]
+    params = f"promotion.copy.to={to}"
+    command = [sys.executable, "-m", "kedro", "run", "--pipeline=copy", "--params", params]
     return subprocess.run(
         command, cwd=folder, env=without_mlflow(), capture_output=True, text=True, check=False
     )

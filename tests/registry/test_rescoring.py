@@ -16,6 +16,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap, training_rows
+from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import LoadedModel, load
@@ -24,7 +25,7 @@ from compo_pipeline.records import Caption, Score
 from compo_pipeline.registry import rescoring, tracking
 from compo_pipeline.registry.evidence import read_evidence, write_evidence
 from compo_pipeline.registry.promotion import PromotionError, promote
-from compo_pipeline.registry.rescoring import Benchmarking, rescore
+from compo_pipeline.registry.rescoring import Benchmarking, RescoredData, rescore
 from compo_pipeline.registry.settings import (
     Gate,
     GateRule,
@@ -68,14 +69,15 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Benchmarking:
         split="train",
     )
     return Benchmarking(
-        subtasks=[subtask],
-        slices={},
-        evaluation=EVALUATION,
+        items=BenchmarkItems([subtask], {}),
+        data=RescoredData(
+            captions=[caption],
+            root=subtask.images,
+            known=training_rows([caption], [], subtask.images, EVALUATION),
+            data_hash=DATA,
+        ),
         base=ModelSettings(f"local-dir:{models[0]}"),
-        captions=[caption],
-        root=subtask.images,
-        known=training_rows([caption], [], subtask.images, EVALUATION),
-        data_hash=DATA,
+        evaluation=EVALUATION,
     )
 
 
@@ -147,7 +149,7 @@ def test_forged_evidence_is_replaced_by_what_the_files_give(
     (overlap,) = files.evidence.overlaps
     assert (overlap.images, overlap.same_bytes, overlap.captions) == (IMAGES, 0, 2 * IMAGES)
     assert overlap.same_caption == 2
-    tables, (task,) = files.tables(), asked.subtasks
+    tables, (task,) = files.tables(), asked.items.subtasks
     for rows, folder in ((tables.version, models[1]), (tables.base, models[0])):
         model = load(folder)
         for row, item in zip(rows, task.items, strict=True):
@@ -271,7 +273,8 @@ def test_files_of_other_weights_than_the_tag_says_are_refused(asked: Benchmarkin
 @pytest.mark.usefixtures("challenger")
 def test_a_version_of_other_data_or_without_alias_is_refused(asked: Benchmarking) -> None:
     with pytest.raises(SettingsError, match=r"dataset: version 1 .*dddd.*, this dataset has eeee"):
-        rescore(replace(asked, data_hash="e" * 64), SETTINGS, 0.0)
+        other = replace(asked.data, data_hash="e" * 64)
+        rescore(replace(asked, data=other), SETTINGS, 0.0)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"alias": None}, "alias: .*got null"),
         ({"alias": "nobody"}, "alias: .*'nobody'"),

@@ -200,7 +200,7 @@ def test_the_command_line_names_environment_method_and_variant():
 
 @pytest.fixture
 def session(bootstrapped, tmp_path, monkeypatch):
-    """Parameters of a session in a project of its own; `conf` is a copy."""
+    """Parameters and catalog of a session in a project of its own; `conf` is a copy."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
     for name in ("pyproject.toml", "src/compo_pipeline"):
@@ -214,7 +214,8 @@ def session(bootstrapped, tmp_path, monkeypatch):
         envs = [word.removeprefix("--env=") for word in words if word.startswith("--env=")]
         runtime = _split_params(None, None, words[words.index("--params") + 1])
         with KedroSession.create(folder, env=(envs or ["base"])[0], runtime_params=runtime) as run:
-            return run.load_context().config_loader["parameters"]
+            loader = run.load_context().config_loader
+            return loader["parameters"], loader["catalog"]
 
     return folder, load
 
@@ -225,18 +226,20 @@ def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
     folder, load = session
     path = write(study, make.configured, tmp_path / "tuning", TunedRun())
     by_params, by_copy = re.findall(r"^#   (kedro run .*)$", path.read_text(), re.MULTILINE)
-    plain = load("kedro run --pipeline=train_eval --params variant=tuned")
+    plain, entries = load("kedro run --pipeline=train_eval --params variant=tuned")
     (folder / "conf" / "tuned").mkdir()
     shutil.copy(path, folder / "conf" / "tuned" / "parameters.yml")
     for line in (by_params, by_copy):
-        params = load(line)
+        params, catalog = load(line)
         assert params["training"]["optimizer"]["lr"] == 0.0034567890123
         assert params["method_settings"]["objective"]["positives"] == 3
-        assert "/tuned/" in params["paths"]["checkpoint"]
+        assert "/tuned/" in catalog["checkpoint"]["filepath"]
+        assert catalog == entries
         params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
         own, before = params["method_settings"], plain["method_settings"]
         own["objective"]["positives"] = before["objective"]["positives"]
         typed = {"command": plain["command"]}
+        typed["site"] = {**params["site"], **typed}
         assert {**params, **typed} == plain
 
 

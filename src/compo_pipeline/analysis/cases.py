@@ -84,6 +84,18 @@ class Case:
     """Region of the named thing; None if unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionCases:
+    """The cases of an analysis."""
+
+    cases: Sequence[Case]
+    """Phrases in images."""
+    skipped: Mapping[str, int]
+    """Number of phrases without a case, by reason."""
+    limits: Limits
+    """Of the images."""
+
+
 def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
     """Read the cases of an instances file, in its order.
 

@@ -110,18 +110,6 @@ class TreebankSettings:
 
 
 @settings
-class LanguageFolders:
-    """What `kedro run --pipeline=language` writes; catalog_language.yml has the same folders."""
-
-    treebank: str = "data/02_intermediate/treebank"
-    """The treebank in spaCy's format."""
-    trained: str = "data/06_models/language"
-    """Networks of the training."""
-    pipeline: str = "src/compo_pipeline/resources/language/compo_en"
-    """The spaCy pipeline."""
-
-
-@settings
 class LanguageSettings:
     """Which spaCy pipeline parses captions, and how the shipped one is made."""
 
@@ -131,5 +119,3 @@ class LanguageSettings:
     """Treebank that `kedro run --pipeline=language` reads."""
     training: LanguageModelSettings = field(default_factory=LanguageModelSettings)
     """How `kedro run --pipeline=language` trains compo_en."""
-    folders: LanguageFolders = field(default_factory=LanguageFolders)
-    """Folders that `kedro run --pipeline=language` writes."""

@@ -30,7 +30,7 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Role,
 )
-from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, publish, published
+from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, published
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
@@ -56,12 +56,11 @@ class TextOutcome(NamedTuple):
 
 
 class Folders(NamedTuple):
-    """Folders: `root` of the real images, `images` of the published ones, and `state` of all
-    texts and images of all runs, under any settings.
+    """Folders: `root` of the real images, and `state` of all texts and images of all runs, under
+    any settings.
     """
 
     root: Path
-    images: Path
     state: Path
 
 
@@ -125,30 +124,27 @@ class Jobs(Iterable[Job]):
 
 
 def generate(
-    captions: Sequence[Caption],
-    hashes: pa.ChunkedArray,
+    jobs: Jobs,
     editor: CaptionEditor,
     parser: Parser,
     generator: ImageGenerator | None,
     settings: CounterfactualSettings,
     folders: Folders,
     engine: PrepareSettings = LOCAL,
-) -> tuple[Table[Counterfactual], Table[Rejected]]:
-    """All counterfactuals, and those that failed; images are published in `folders.images`.
+) -> tuple[Table[Counterfactual], Table[Rejected], Iterable[tuple[str, Path]]]:
+    """All counterfactuals, those that failed, and path and file of each image.
 
     A few thousand edits are in memory at a time.
 
     Args:
-        captions: the rows that train.
-        hashes: of each row's real image.
+        jobs: the edits to make.
         editor: edits captions.
         parser: parses them for the editor.
         generator: generates images; None for texts alone.
-        settings: how many sentences, and how images are stored.
+        settings: how images are stored, and what is tried again.
         folders: where to read and write.
         engine: edits captions, where the editor allows several processes.
     """
-    jobs = Jobs(Table.of(captions, Caption), hashes, settings.sentences)
     with _locked(folders.state):
         texts = _Texts(folders.state, editor, parser)
         texts.edit(jobs, engine, retry=settings.retry)
@@ -157,8 +153,8 @@ def generate(
             images.generate(texts.of(jobs), len(jobs))
         rows = Table.spilled(_rows(texts, images, jobs, settings), Counterfactual, folders.state)
         failed = quarantined(rows, (job.row.image for job in jobs))
-        publish(StoredFiles(rows, images.store) if images else (), folders.images)
-        return rows, Table.spilled(failed, Rejected, folders.state)
+        files = StoredFiles(rows, images.store) if images else ()
+        return rows, Table.spilled(failed, Rejected, folders.state), files
 
 
 def _rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kedro.io import AbstractDataset, DatasetError
@@ -20,6 +20,7 @@ from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.remote import is_url
 from compo_pipeline.storage import (
     NO_CHECKSUM,
+    FolderWriter,
     atomic_file,
     read_json,
     verify_checksum,
@@ -225,9 +226,10 @@ class RowsDataset(_PathDataset):
 
 
 class FolderDataset(_PathDataset):
-    """A folder that a node writes to; nodes pass its path, not its content.
+    """A folder; nodes read it by its path.
 
-    The node gets the path as a parameter (`params:paths.<entry>`) and returns it.
+    A node returns a function that fills the folder: large results are written part by part and
+    resumed.
     """
 
     is_folder: ClassVar[bool] = True
@@ -244,20 +246,15 @@ class FolderDataset(_PathDataset):
             )
         return self._filepath
 
-    def save(self, data: Path) -> None:
-        """Check that a node wrote where the catalog says.
+    def save(self, data: FolderWriter) -> None:
+        """Have the folder filled.
 
         Raises:
-            DatasetError: it wrote elsewhere, or nothing.
+            DatasetError: the function left no folder.
         """
-        written = Path(data)
-        if written.resolve() != self._filepath.resolve():
-            raise DatasetError(
-                f"the node wrote to {written}, the catalog says {self._filepath}: "
-                "paths in conf/base/parameters_places.yml and conf/base/catalog.yml must agree"
-            )
-        if not written.is_dir():
-            raise DatasetError(f"the node returned {written}, but there is no such folder")
+        data(self._filepath)
+        if not self._filepath.is_dir():
+            raise DatasetError(f"nothing was written to {self._filepath}")
         self._upload()
 
 
@@ -269,10 +266,49 @@ class PageDataset(FolderDataset):
         report:
           type: compo_pipeline.datasets.catalog.PageDataset
           filepath: data/08_reporting/report
-          metadata: {kedro-viz: {layer: reporting, preview_args: {page: report.html}}}
+          page: report.html
         ```
     """
 
-    def preview(self, page: str) -> HTMLPreview:
+    def __init__(
+        self,
+        *,
+        filepath: str,
+        page: str,
+        store: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Name the folder and its page.
+
+        Args:
+            filepath: the folder.
+            page: path of the page in it.
+            store: URL of the folder where it is stored too.
+            metadata: for viewers.
+        """
+        super().__init__(filepath=filepath, store=store, metadata=metadata)
+        self._page = page
+
+    def save(self, data: FolderWriter) -> None:
+        """Have the folder filled.
+
+        Raises:
+            DatasetError: the folder holds something else than an older page, or the function left
+                no folder.
+        """
+        folder, page = self._filepath, PurePath(self._page)
+        # A page below the folder may have another name of its folder (that of a split).
+        older = folder.glob(str(PurePath(*("*" for _ in page.parts[:-1]), page.name)))
+        if folder.is_dir() and any(folder.iterdir()) and not any(older):
+            raise DatasetError(
+                f"{folder} holds something else than the page {self._page}, which would replace "
+                "it; change filepath in conf/base/catalog.yml, or remove the folder"
+            )
+        super().save(data)
+
+    def preview(self) -> HTMLPreview:
         """The page, for `kedro viz`."""
-        return (self._current() / page).read_text(encoding="utf-8")
+        return (self._current() / self._page).read_text(encoding="utf-8")
+
+    def _describe(self) -> dict[str, Any]:
+        return {**super()._describe(), "page": self._page}

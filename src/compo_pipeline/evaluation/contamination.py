@@ -99,6 +99,9 @@ class HashedTexts:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._hashes = np.unique(np.fromiter(map(digest, texts), np.uint64))
 
+    def __len__(self) -> int:
+        return len(self._hashes)
+
     def __contains__(self, text: str) -> bool:
         wanted = np.uint64(digest(text))
         place = self._hashes.searchsorted(wanted)

@@ -177,6 +177,95 @@ class Comparison:
         return parse(cls, content, "comparison")
 
 
+@dataclass(frozen=True, slots=True)
+class BenchmarkItems:
+    """What the models of a run are scored on."""
+
+    subtasks: Sequence[Subtask]
+    """The items."""
+    slices: ItemSlices
+    """Slices of each item."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """The scored models of a run."""
+
+    rows: Table[Score]
+    """Scores of all models."""
+    models: dict[str, ComparedModel]
+    """By role, the base first."""
+    chance: dict[Key, float]
+    """Chance levels."""
+    audits: tuple[Audit, ...]
+    """State of the items under the base's tokenizer."""
+
+
+def score_run(
+    subtasks: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    fine_tuned: str,
+    label: str,
+    settings: EvaluationSettings,
+) -> ScoredRun:
+    """Score every model on every subtask.
+
+    Args:
+        subtasks: what is scored.
+        models: loaders by role; one model is in memory at a time.
+        fine_tuned: name of the fine-tuned model in the scores.
+        label: its name for readers.
+        settings: batches, precision.
+    """
+    names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
+    by_name = {name: models[role] for role, name in names.items()}
+    scored, audits = score_models(subtasks, by_name, settings)
+    return ScoredRun(
+        Table.joined([own.rows for own in scored.values()]),
+        {
+            role: scored[name].compared(label if role == FINE_TUNED else role)
+            for role, name in names.items()
+        },
+        scored[BASE].chance,
+        tuple(audits),
+    )
+
+
+def compare_run(
+    scored: ScoredRun,
+    items: BenchmarkItems,
+    known: TrainingRows,
+    dataset: str,
+    settings: EvaluationSettings,
+) -> Comparison:
+    """Compare the scored models of a run, on all items and on their slices.
+
+    Args:
+        scored: the models.
+        items: what they were scored on.
+        known: what identifies the training rows.
+        dataset: name of the data, for the record.
+        settings: least number of items of a slice, processes.
+    """
+    names = {role: model.name for role, model in scored.models.items()}
+    pairs, labels = run_pairs(names), titles(items.subtasks)
+    rows, sliced = as_one_family(
+        compare([scored.rows], names, pairs, scored.chance, labels),
+        compare_slices([scored.rows], names, pairs, items.slices, settings.slice_items, labels),
+    )
+    return Comparison(
+        dataset=dataset,
+        models=scored.models,
+        conclusions=summary_lines(rows),
+        rows=rows,
+        audits=scored.audits,
+        overlaps=tuple(overlaps(items.subtasks, known, settings.workers, items.slices)),
+        titles=labels,
+        slices=sliced,
+        scored=tuple(scores_fingerprints(items.subtasks, settings)),
+    )
+
+
 def evaluate(
     subtasks: Sequence[Subtask],
     models: Mapping[str, Callable[[], LoadedModel]],
@@ -199,31 +288,9 @@ def evaluate(
         settings: batches, precision.
         slices: of the items, which are compared too.
     """
-    names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
-    pairs = run_pairs(names)
-    by_name = {name: models[role] for role, name in names.items()}
-    scored, audits = score_models(subtasks, by_name, settings)
-    scores = Table.joined([own.rows for own in scored.values()])
-    labels = titles(subtasks)
-    rows, sliced = as_one_family(
-        compare([scores], names, pairs, scored[BASE].chance, labels),
-        compare_slices([scores], names, pairs, slices, settings.slice_items, labels),
-    )
-    comparison = Comparison(
-        dataset=dataset,
-        models={
-            role: scored[name].compared(label if role == FINE_TUNED else role)
-            for role, name in names.items()
-        },
-        conclusions=summary_lines(rows),
-        rows=rows,
-        audits=tuple(audits),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)),
-        titles=labels,
-        slices=sliced,
-        scored=tuple(scores_fingerprints(subtasks, settings)),
-    )
-    return scores, comparison
+    scored = score_run(subtasks, models, fine_tuned, label, settings)
+    items = BenchmarkItems(subtasks, slices)
+    return scored.rows, compare_run(scored, items, known, dataset, settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import zero_shot_sets
-from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import titles
 from compo_pipeline.evaluation.benchmarks.loading import places
 from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
-from compo_pipeline.evaluation.evaluate import Comparison, score_models
+from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, is_partial, published_results
 from compo_pipeline.evaluation.settings import (
@@ -23,7 +22,6 @@ from compo_pipeline.evaluation.settings import (
     ComparisonSet,
     EvaluationSettings,
 )
-from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
@@ -303,25 +301,24 @@ def _named(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
 
 
 def score_suite(
-    subtasks: Sequence[Subtask],
+    items: BenchmarkItems,
     models: Mapping[str, Callable[[], LoadedModel]],
     settings: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     store: Path,
-    known: TrainingRows | None = None,
-    slices: ItemSlices = MappingProxyType({}),
+    known: TrainingRows,
 ) -> tuple[Table[Score], Suite]:
     """Score models on every subtask and compare each with the first.
 
     Args:
-        subtasks: what is scored.
+        items: what is scored, with the slices that `known` decides.
         models: loaders by name, the baseline first; one model is in memory at a time.
         settings: batches, precision.
         benchmarks: which benchmarks, for the record.
         store: folder of stored embeddings, and of the rows until the process ends.
         known: what identifies training rows, whose overlap with the items is counted.
-        slices: `binding` of the items in these rows.
     """
+    subtasks = items.subtasks
     scored, audits = score_models(subtasks, models, settings, store)
     baseline, labels = next(iter(scored)), titles(subtasks)
     compared = []
@@ -336,7 +333,9 @@ def score_suite(
         models={name: own.compared(name) for name, own in scored.items()},
         rows=tuple(joined(compared)),
         audits=tuple(audits),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers, items.slices))
+        if known.names
+        else (),
         titles=labels,
     )
     suite = Suite(

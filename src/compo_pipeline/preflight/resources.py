@@ -65,8 +65,7 @@ def _problems(
     if "prepare" in read:
         yield from _refusal(engines.check, parameters.prepare)
     if "registration" in read:
-        copies = "promotion" in read and parameters.promotion.action == "copy"
-        signs = copies or bool({"registered", "rescored"} & outputs)
+        signs = bool({"registered", "rescored", "copied_version"} & outputs)
         yield from _signing(parameters.registration, signs=signs)
     # All that it needs is in the registry.
     if "promotion" in read:

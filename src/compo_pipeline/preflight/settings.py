@@ -45,6 +45,8 @@ from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
 from compo_pipeline.parameters import keys, variants
 from compo_pipeline.parameters.urls import RemoteSettings
+from compo_pipeline.places import PathSettings
+from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.registry.settings import (
     PromotionSettings,
@@ -87,67 +89,6 @@ class MethodSettings:
     """What a training example is made of."""
     objective: dict[str, Any] = field(default_factory=dict)
     """The losses, and what is trained."""
-
-
-@settings
-class PathSettings:
-    """Folders that nodes write; the catalog entries of the same names point to them."""
-
-    data_docs: str
-    """Data Docs, the pages of the validation."""
-    features: str
-    """Features of frozen image towers, for every trial; deleting them is always safe."""
-    counterfactuals_state: str
-    """Every text and image that any run has made; it outlives what DVC deletes before a stage."""
-    counterfactual_images: str
-    """Images of edited captions."""
-    counterfactuals_preview: str
-    """Page of edited captions and their images."""
-    views: str
-    """Tables of training examples."""
-    views_preview: str
-    """Page of training examples."""
-    checkpoint: str
-    """Checkpoint of the method."""
-    control_checkpoint: str
-    """Checkpoint of the plain fine-tuning control."""
-    resume: str
-    """State to resume a training from; it outlives what DVC deletes before a stage."""
-    report: str
-    """Report of a run."""
-    embeddings: str
-    """Embeddings by every model that `kedro run --pipeline=benchmark` has scored; deleting them is
-    always safe."""
-    suite_report: str
-    """Page of a list of models."""
-    benchmark_diff_report: str
-    """Page of the items that two models differ in."""
-    model_output: str
-    """Results of the runs of a dataset, in <method>/<variant>/seed=<n>."""
-    comparison_report: str
-    """Page of a set of runs."""
-    tuning: str
-    """Records of a study."""
-    tuning_trials: str
-    """States of its trials."""
-    tuning_confirmed: str
-    """Trainings that confirm its best values."""
-    tuning_report: str
-    """Page of a study."""
-    wise_ft_report: str
-    """Page of the models between base and fine-tuned."""
-    attention_report: str
-    """Pages of attention."""
-    export: str
-    """Exported model that is registered."""
-    exported: str
-    """Checkpoint in other formats."""
-    promotion_report: str
-    """Page of the last decision of the gate."""
-    image_tower: str
-    """Image tower of the shipped base."""
-    base_model: str
-    """The shipped base, trained again."""
 
 
 @settings
@@ -214,16 +155,6 @@ class Parameters:
 
 
 @settings
-class CommandOptions:
-    """The options of the command line, for commands that are shown to the user."""
-
-    env: str | None = None
-    """Kedro's environment; null is its default."""
-    params: dict[str, Any] = field(default_factory=dict)
-    """What `--params` gave."""
-
-
-@settings
 class RunSettings(Parameters):
     """All settings of a run, as its nodes get them."""
 
@@ -231,6 +162,8 @@ class RunSettings(Parameters):
     """Those of the method in use."""
     command: CommandOptions = field(default_factory=CommandOptions)
     """How the run was started."""
+    site: Site = field(default_factory=Site)
+    """Where its pages are written."""
 
 
 def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaConfigLoader:
@@ -284,6 +217,17 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     parsed[METHOD_SETTINGS] = plain(own)
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
     return _with_rendered_benchmarks(parsed)
+
+
+def site_of(loader: OmegaConfigLoader, command: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameter `site`: the pages of the catalog, and the command that is running."""
+    entries = loader["catalog"].items()
+    pages = {
+        name: str(Path(entry["filepath"], entry["page"]))
+        for name, entry in entries
+        if not name.startswith("_") and "page" in entry
+    }
+    return {"command": dict(command), "pages": pages}
 
 
 def run_settings(values: Mapping[str, Any]) -> RunSettings:

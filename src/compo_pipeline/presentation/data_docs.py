@@ -63,15 +63,3 @@ def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> No
         },
     }
     index.write_text(render("data_docs.html", context), "utf-8")
-
-
-def check_replaceable(site: Path) -> None:
-    """Refuse a folder that holds anything but Data Docs.
-
-    Raises:
-        FileExistsError: naming the setting of the folder.
-    """
-    if site.exists() and any(site.iterdir()) and not (site / _INDEX).is_file():
-        raise FileExistsError(
-            f"{site} holds something else than Data Docs; set paths.data_docs elsewhere"
-        )

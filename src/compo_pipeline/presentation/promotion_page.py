@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from compo_pipeline.configuration import masked
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.presentation import pages
+from compo_pipeline.provenance import Site
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.promotion import Decision
+from compo_pipeline.registry.promotion import Decision, PromotionError
 from compo_pipeline.registry.settings import PromotionSettings
+from compo_pipeline.storage import FolderWriter
 
 # The markdown is for comments on a pull request.
 PAGE, MARKDOWN = "promotion.html", "promotion.md"
@@ -23,96 +26,96 @@ _COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "findi
 _UNBROKEN = ("items", "before", "now", "difference")
 
 
-def write_decision(
-    decision: Decision, facts: Mapping[str, str], links: Sequence[pages.Link], folder: Path
-) -> Path:
-    """Write a decision as `promotion.html` and `promotion.md`; return the former.
+def decision_page(decision: Decision, site: Site, pipeline: str) -> FolderWriter:
+    """A decision of the gate, or a rollback, as `promotion.html` and `promotion.md`.
 
     Args:
-        decision: of the gate, or a rollback.
-        facts: date, command and commit.
-        links: related pages.
-        folder: for both files.
+        decision: what was decided.
+        site: the command that is running, and where pages are.
+        pipeline: that decided.
     """
     own = {"decided": decision.at, "champion before": str(decision.previous or "none")}
     if decision.checks:
         own |= {"compared with": decision.opponent, "gate": decision.gate}
-    return _write(
-        folder,
+    return partial(
+        _write,
         title=f"{decision.name} version {decision.version}: {decision.outcome}",
         dry_run=decision.dry_run,
         reason=decision.reason,
-        facts={**own, **facts},
-        links=links,
+        facts={**own, **site.facts(pipeline)},
+        links=_links(site),
         checks=[_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),
     )
 
 
-def write_copy(
-    name: str,
-    settings: PromotionSettings,
-    version: int | None,
-    facts: Mapping[str, str],
-    links: Sequence[pages.Link],
-    folder: Path,
-) -> Path:
-    """Write a copy to another registry as `promotion.html` and `promotion.md`.
+def copy_page(name: str, settings: PromotionSettings, version: str, site: Site) -> FolderWriter:
+    """A copy to another registry as `promotion.html` and `promotion.md`.
 
     Args:
         name: of the registered model.
         settings: of the copy.
-        version: its number in the other registry; None if a dry run would create it.
-        facts: date, command and commit.
-        links: related pages.
-        folder: for both files.
+        version: which version of the other registry it is.
+        site: the command that is running, and where pages are.
     """
     copy = settings.copy
-    created = "a new version" if version is None else f"version {version}"
-    return _write(
-        folder,
+    return partial(
+        _write,
         title=f"{name}: copied",
         dry_run=settings.dry_run,
-        reason=f"The version with the alias '{copy.alias}' is {created} of the other registry, "
+        reason=f"The version with the alias '{copy.alias}' is {version} of the other registry, "
         f"with the alias '{copy.gives}'.",
-        facts={"target": masked(str(copy.to)), **facts},
-        links=links,
+        facts={"target": masked(str(copy.to)), **site.facts("copy")},
+        links=_links(site),
         checks=[],
         next_steps=[],
     )
 
 
-def write_repair(
-    name: str,
-    settings: PromotionSettings,
-    repaired: Sequence[str],
-    facts: Mapping[str, str],
-    links: Sequence[pages.Link],
-    folder: Path,
-) -> Path:
-    """Write a repair of aliases as `promotion.html` and `promotion.md`, and print what it did.
+def repair_page(
+    name: str, settings: PromotionSettings, repaired: Sequence[str], site: Site
+) -> FolderWriter:
+    """A repair of aliases as `promotion.html` and `promotion.md`; prints what was repaired.
 
     Args:
         name: of the registered model.
         settings: dry run.
         repaired: a sentence for each alias.
-        facts: date, command and commit.
-        links: related pages.
-        folder: for both files.
+        site: the command that is running, and where pages are.
     """
     reason = " ".join(repaired) or "Every alias names a version that exists."
     dry = "dry run: " if settings.dry_run else ""
     terminal(None).print(f"{dry}{name}: {reason}", markup=False)
-    return _write(
-        folder,
+    return partial(
+        _write,
         title=f"{name}: aliases repaired",
         dry_run=settings.dry_run,
         reason=reason,
-        facts=facts,
-        links=links,
+        facts=site.facts("repair"),
+        links=_links(site),
         checks=[],
         next_steps=[],
     )
+
+
+def report(decision: Decision, folder: Path, console: Console | None = None) -> None:
+    """Print a decision whose page is in a folder.
+
+    Raises:
+        PromotionError: the challenger was refused.
+    """
+    show(decision, console)
+    if decision.failed:
+        page = folder / PAGE
+        raise PromotionError(f"{decision.summary()} More in {page}; the rules: promotion.gate")
+
+
+def _links(site: Site) -> list[pages.Link]:
+    """The reports of all runs of the dataset."""
+    folder = site.folder("promotion_report")
+    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
+    named = {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
+    return pages.links(folder, named)
 
 
 def show(decision: Decision, console: Console | None = None) -> None:
@@ -179,9 +182,8 @@ def _cells(check: Check) -> dict[str, str]:
     return cells
 
 
-def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> Path:
+def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
     if dry_run:
         title += " (dry run: nothing was changed)"
     for name in (MARKDOWN, PAGE):
-        page = pages.write(folder / name, name, {**context, "title": title, "columns": _COLUMNS})
-    return page
+        pages.write(folder / name, name, {**context, "title": title, "columns": _COLUMNS})

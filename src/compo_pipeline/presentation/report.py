@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,14 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
-from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
-from compo_pipeline.records import Rejected, Score
+from compo_pipeline.presentation.item_cards import ItemCard
+from compo_pipeline.records import Rejected
 
 PAGE = "report.html"
 SUBTASKS = "subtasks.png"
@@ -27,28 +26,32 @@ CURVES = "curves.png"
 
 
 @dataclass(frozen=True, slots=True)
-class ReportInputs:
-    """Inputs of a report."""
+class ReportFacts:
+    """Where a report comes from."""
 
-    comparison: Comparison
-    scores: Iterable[Score]
-    """The rows behind the comparison."""
-    subtasks: Sequence[Subtask]
-    """The benchmarks whose items the gallery shows."""
-    quarantine: Sequence[Rejected]
-    """Rows that validation rejected."""
-    curves: pd.DataFrame
-    """Training curves, with a `step` column."""
-    gallery: int
-    """Number of items shown of each kind."""
     facts: Mapping[str, str]
     """Facts about the run, label to text: date, command, commit, recipe, ..."""
     settings: Mapping[str, Any]
     """Settings of the training."""
-    attention: Callable[[Sequence[ItemCard]], ItemAttention] | None = None
-    """Attention of phrases of the shown items; None if it is not shown."""
     links: Sequence[pages.Link] = ()
     """Related pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInputs:
+    """Inputs of a report."""
+
+    comparison: Comparison
+    cards: Sequence[ItemCard]
+    """Items that are shown."""
+    attention: ItemAttention | None
+    """Attention of phrases of these items; None if it is not shown."""
+    quarantine: Sequence[Rejected]
+    """Rows that validation rejected."""
+    curves: pd.DataFrame
+    """Training curves, with a `step` column."""
+    facts: ReportFacts
+    """Where it comes from."""
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
@@ -57,12 +60,11 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
     comparison = inputs.comparison
     rows, labels = comparison.rows, comparison.labels
     models = {role: model.name for role, model in comparison.models.items()}
-    cards = sampled_cards(inputs.subtasks, inputs.scores, models, inputs.gallery)
     context = {
         "title": f"{labels[FINE_TUNED]} on {comparison.dataset}",
-        "facts": inputs.facts,
-        "links": inputs.links,
-        "settings": yaml.safe_dump(dict(inputs.settings), sort_keys=False),
+        "facts": inputs.facts.facts,
+        "links": inputs.facts.links,
+        "settings": yaml.safe_dump(dict(inputs.facts.settings), sort_keys=False),
         "sentence": summary_sentence(rows),
         "comparison": comparison,
         "models": models,
@@ -79,8 +81,8 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "benchmarks": comparison.benchmarks,
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
-        "cards": cards,
-        "attention": inputs.attention(cards) if inputs.attention and cards else None,
+        "cards": inputs.cards,
+        "attention": inputs.attention,
         "published": published_results(
             rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
         ),

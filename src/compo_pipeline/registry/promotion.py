@@ -178,6 +178,7 @@ def promote(
         PromotionError: there is no challenger, or it was champion and was rolled back.
         SettingsError: an alias names a version that does not exist.
     """
+    _warn_unsigned(signing)
     with locked_aliases(name, settings.settle) as aliases:
         number, champion = aliases.version(alias), aliases.version(CHAMPION)
         if number is None:
@@ -223,11 +224,12 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
         SettingsError: the alias `previous` names a version that does not exist.
         VersionError: the previous champion's files are not those that were registered.
     """
+    _warn_unsigned(signing)
     with locked_aliases(name, settings.settle) as aliases:
         champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
         if champion is None or previous is None or champion == previous:
             raise PromotionError(
-                f"promotion.action: there is nothing to roll back in {name}: champion is version "
+                f"there is nothing to roll back in {name}: champion is version "
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
@@ -305,6 +307,13 @@ def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
         log.warning("Not made champion again: %s", error.message)
         return None
     return number
+
+
+def _warn_unsigned(signing: SigningSettings) -> None:
+    if signing.public_key is None:
+        log.warning(
+            "registration.signing is not set: whoever can write the store can forge evidence."
+        )
 
 
 @contextmanager

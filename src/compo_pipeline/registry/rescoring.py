@@ -14,12 +14,10 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import evaluate
+from compo_pipeline.evaluation.evaluate import BenchmarkItems, evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -43,28 +41,37 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Benchmarking:
-    """What a version is scored on, and what it was trained on.
+class RescoredData:
+    """The data of a version's training.
 
     Attributes:
-        subtasks: to score.
-        slices: of their items.
-        evaluation: settings of scoring.
-        base: the base model's settings.
         captions: the dataset's valid captions of all splits.
         root: folder of their images.
         known: what identifies the training rows.
         data_hash: fingerprint of the training data.
     """
 
-    subtasks: Sequence[Subtask]
-    slices: ItemSlices
-    evaluation: EvaluationSettings
-    base: ModelSettings
     captions: Sequence[Caption]
     root: Path
     known: TrainingRows
     data_hash: str
+
+
+@dataclass(frozen=True)
+class Benchmarking:
+    """What a version is scored on, and what it was trained on.
+
+    Attributes:
+        items: what is scored.
+        data: of its training.
+        base: the base model's settings.
+        evaluation: settings of scoring.
+    """
+
+    items: BenchmarkItems
+    data: RescoredData
+    base: ModelSettings
+    evaluation: EvaluationSettings
 
 
 def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) -> Registered:
@@ -94,11 +101,11 @@ def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) 
     version = versions.find(name, alias, None, key)
     with tempfile.TemporaryDirectory() as folder:
         files = verified(version, Path(folder), settings.signing)
-        if files.lineage.data_hash != asked.data_hash:
+        if files.lineage.data_hash != asked.data.data_hash:
             raise SettingsError(
                 f"dataset: version {version.version} of {name} was trained on data with the "
                 f"fingerprint {(files.lineage.data_hash or 'none')[:16]}, this dataset has "
-                f"{asked.data_hash[:16]}; use the --env and the data of its training"
+                f"{asked.data.data_hash[:16]}; use the --env and the data of its training"
             )
         _measure(files, asked, settings.reference_rows)
         made, taken = _registered(version, files, settings, settle)
@@ -124,16 +131,19 @@ def _measure(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
         FINE_TUNED: lambda: model,
     }
     record = files.lineage
+    subtasks, slices = asked.items.subtasks, asked.items.slices
     scores, comparison = evaluate(
-        asked.subtasks, models, VERSION, VERSION, "", asked.known, asked.evaluation, asked.slices
+        subtasks, models, VERSION, VERSION, "", asked.data.known, asked.evaluation, slices
     )
     _compare(files, scores, f"{record.name} version {record.version}")
     by_role = {
         role: scores.having("model", [model.name]) for role, model in comparison.models.items()
     }
-    items = scored_items(asked.subtasks, asked.slices)
+    items = scored_items(subtasks, slices)
     write_evidence(files.export, Evidence.of(comparison), by_role, items)
-    write_reference(files.export, model, asked.captions, asked.root, rows, asked.evaluation)
+    write_reference(
+        files.export, model, asked.data.captions, asked.data.root, rows, asked.evaluation
+    )
 
 
 def _registered(

@@ -166,9 +166,6 @@ class PromotionSettings:
 
     gate: Gate
     """What a challenger must show."""
-    action: Literal["promote", "rollback", "copy", "repair"] = "promote"
-    """Promote the challenger, roll back to the previous champion, copy a version to another
-    registry, or repair aliases that name versions which do not exist."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""
     settle: NonNegativeFloat = 2.0

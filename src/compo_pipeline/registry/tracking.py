@@ -223,11 +223,29 @@ def open_run(name: str, tags: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def adopt(run_id: str) -> Iterator[RunLog]:
+def log_into(run_id: str) -> Iterator[RunLog]:
+    """Log into a run, whose status and end stay as they are.
+
+    If the store does not know the id, the run that replaces it has another one.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with store_errors():
+        yield RunLog((find(run_id) or _restored(run_id)).info.run_id)
+
+
+@contextmanager
+def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
     """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
 
     A finished run keeps its end, so that its duration is that of the training. If the store does
     not know the id, the run that replaces it has another one.
+
+    Args:
+        run_id: of the run.
+        adopted_later: whether a later step adopts and ends it too: a store that does not answer at
+            the end is only logged.
 
     Raises:
         SettingsError: the store does not answer, or denies access.
@@ -250,11 +268,16 @@ def adopt(run_id: str) -> Iterator[RunLog]:
             raise
         with store_errors():
             raise
-    with store_errors():
-        mlflow.end_run()
-        if ended is not None:
-            mlflow.MlflowClient().set_terminated(run.info.run_id, "FINISHED", ended)
-        mlflow.set_experiment(experiment_id=configured)
+    try:
+        with store_errors():
+            mlflow.end_run()
+            if ended is not None:
+                mlflow.MlflowClient().set_terminated(run.info.run_id, "FINISHED", ended)
+            mlflow.set_experiment(experiment_id=configured)
+    except SettingsError as problem:
+        if not adopted_later:
+            raise
+        log.warning("the run is not ended yet: %s", problem)
 
 
 def charts_url(run_id: str) -> str | None:

@@ -96,7 +96,7 @@ def with_alias(name: str, alias: str, number: int, key: str = "registration.name
     if version is None:
         raise SettingsError(
             f"{key}: the alias '{alias}' of {name} names version {number}, which does not exist; "
-            "`kedro run --pipeline=promotion --params promotion.action=repair` repairs the aliases"
+            "`kedro run --pipeline=repair` repairs the aliases"
         )
     return version
 

@@ -47,6 +47,43 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
+class TrainingData:
+    """Rows, views and images of a training."""
+
+    captions: Sequence[Caption]
+    """The rows that train."""
+
+    data_hash: str
+    """Hash of all files of the data."""
+
+    views: Path
+    """Folder of the rows' views."""
+
+    counterfactual_images: Path
+    """Folder of the images of counterfactuals."""
+
+    root: Path
+    """Folder of the rows' images."""
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """A base model, and how it is trained."""
+
+    model: ModelSettings
+    """The base model."""
+
+    settings: TrainingSettings
+    """The recipe."""
+
+    seed: int
+    """Of the order of rows."""
+
+    prepare: PrepareSettings
+    """What embeds images before training."""
+
+
+@dataclass(frozen=True)
 class TrainingInputs:
     """Data, base model and recipe of a training: the same for a method and its control."""
 

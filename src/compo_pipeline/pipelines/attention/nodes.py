@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.analysis.cases import find_cases, image_limits
+from compo_pipeline.analysis.cases import AttentionCases, find_cases, image_limits
 from compo_pipeline.analysis.localisation import (
     cases_to_draw,
     compare_located,
@@ -23,56 +23,80 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import attention_page
-from compo_pipeline.presentation.attention_plots import draw, panels_of
+from compo_pipeline.presentation.attention_plots import AttentionPanel, draw, panels_of
 from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.registry import tracking
+from compo_pipeline.storage import FolderWriter
+
+
+def choose_cases(
+    attention: AttentionSettings, data: DataSettings, ingest: IngestSettings
+) -> AttentionCases:
+    """The phrases and their images, and how many phrases have none, by reason."""
+    cases, skipped = find_cases(attention, data)
+    return AttentionCases(cases, skipped, image_limits(attention, ingest))
 
 
 def measure_attention(
+    chosen: AttentionCases,
     checkpoint: Path,
     control_checkpoint: Path,
-    attention: AttentionSettings,
-    evaluation: EvaluationSettings,
     model: ModelSettings,
-    data: DataSettings,
-    ingest: IngestSettings,
+    evaluation: EvaluationSettings,
 ) -> pd.DataFrame:
     """Attention of every phrase under every model, a row each."""
-    cases, _ = find_cases(attention, data)
     models = loaders(model, control_checkpoint, checkpoint, evaluation.device)
     training_record = read_record(checkpoint).get("training", {})
-    limits = image_limits(attention, ingest)
-    return measure_models(models, cases, training_record, evaluation, limits)
+    return measure_models(models, chosen.cases, training_record, evaluation, chosen.limits)
 
 
-def show_attention(
+def draw_attention(
     attention_rows: pd.DataFrame,
+    chosen: AttentionCases,
     checkpoint: Path,
+    model: ModelSettings,
+    evaluation: EvaluationSettings,
+    attention: AttentionSettings,
+) -> list[AttentionPanel]:
+    """Maps of base and fine-tuned model over the images of some cases."""
+    models = loaders(model, None, checkpoint, evaluation.device)
+    drawn = cases_to_draw(chosen.cases, rows_by_role(attention_rows)[BASE], attention)
+    return panels_of(models[BASE](), models[FINE_TUNED](), drawn, chosen.limits)
+
+
+def write_attention(
+    attention_rows: pd.DataFrame,
+    panels: Sequence[AttentionPanel],
+    chosen: AttentionCases,
     run: Mapping[str, Any],
     attention: AttentionSettings,
-    evaluation: EvaluationSettings,
-    model: ModelSettings,
-    data: DataSettings,
-    ingest: IngestSettings,
-    folder: str,
-) -> Path:
-    """Write grids of images, a page and the rows; log them to the run; print the table."""
-    cases, skipped = find_cases(attention, data)
+) -> FolderWriter:
+    """Grids of images, a page and the rows, in a folder of the analysis; prints the table."""
+    name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     rows = rows_by_role(attention_rows)
     compared = compare_located([rows])
-    models = loaders(model, None, checkpoint, evaluation.device)
-    drawn = cases_to_draw(cases, rows[BASE], attention)
-    limits = image_limits(attention, ingest)
-    panels = panels_of(models[BASE](), models[FINE_TUNED](), drawn, limits)
-    written = Path(folder) / attention.topic
-    written.mkdir(parents=True, exist_ok=True)
-    grids = draw(panels, written)
-    name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
-    summary = attention_page.AttentionSummary(name, compared, rows[BASE], skipped, len(panels))
-    page = attention_page.write(summary, grids, written)
-    attention_rows.to_csv(written / "attention.csv", index=False)
+    summary = attention_page.AttentionSummary(
+        name, compared, rows[BASE], chosen.skipped, len(panels)
+    )
+
+    def write(folder: Path) -> None:
+        written = folder / attention.topic
+        written.mkdir(parents=True, exist_ok=True)
+        page = attention_page.write(summary, draw(panels, written), written)
+        attention_rows.to_csv(written / "attention.csv", index=False)
+        attention_page.show(summary, page)
+
+    return write
+
+
+def log_attention(
+    attention_rows: pd.DataFrame,
+    attention_report: Path,
+    run: Mapping[str, Any],
+    attention: AttentionSettings,
+) -> None:
+    """Log the page and the measures to the run."""
+    topic, compared = attention.topic, compare_located([rows_by_role(attention_rows)])
     with tracking.adopt(run["run_id"]) as record:
-        record.artefact(written, f"attention/{attention.topic}")
-        record.metrics({"attention": {attention.topic: attention_page.metrics(compared)}})
-    attention_page.show(summary, page)
-    return Path(folder)
+        record.artefact(attention_report / topic, f"attention/{topic}")
+        record.metrics({"attention": {topic: attention_page.metrics(compared)}})

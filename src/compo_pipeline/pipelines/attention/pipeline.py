@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.attention.nodes import measure_attention, show_attention
-
-_SETTINGS = [f"params:{name}" for name in ("attention", "evaluation", "model", "data", "ingest")]
+from compo_pipeline.pipelines.attention.nodes import (
+    choose_cases,
+    draw_attention,
+    log_attention,
+    measure_attention,
+    write_attention,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -14,22 +18,53 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                choose_cases,
+                inputs=["params:attention", "params:data", "params:ingest"],
+                outputs="attention_cases",
+                name="choose_cases",
+            ),
+            node(
                 measure_attention,
-                inputs=["checkpoint", "control_checkpoint", *_SETTINGS],
+                inputs=[
+                    "attention_cases",
+                    "checkpoint",
+                    "control_checkpoint",
+                    "params:model",
+                    "params:evaluation",
+                ],
                 outputs="attention",
                 name="measure_attention",
             ),
             node(
-                show_attention,
+                draw_attention,
                 inputs=[
                     "attention",
+                    "attention_cases",
                     "checkpoint",
+                    "params:model",
+                    "params:evaluation",
+                    "params:attention",
+                ],
+                outputs="attention_panels",
+                name="draw_attention",
+            ),
+            node(
+                write_attention,
+                inputs=[
+                    "attention",
+                    "attention_panels",
+                    "attention_cases",
                     "run",
-                    *_SETTINGS,
-                    "params:paths.attention_report",
+                    "params:attention",
                 ],
                 outputs="attention_report",
-                name="show_attention",
+                name="write_attention",
+            ),
+            node(
+                log_attention,
+                inputs=["attention", "attention_report", "run", "params:attention"],
+                outputs=None,
+                name="log_attention",
             ),
         ]
     )

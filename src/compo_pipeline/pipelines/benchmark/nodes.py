@@ -2,96 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.compute import choose_device, environment
-from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.loading import from_files
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.contamination import named_rows, training_rows
+from compo_pipeline.evaluation.contamination import TrainingRows, named_rows, training_rows
+from compo_pipeline.evaluation.evaluate import BenchmarkItems
+from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.references import read_references
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings, SuiteSettings
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    EvaluationSettings,
+    SliceKind,
+    SuiteSettings,
+)
 from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.presentation.item_attention import item_attention
-from compo_pipeline.provenance import page_facts
-from compo_pipeline.records import Score
+from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
+from compo_pipeline.presentation.item_cards import ItemCard
+from compo_pipeline.provenance import Site
+from compo_pipeline.records import Caption, Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import RegistrationSettings
 from compo_pipeline.registry.verification import load_model
-from compo_pipeline.scenes.dataset import SceneSettings, write
+from compo_pipeline.storage import FolderWriter
+
+
+def open_listed_models(
+    models: str,
+    model_lists: Mapping[str, Any],
+    registration: RegistrationSettings,
+    evaluation: EvaluationSettings,
+) -> dict[str, Callable[[], LoadedModel]]:
+    """Functions that load the models of the list, by name, the baseline first."""
+    device = choose_device(evaluation.device, key="evaluation.device")
+    return {
+        name: partial(load_model, each, device, registration.signing)
+        for name, each in listed_models(models, model_lists).items()
+    }
+
+
+def read_published_values(suite: SuiteSettings) -> tuple[tuple[Paper, ...], tuple[str, ...]]:
+    """Values from the result files of other harnesses, and a line about each that is left out."""
+    return read_references(suite.references)
+
+
+def identify_named_rows(
+    suite: SuiteSettings, data: DataSettings, evaluation: EvaluationSettings
+) -> TrainingRows:
+    """What identifies the named training rows among the items."""
+    captions, facts = named_rows(suite.training)
+    return training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
+
+
+def slice_by_training(
+    items: Sequence[Subtask],
+    captions: Sequence[Caption],
+    evaluation: EvaluationSettings,
+    language_model: str,
+) -> BenchmarkItems:
+    """The items with the slices that the named training rows decide."""
+    kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
+    sentences = (text for row in captions for text in row.sentences)
+    parser = partial(parses_of, language_model)
+    return BenchmarkItems(items, item_slices(items, kinds, parser, sentences))
 
 
 def score_list(
-    models: str,
-    model_lists: Mapping[str, Any],
-    benchmarks: BenchmarksSettings,
+    items: BenchmarkItems,
+    known: TrainingRows,
+    models: Mapping[str, Callable[[], LoadedModel]],
     evaluation: EvaluationSettings,
-    data: DataSettings,
-    scenes: SceneSettings,
-    registration: RegistrationSettings,
-    suite: SuiteSettings,
+    benchmarks: BenchmarksSettings,
     embeddings: str,
-    language_model: str,
-) -> tuple[Sequence[Score], dict[str, Any]]:
+) -> tuple[Sequence[Score], Suite]:
     """Scores of every item, and the comparison of the models with the first one."""
-    chosen = listed_models(models, model_lists)
-    references, unmatched = read_references(suite.references)
-    captions, facts = named_rows(suite.training)
-    root = Path(suite.training.root or data.root)
-    known = training_rows(captions, facts, root, evaluation) if captions else None
-    _render_benchmarks(data, scenes, benchmarks.root)
-    subtasks = from_files(benchmarks)
-    if not subtasks:
-        raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
-    device = choose_device(evaluation.device, key="evaluation.device")
-    loaders = {
-        name: partial(load_model, each, device, registration.signing)
-        for name, each in chosen.items()
+    return score_suite(items, models, evaluation, benchmarks, Path(embeddings), known)
+
+
+def add_published_values(
+    scored: Suite,
+    published: tuple[Paper, ...],
+    unmatched: tuple[str, ...],
+    evaluation: EvaluationSettings,
+) -> dict[str, Any]:
+    """The suite as it is stored: with published values, and where its models were scored."""
+    place = environment(choose_device(evaluation.device, key="evaluation.device"))
+    suite = replace(scored, references=published, unmatched=unmatched, environment=place)
+    return suite.to_json()
+
+
+def choose_suite_cards(
+    suite: Mapping[str, Any],
+    suite_scores: Sequence[Score],
+    items: Sequence[Subtask],
+    evaluation: EvaluationSettings,
+) -> dict[str, list[ItemCard]]:
+    """A random sample of the items that each model fixes, breaks and still gets wrong."""
+    return suite_page.cards_of(Suite.from_json(suite), suite_scores, items, evaluation.gallery)
+
+
+def attend_suite_cards(
+    cards: Mapping[str, Sequence[ItemCard]],
+    items: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    evaluation: EvaluationSettings,
+    language_model: str,
+) -> dict[str, ItemAttention]:
+    """Attention of phrases of the sampled items, by the model that is compared with the first;
+    empty where `evaluation.attention` is 0.
+    """
+    if not evaluation.attention or not cards:
+        return {}
+    parser = partial(parses_of, language_model)
+    baseline = next(iter(models))
+    first = models[baseline]()
+    return {
+        name: item_attention(
+            own, items, (first, models[name]()), (baseline, name), parser, evaluation.attention
+        )
+        for name, own in cards.items()
     }
-    slices = item_slices(
-        subtasks,
-        {kind for kind in evaluation.slices if known and kind == "binding"},
-        partial(parses_of, language_model),
-        (text for row in captions for text in row.sentences),
-    )
-    store = Path(embeddings)
-    scores, found = score_suite(subtasks, loaders, evaluation, benchmarks, store, known, slices)
-    found = replace(
-        found, references=references, unmatched=unmatched, environment=environment(device)
-    )
-    return scores, found.to_json()
-
-
-def _render_benchmarks(data: DataSettings, scenes: SceneSettings, root: str | None) -> None:
-    """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
-    if data.rendered and root is not None and data.root in Path(root).parents:
-        write(scenes, data.root)
 
 
 def write_suite_page(
     suite: Mapping[str, Any],
-    suite_scores: Sequence[Score],
+    cards: Mapping[str, Sequence[ItemCard]],
+    attention: Mapping[str, ItemAttention],
     models: str,
     benchmarks: BenchmarksSettings,
-    evaluation: EvaluationSettings,
-    command: Mapping[str, Any],
-    folder: str,
-    model_lists: Mapping[str, Any],
-    registration: RegistrationSettings,
-    language_model: str,
-) -> Path:
+    site: Site,
+) -> FolderWriter:
     """Write the page of a list of models, and print its headline metrics."""
     found = Suite.from_json(suite)
     facts = {
-        **page_facts(command, "benchmark"),
+        **site.facts("benchmark"),
         "list": models,
         "benchmarks": str(benchmarks.root or "folders of their own"),
         "precision": found.precision,
@@ -102,24 +156,9 @@ def write_suite_page(
         if found.comparison.overlaps
         else "none (suite.training)",
     }
-    subtasks = from_files(benchmarks)
-    cards = suite_page.cards_of(found, suite_scores, subtasks, evaluation.gallery)
-    attention = {}
-    if evaluation.attention and cards:
-        device = choose_device(evaluation.device, key="evaluation.device")
-        signing = registration.signing
-        listed = listed_models(models, model_lists)
-        baseline = found.names[0]
-        first = load_model(listed[baseline], device, signing)
-        parser = partial(parses_of, language_model)
-        for name, own in cards.items():
-            pair = first, load_model(listed[name], device, signing)
-            attention[name] = item_attention(
-                own, subtasks, pair, (baseline, name), parser, evaluation.attention
-            )
     suite_page.show(found)
     title = f"Models of the list {models}"
-    return suite_page.write(found, title, facts, Path(folder), cards, attention)
+    return partial(suite_page.write, found, title, facts, cards=cards, attention=attention)
 
 
 def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.benchmark.nodes import log_suite, score_list, write_suite_page
-
-# Inputs of the nodes that load models and score items.
-_SCORED = {
-    "models": "params:models",
-    "model_lists": "params:model_lists",
-    "benchmarks": "params:benchmarks",
-    "evaluation": "params:evaluation",
-    "registration": "params:registration",
-    "language_model": "params:language.model",
-}
+from compo_pipeline.pipelines.benchmark.nodes import (
+    add_published_values,
+    attend_suite_cards,
+    choose_suite_cards,
+    identify_named_rows,
+    log_suite,
+    open_listed_models,
+    read_published_values,
+    score_list,
+    slice_by_training,
+    write_suite_page,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -22,32 +23,97 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                open_listed_models,
+                inputs=[
+                    "params:models",
+                    "params:model_lists",
+                    "params:registration",
+                    "params:evaluation",
+                ],
+                outputs="listed_models",
+                name="open_listed_models",
+            ),
+            node(
+                read_published_values,
+                inputs="params:suite",
+                outputs=["published_values", "unmatched_values"],
+                name="read_published_values",
+            ),
+            node(
+                identify_named_rows,
+                inputs=["params:suite", "params:data", "params:evaluation"],
+                outputs="named_training_rows",
+                name="identify_named_rows",
+            ),
+            node(
+                slice_by_training,
+                inputs=[
+                    "suite_items",
+                    "named_captions",
+                    "params:evaluation",
+                    "params:language.model",
+                ],
+                outputs="sliced_suite_items",
+                name="slice_by_training",
+            ),
+            node(
                 score_list,
-                inputs={
-                    **_SCORED,
-                    "data": "params:data",
-                    "scenes": "params:scenes",
-                    "suite": "params:suite",
-                    "embeddings": "params:paths.embeddings",
-                },
-                outputs=["suite_scores", "suite"],
+                inputs=[
+                    "sliced_suite_items",
+                    "named_training_rows",
+                    "listed_models",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:paths.embeddings",
+                ],
+                outputs=["suite_scores", "scored_suite"],
                 name="score_list",
             ),
             node(
+                add_published_values,
+                inputs=[
+                    "scored_suite",
+                    "published_values",
+                    "unmatched_values",
+                    "params:evaluation",
+                ],
+                outputs="suite",
+                name="add_published_values",
+            ),
+            node(
+                choose_suite_cards,
+                inputs=["suite", "suite_scores", "suite_items", "params:evaluation"],
+                outputs="suite_cards",
+                name="choose_suite_cards",
+            ),
+            node(
+                attend_suite_cards,
+                inputs=[
+                    "suite_cards",
+                    "suite_items",
+                    "listed_models",
+                    "params:evaluation",
+                    "params:language.model",
+                ],
+                outputs="suite_attention",
+                name="attend_suite_cards",
+            ),
+            node(
                 write_suite_page,
-                inputs={
-                    **_SCORED,
-                    "suite": "suite",
-                    "suite_scores": "suite_scores",
-                    "command": "params:command",
-                    "folder": "params:paths.suite_report",
-                },
+                inputs=[
+                    "suite",
+                    "suite_cards",
+                    "suite_attention",
+                    "params:models",
+                    "params:benchmarks",
+                    "params:site",
+                ],
                 outputs="suite_report",
                 name="write_suite_page",
             ),
             node(
                 log_suite,
-                inputs={"suite": "suite", "page": "suite_report", "models": "params:models"},
+                inputs=["suite", "suite_report", "params:models"],
                 outputs=None,
                 name="log_suite",
             ),

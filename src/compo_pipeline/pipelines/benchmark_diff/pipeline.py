@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
+from compo_pipeline.pipelines.benchmark_diff.nodes import (
+    diff_models,
+    slice_for_diff,
+    write_diff_page,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,15 +16,25 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                slice_for_diff,
+                inputs=[
+                    "suite_items",
+                    "named_captions",
+                    "params:evaluation",
+                    "params:language.model",
+                ],
+                outputs="sliced_diff_items",
+                name="slice_for_diff",
+            ),
+            node(
                 diff_models,
                 inputs=[
                     "suite_scores",
                     "suite",
                     "params:models",
                     "params:suite",
-                    "params:benchmarks",
+                    "sliced_diff_items",
                     "params:evaluation",
-                    "params:language.model",
                 ],
                 outputs=["item_changes", "benchmark_diff"],
                 name="diff_models",
@@ -31,11 +45,9 @@ def create_pipeline() -> Pipeline:
                     "item_changes",
                     "benchmark_diff",
                     "params:models",
-                    "params:benchmarks",
+                    "suite_items",
                     "params:evaluation",
-                    "params:command",
-                    "params:paths.suite_report",
-                    "params:paths.benchmark_diff_report",
+                    "params:site",
                 ],
                 outputs="benchmark_diff_report",
                 name="write_diff_page",

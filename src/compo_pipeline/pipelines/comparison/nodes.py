@@ -7,6 +7,7 @@ seed, in the folders of that run. Missing cells are trained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.provenance import page_facts
+from compo_pipeline.provenance import Site
 from compo_pipeline.records import Caption, Score
 from compo_pipeline.registry import tracking
-from compo_pipeline.storage import read_json
+from compo_pipeline.storage import FolderWriter, read_json
 from compo_pipeline.tables.rows import Table
 
 
@@ -72,20 +73,19 @@ def write_comparison_page(
     cells: list[dict[str, Any]],
     suite: Mapping[str, Any],
     name: str,
-    command: Mapping[str, Any],
-    folder: str,
-) -> tuple[dict[str, Any], Path]:
+    site: Site,
+) -> tuple[dict[str, Any], FolderWriter]:
     """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
     found = Suite.from_json(suite)
     facts = {
-        **page_facts(command, "comparison"),
+        **site.facts("comparison"),
         "set": name,
         "seeds": str(len(cells[0]["folders"])),
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
     }
     suite_page.show(found)
-    written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
-    return by_model(found.comparison.rows), written
+    page = partial(suite_page.write, found, f"Comparison of the set {name}", facts)
+    return by_model(found.comparison.rows), page
 
 
 def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:

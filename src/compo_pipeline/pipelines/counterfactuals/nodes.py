@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerato
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.editors.local import TransformersEditor
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
+from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import (
     KEY,
     CounterfactualSettings,
@@ -39,14 +39,17 @@ from compo_pipeline.scenes.counterfactuals import (
 )
 from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.scenes.world import World
+from compo_pipeline.storage import FolderWriter
 from compo_pipeline.tables.rows import Table, training_rows
 
 SCENES = "scenes"
+OpenEngines = Callable[[Sequence[Caption]], tuple[CaptionEditor, Parser, ImageGenerator | None]]
+"""Opens caption editor, parser and image generator for the rows whose captions are edited."""
 
 log = logging.getLogger(__name__)
 
 
-def open_all(
+def open_engines(
     settings: CounterfactualSettings,
     captions: Sequence[Caption],
     *,
@@ -99,7 +102,6 @@ def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
 
 
 def _parser(language_model: str) -> Parser:
-
     return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
 
 
@@ -112,7 +114,6 @@ def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
 def _scenes(
     settings: CounterfactualSettings, captions: Sequence[Caption], root: Path, world: World
 ) -> SceneCounterfactuals:
-
     return SceneCounterfactuals(
         read_scenes(root),
         captions,
@@ -121,46 +122,63 @@ def _scenes(
     )
 
 
-def make_counterfactuals(
+def choose_jobs(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
-    counterfactuals: CounterfactualSettings,
     split: str,
+    method: str,
+    counterfactuals: CounterfactualSettings,
+) -> Jobs:
+    """The edits to make: of the rows that train, where the method trains on counterfactuals."""
+    if find(method).counterfactuals:
+        rows = training_rows(valid_captions, split)
+    else:
+        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
+        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
+        rows = Table.of([], Caption)
+    measured = Table.of(facts, Fact)
+    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
+    return Jobs(rows, hashes, counterfactuals.sentences)
+
+
+def choose_engines(
+    counterfactuals: CounterfactualSettings,
     language_model: str,
     root: Path,
     scenes: SceneSettings,
-    folder: str,
     state: str,
-    method: str,
-    prepare: PrepareSettings,
-) -> tuple[Sequence[Counterfactual], Sequence[Rejected], Path]:
-    """Edited captions of the rows that train, failures, and the folder of counterfactual images.
-
-    Methods that train on none get none. Failures do not stop this node, so all tables are saved.
-    """
-    if not find(method).counterfactuals:
-        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
-        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
-        shutil.rmtree(folder, ignore_errors=True)
-        Path(folder).mkdir(parents=True)
-        return [], [], Path(folder)
-
-    rows = training_rows(valid_captions, split)
-    folders = Folders(Path(root), Path(folder), Path(state))
-    editor, parser, generator = open_all(
+) -> OpenEngines:
+    """A function that opens what edits captions, parses them and generates images."""
+    return partial(
+        open_engines,
         counterfactuals,
-        rows,
         language_model=language_model,
-        root=folders.root,
+        root=Path(root),
         world=scenes.world.world(),
-        state=folders.state,
+        state=Path(state),
     )
-    measured = Table.of(facts, Fact)
-    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
-    edits, quarantine = generate(
-        rows, hashes, editor, parser, generator, counterfactuals, folders, prepare
+
+
+def make_counterfactuals(
+    jobs: Jobs,
+    engines: OpenEngines,
+    counterfactuals: CounterfactualSettings,
+    root: Path,
+    state: str,
+    prepare: PrepareSettings,
+) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:
+    """Edited captions, failures, and the images.
+
+    Failures do not stop this node, so all tables are saved.
+    """
+    if not jobs:
+        return [], [], partial(publish, ())
+
+    folders = Folders(Path(root), Path(state))
+    edits, quarantine, images = generate(
+        jobs, *engines(jobs.captions), counterfactuals, folders, prepare
     )
-    return edits, quarantine, folders.images
+    return edits, quarantine, partial(publish, images)
 
 
 def preview_counterfactuals(
@@ -169,12 +187,10 @@ def preview_counterfactuals(
     valid_captions: Sequence[Caption],
     dataset: str,
     root: Path,
-    folder: str,
-) -> Path:
+) -> FolderWriter:
     """An HTML page of captions, their edits and the images of both."""
-    page = Path(folder) / "index.html"
-    write(counterfactuals, valid_captions, Path(root), images, page, dataset)
-    return Path(folder)
+    page = partial(write, counterfactuals, valid_captions, Path(root), images)
+    return lambda folder: page(folder / "index.html", dataset)
 
 
 def check_counterfactuals(

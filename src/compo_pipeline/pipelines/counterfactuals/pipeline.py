@@ -6,6 +6,8 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
+    choose_engines,
+    choose_jobs,
     make_counterfactuals,
     preview_counterfactuals,
 )
@@ -16,20 +18,39 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                choose_jobs,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "params:views.split",
+                    "params:method",
+                    "params:counterfactuals",
+                ],
+                outputs="counterfactual_jobs",
+                name="choose_jobs",
+            ),
+            node(
+                choose_engines,
+                inputs=[
+                    "params:counterfactuals",
+                    "params:language.model",
+                    "params:data.root",
+                    "params:scenes",
+                    "params:paths.counterfactuals_state",
+                ],
+                outputs="counterfactual_engines",
+                name="choose_engines",
+            ),
+            node(
                 make_counterfactuals,
-                inputs={
-                    "valid_captions": "valid_captions",
-                    "facts": "facts",
-                    "counterfactuals": "params:counterfactuals",
-                    "split": "params:views.split",
-                    "language_model": "params:language.model",
-                    "root": "params:data.root",
-                    "scenes": "params:scenes",
-                    "folder": "params:paths.counterfactual_images",
-                    "state": "params:paths.counterfactuals_state",
-                    "method": "params:method",
-                    "prepare": "params:prepare",
-                },
+                inputs=[
+                    "counterfactual_jobs",
+                    "counterfactual_engines",
+                    "params:counterfactuals",
+                    "params:data.root",
+                    "params:paths.counterfactuals_state",
+                    "params:prepare",
+                ],
                 outputs=["counterfactuals", "counterfactuals_quarantine", "counterfactual_images"],
                 name="make_counterfactuals",
             ),
@@ -41,7 +62,6 @@ def create_pipeline() -> Pipeline:
                     "valid_captions": "valid_captions",
                     "dataset": "params:dataset",
                     "root": "params:data.root",
-                    "folder": "params:paths.counterfactuals_preview",
                 },
                 outputs="counterfactuals_preview",
                 name="preview_counterfactuals",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,76 +12,83 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.configuration import leaves
-from compo_pipeline.evaluation.benchmarks import loading
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
-from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
-from compo_pipeline.evaluation.evaluate import Comparison, evaluate, loaders
+from compo_pipeline.evaluation.contamination import TrainingRows
+from compo_pipeline.evaluation.evaluate import (
+    BenchmarkItems,
+    Comparison,
+    ScoredRun,
+    compare_run,
+    loaders,
+    score_run,
+)
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.language.parsing import parses_of
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.presentation import report
 from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
-from compo_pipeline.presentation.item_cards import ItemCard
+from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.provenance import page_facts
-from compo_pipeline.records import Caption, Fact, Rejected, Score, ScoredItem
+from compo_pipeline.provenance import Site
+from compo_pipeline.records import Rejected, Score, ScoredItem
 from compo_pipeline.registry import tracking
+from compo_pipeline.storage import FolderWriter
 
 log = logging.getLogger(__name__)
 
 
+def open_models(
+    model: ModelSettings, checkpoint: Path, control_checkpoint: Path, evaluation: EvaluationSettings
+) -> dict[str, Callable[[], LoadedModel]]:
+    """Functions that load base, control and fine-tuned model, by role."""
+    control = control_checkpoint if evaluation.control else None
+    return loaders(model, control, checkpoint, evaluation.device)
+
+
 def score_models(
-    valid_captions: Sequence[Caption],
-    facts: Sequence[Fact],
-    checkpoint: Path,
-    control_checkpoint: Path,
+    items: BenchmarkItems,
+    models: Mapping[str, Callable[[], LoadedModel]],
     run: Mapping[str, Any],
     evaluation: EvaluationSettings,
-    benchmarks: BenchmarksSettings,
-    model: ModelSettings,
-    method: str,
+) -> tuple[Sequence[Score], Sequence[ScoredItem], ScoredRun]:
+    """Scores of every item by every model, the items' shapes, and the scored models."""
+    method = run["method"]
+    scored = score_run(items.subtasks, models, method, run.get("label", method), evaluation)
+    return scored.rows, list(scored_items(items.subtasks, items.slices)), scored
+
+
+def compare_models(
+    scored: ScoredRun,
+    items: BenchmarkItems,
+    known: TrainingRows,
     dataset: str,
-    data_root: Path,
-    language_model: str,
-) -> tuple[Sequence[Score], Sequence[ScoredItem], dict[str, Any], dict[str, Any]]:
-    """Scores of every item, the items' shapes, metrics by model for DVC, the comparison."""
-    root = Path(data_root)
-    subtasks = loading.gather(benchmarks, valid_captions, root)
-    if benchmarks.root is None:
-        log.info(
-            "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
-            dataset,
-            benchmarks.retrieval.split,
-        )
-    control = control_checkpoint if evaluation.control else None
-    models = loaders(model, control, checkpoint, evaluation.device)
-    known = training_rows(valid_captions, facts, root, evaluation)
-    sentences = (
-        text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
-    )
-    parser = partial(parses_of, language_model)
-    slices = item_slices(subtasks, frozenset(evaluation.slices), parser, sentences)
-    label = run.get("label", method)
-    scores, comparison = evaluate(
-        subtasks, models, method, label, dataset, known, evaluation, slices
-    )
-    metrics = by_model(comparison.rows)
+    evaluation: EvaluationSettings,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The comparison, and metrics by model for DVC."""
+    comparison = compare_run(scored, items, known, dataset, evaluation)
+    return comparison.to_json(), by_model(comparison.rows)
+
+
+def log_comparison(
+    comparison: Mapping[str, Any], run: Mapping[str, Any], benchmarks: BenchmarksSettings
+) -> None:
+    """Log metrics and comparison to the run, and the control's metrics to its run."""
+    compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as record:
-        record.metrics(run_metrics(comparison.rows, FINE_TUNED))
-        if CONTROL in comparison.models:
+        record.metrics(run_metrics(compared.rows, FINE_TUNED))
+        if CONTROL in compared.models:
             with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
-                beside.metrics(run_metrics(comparison.rows, CONTROL))
+                beside.metrics(run_metrics(compared.rows, CONTROL))
         # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
-        found = {subtask.benchmark for subtask in subtasks}
-        record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
-        record.document(comparison.to_json(), "comparison.json")
-        record.dataset("benchmarks", _benchmarks_digest(comparison), benchmarks.root, "evaluation")
-    return scores, list(scored_items(subtasks, slices)), metrics, comparison.to_json()
+        found = {row.benchmark for row in compared.rows}
+        record.tags({f"benchmark.{name}": compared.benchmarks[name] for name in sorted(found)})
+        record.document(comparison, "comparison.json")
+        record.dataset("benchmarks", _benchmarks_digest(compared), benchmarks.root, "evaluation")
 
 
 def _benchmarks_digest(comparison: Comparison) -> str:
@@ -90,63 +97,85 @@ def _benchmarks_digest(comparison: Comparison) -> str:
     return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
 
-def write_report(
+def choose_cards(
     comparison: Mapping[str, Any],
     scores: Sequence[Score],
-    quarantine: list[Rejected],
-    training_curves: pd.DataFrame,
+    items: Sequence[Subtask],
+    evaluation: EvaluationSettings,
+) -> list[ItemCard]:
+    """A random sample of the items that the fine-tuned model fixes, breaks and still gets wrong."""
+    models = {role: each.name for role, each in Comparison.from_json(comparison).models.items()}
+    return sampled_cards(items, scores, models, evaluation.gallery)
+
+
+def attend_cards(
+    cards: Sequence[ItemCard],
+    comparison: Mapping[str, Any],
+    items: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    evaluation: EvaluationSettings,
+    language_model: str,
+) -> dict[str, ItemAttention]:
+    """Attention of phrases of the sampled items, by the model that is compared with the base; empty
+    where `evaluation.attention` is 0.
+    """
+    if not evaluation.attention or not cards:
+        return {}
+    names = "base", Comparison.from_json(comparison).labels[FINE_TUNED]
+    pair, parser = (models[BASE](), models[FINE_TUNED]()), partial(parses_of, language_model)
+    found = item_attention(cards, items, pair, names, parser, evaluation.attention)
+    return {FINE_TUNED: found}
+
+
+def collect_facts(
+    comparison: Mapping[str, Any],
     run: Mapping[str, Any],
     checkpoint: Path,
-    evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
-    command: Mapping[str, Any],
-    paths: Mapping[str, str],
-    model: ModelSettings,
-    language_model: str,
-) -> Path:
-    """Write the report, log it to the run, and print the table of the comparison."""
-    found = Comparison.from_json(comparison)
-    folder = Path(paths["report"])
+    site: Site,
+) -> report.ReportFacts:
+    """Where the report comes from, and the related pages."""
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    subtasks = loading.from_files(benchmarks)
+    found = Comparison.from_json(comparison)
+    facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
+    return report.ReportFacts(facts, settings, _links(site))
 
-    def attention(cards: Sequence[ItemCard]) -> ItemAttention:
-        load = loaders(model, None, checkpoint, evaluation.device)
-        pair, names = (load[BASE](), load[FINE_TUNED]()), ("base", found.labels[FINE_TUNED])
-        parser = partial(parses_of, language_model)
-        return item_attention(cards, subtasks, pair, names, parser, evaluation.attention)
 
+def write_report(
+    comparison: Mapping[str, Any],
+    cards: Sequence[ItemCard],
+    attention: Mapping[str, ItemAttention],
+    quarantine: Sequence[Rejected],
+    training_curves: pd.DataFrame,
+    facts: report.ReportFacts,
+) -> FolderWriter:
+    """The report."""
+    found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
-        comparison=found,
-        scores=scores,
-        subtasks=subtasks,
-        quarantine=quarantine,
-        curves=training_curves,
-        gallery=evaluation.gallery,
-        attention=attention if evaluation.attention else None,
-        facts=_facts(found, run, command, settings.get("training", {}), benchmarks.root),
-        settings=settings,
-        links=_links(folder, paths, command),
+        found, cards, attention.get(FINE_TUNED), quarantine, training_curves, facts
     )
-    written = report.write(inputs, folder)
+    return partial(report.write, inputs)
+
+
+def log_report(written: Path, run: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
+    """Log the report to the run, and print the table of the comparison."""
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
-    show_comparison(found)
-    return written
+    show_comparison(Comparison.from_json(comparison))
 
 
 def _facts(
     found: Comparison,
     run: Mapping[str, Any],
-    command: Mapping[str, Any],
+    site: Site,
     training: Mapping[str, Any],
     root: str | None,
 ) -> dict[str, str]:
     """Where the report comes from; `root` is the folder of the benchmarks."""
     return {
-        **page_facts(command, "train_eval"),
-        "environment": command["env"] or "base",
+        **site.facts("train_eval"),
+        "environment": site.command.env or "base",
         "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
         "training": _main_settings(training),
         "base model": found.models["base"].weights,
@@ -171,20 +200,20 @@ def _main_settings(training: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
-def _links(folder: Path, paths: Mapping[str, str], command: Mapping[str, Any]) -> list[Link]:
+def _links(site: Site) -> list[Link]:
     """Pages of the same dataset and run; some are written by other pipelines, later or never."""
     pages = {
-        "Data Docs": ("data_docs", "index.html", "validation"),
-        "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),
-        "Views": ("views_preview", "index.html", "views"),
-        "WiSE-FT": ("wise_ft_report", "wise_ft.html", "wise_ft"),
-        "Attention": ("attention_report", "test/attention.html", "attention"),
-        "Promotion": ("promotion_report", "promotion.html", "promotion"),
+        "Data Docs": ("data_docs", "validation"),
+        "Counterfactuals": ("counterfactuals_preview", "counterfactuals"),
+        "Views": ("views_preview", "views"),
+        "WiSE-FT": ("wise_ft_report", "wise_ft"),
+        "Attention": ("attention_report", "attention"),
+        "Promotion": ("promotion_report", "promotion"),
     }
     return links(
-        folder,
+        site.folder("report"),
         {
-            label: (Path(paths[entry]) / page, kedro_run(pipeline, **command))
-            for label, (entry, page, pipeline) in pages.items()
+            label: (site.page(entry), site.run(pipeline))
+            for label, (entry, pipeline) in pages.items()
         },
     )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.evaluation.nodes import score_models, write_report
+from compo_pipeline.pipelines.evaluation.nodes import (
+    attend_cards,
+    choose_cards,
+    collect_facts,
+    compare_models,
+    log_comparison,
+    log_report,
+    open_models,
+    score_models,
+    write_report,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,42 +22,78 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                open_models,
+                inputs=["params:model", "checkpoint", "control_checkpoint", "params:evaluation"],
+                outputs="compared_models",
+                name="open_models",
+            ),
+            node(
                 score_models,
+                inputs=["sliced_items", "compared_models", "run", "params:evaluation"],
+                outputs=["scores", "scored_items", "scored_run"],
+                name="score_models",
+            ),
+            node(
+                compare_models,
                 inputs=[
-                    "valid_captions",
-                    "facts",
-                    "checkpoint",
-                    "control_checkpoint",
-                    "run",
-                    "params:evaluation",
-                    "params:benchmarks",
-                    "params:model",
-                    "params:method",
+                    "scored_run",
+                    "sliced_items",
+                    "training_rows",
                     "params:dataset",
-                    "params:data.root",
+                    "params:evaluation",
+                ],
+                outputs=["comparison", "metrics"],
+                name="compare_models",
+            ),
+            node(
+                log_comparison,
+                inputs=["comparison", "run", "params:benchmarks"],
+                outputs=None,
+                name="log_comparison",
+            ),
+            node(
+                choose_cards,
+                inputs=["comparison", "scores", "benchmark_items", "params:evaluation"],
+                outputs="item_cards",
+                name="choose_cards",
+            ),
+            node(
+                attend_cards,
+                inputs=[
+                    "item_cards",
+                    "comparison",
+                    "benchmark_items",
+                    "compared_models",
+                    "params:evaluation",
                     "params:language.model",
                 ],
-                outputs=["scores", "scored_items", "metrics", "comparison"],
-                name="score_models",
+                outputs="item_attention",
+                name="attend_cards",
+            ),
+            node(
+                collect_facts,
+                inputs=["comparison", "run", "checkpoint", "params:benchmarks", "params:site"],
+                outputs="report_facts",
+                name="collect_facts",
             ),
             node(
                 write_report,
                 inputs=[
                     "comparison",
-                    "scores",
+                    "item_cards",
+                    "item_attention",
                     "quarantine",
                     "training_curves",
-                    "run",
-                    "checkpoint",
-                    "params:evaluation",
-                    "params:benchmarks",
-                    "params:command",
-                    "params:paths",
-                    "params:model",
-                    "params:language.model",
+                    "report_facts",
                 ],
                 outputs="report",
                 name="write_report",
+            ),
+            node(
+                log_report,
+                inputs=["report", "run", "comparison"],
+                outputs=None,
+                name="log_report",
             ),
         ],
         namespace="evaluation",

@@ -12,13 +12,14 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
+from compo_pipeline.storage import FolderWriter
 
 log = logging.getLogger(__name__)
 
 
 def export_formats(
-    checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings, folder: str
-) -> Path:
+    checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
+) -> FolderWriter:
     """A folder for each format; one that is off is removed, as it may be of older weights.
 
     Raises:
@@ -34,10 +35,13 @@ def export_formats(
         if wanted:
             needs()
     Comparison.from_json(comparison).require(load(checkpoint).fingerprint)
-    for name, (wanted, _, write) in formats.items():
-        target = Path(folder) / name
-        if wanted:
-            log.info("Written: %s", write(checkpoint, target))
-        elif target.exists():
-            shutil.rmtree(target)
-    return Path(folder)
+
+    def write_formats(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (wanted, _, write) in formats.items():
+            if wanted:
+                log.info("Written: %s", write(checkpoint, folder / name))
+            else:
+                shutil.rmtree(folder / name, ignore_errors=True)
+
+    return write_formats

@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 export_formats,
-                inputs=["checkpoint", "comparison", "params:export", "params:paths.exported"],
+                inputs=["checkpoint", "comparison", "params:export"],
                 outputs="exported",
                 name="export_formats",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from spacy.tokens import DocBin
@@ -11,26 +12,24 @@ from compo_pipeline.artefacts import accuracy, compo_en
 from compo_pipeline.artefacts.settings import LanguageModelSettings
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
+from compo_pipeline.storage import FolderWriter
 
 log = logging.getLogger(__name__)
 
 
-def convert_treebank(root: str, folder: str) -> Path:
+def convert_treebank(root: str) -> FolderWriter:
     """The treebank's splits in spaCy's format."""
-    compo_en.prepare(root, Path(folder))
-    return Path(folder)
+    return partial(compo_en.prepare, root)
 
 
-def train_networks(treebank: Path, settings: LanguageModelSettings, folder: str) -> Path:
+def train_networks(treebank: Path, settings: LanguageModelSettings) -> FolderWriter:
     """The trained networks, best and last."""
-    compo_en.train(treebank, Path(folder), settings)
-    return Path(folder)
+    return lambda folder: compo_en.train(treebank, folder, settings)
 
 
-def assemble_pipeline(networks: Path, folder: str) -> Path:
+def assemble_pipeline(networks: Path) -> FolderWriter:
     """The pipeline that the package ships."""
-    compo_en.assemble(networks, Path(folder))
-    return Path(folder)
+    return partial(compo_en.assemble, networks)
 
 
 def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]]:

@@ -18,19 +18,19 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 convert_treebank,
-                inputs=["params:language.treebank.root", "params:language.folders.treebank"],
+                inputs="params:language.treebank.root",
                 outputs="treebank",
                 name="convert_treebank",
             ),
             node(
                 train_networks,
-                inputs=["treebank", "params:language.training", "params:language.folders.trained"],
+                inputs=["treebank", "params:language.training"],
                 outputs="language_networks",
                 name="train_networks",
             ),
             node(
                 assemble_pipeline,
-                inputs=["language_networks", "params:language.folders.pipeline"],
+                inputs="language_networks",
                 outputs="language_pipeline",
                 name="assemble_pipeline",
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,20 @@ from compo_pipeline.artefacts.settings import PretrainingSettings
 from compo_pipeline.compute import Compute, resolve
 from compo_pipeline.models.export import export
 from compo_pipeline.scenes.dataset import SceneSettings
+from compo_pipeline.storage import FolderWriter
 
 
-def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings, folder: str) -> Path:
-    """The image tower, taught by the renderer's ground truth."""
+def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
+    """The image tower, taught by the renderer's ground truth; its state in the folder resumes."""
     compute, seed = _compute(pretraining), pretraining.seed
-    loaded = build(seed, compute.device)
-    state = Path(folder) / "tower.safetensors"
-    world = scenes.world.world()
-    train_tower(loaded, world, pretraining.tower, compute, seed=seed, state=state)
-    return Path(folder)
+    loaded, world = build(seed, compute.device), scenes.world.world()
+    train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
+    return lambda folder: train(state=folder / "tower.safetensors")
 
 
 def train_base_model(
-    tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings, folder: str
-) -> tuple[Path, dict[str, Any]]:
+    tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
+) -> tuple[FolderWriter, dict[str, Any]]:
     """The whole base model, and what linear readouts recover from its embedding."""
     compute, world, seed = _compute(pretraining), scenes.world.world(), pretraining.seed
     loaded = build(seed, compute.device)
@@ -43,8 +43,8 @@ def train_base_model(
         world,
     )
     metadata = {"linear probes": probes, "compute": compute.facts()}
-    export(loaded, Path(folder), precision="fp16", metadata=metadata)
-    return Path(folder), {"linear probes": probes, "curve": curve}
+    write = partial(export, loaded, precision="fp16", metadata=metadata)
+    return write, {"linear probes": probes, "curve": curve}
 
 
 def _compute(settings: PretrainingSettings) -> Compute:

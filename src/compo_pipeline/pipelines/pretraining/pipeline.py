@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 train_image_tower,
-                inputs=["params:pretraining", "params:scenes", "params:paths.image_tower"],
+                inputs=["params:pretraining", "params:scenes"],
                 outputs="image_tower",
                 name="train_image_tower",
             ),
@@ -23,7 +23,6 @@ def create_pipeline() -> Pipeline:
                     "image_tower",
                     "params:pretraining",
                     "params:scenes",
-                    "params:paths.base_model",
                 ],
                 outputs=["base_model", "pretraining_report"],
                 name="train_base_model",

@@ -1,6 +1,4 @@
-"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies;
-repair of aliases.
-"""
+"""Pipeline `promotion`: a challenger that passes the gate becomes champion."""
 
 from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.promotion.nodes import act
+from compo_pipeline.pipelines.promotion.nodes import (
+    judge_challenger,
+    report_decision,
+    write_decision,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,16 +16,22 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                act,
-                inputs={
-                    "promotion": "params:promotion",
-                    "registration": "params:registration",
-                    "tracking": "params:tracking",
-                    "command": "params:command",
-                    "report": "params:paths.promotion_report",
-                },
+                judge_challenger,
+                inputs=["params:promotion", "params:registration", "params:tracking"],
+                outputs="decision",
+                name="judge_challenger",
+            ),
+            node(
+                write_decision,
+                inputs=["decision", "params:site"],
                 outputs="promotion_report",
-                name="promote",
-            )
+                name="write_decision",
+            ),
+            node(
+                report_decision,
+                inputs=["decision", "promotion_report"],
+                outputs=None,
+                name="report_decision",
+            ),
         ]
     )

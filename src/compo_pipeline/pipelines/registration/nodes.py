@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -17,35 +19,74 @@ from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import export_with_card, register
 from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.storage import FolderWriter
 from compo_pipeline.tables.rows import Table
+
+
+class MeasuredModel(NamedTuple):
+    """What was measured of a checkpoint."""
+
+    comparison: Comparison
+    """With its base and its control."""
+    scores: Mapping[str, Table[Score]]
+    """By role."""
+    items: Sequence[ScoredItem]
+    """Shapes and slices of the scored items."""
+
+
+class ReferenceSource(NamedTuple):
+    """What a reference sample is drawn from."""
+
+    captions: Sequence[Caption]
+    """Of all splits."""
+    root: Path
+    """Folder of their images."""
+    evaluation: EvaluationSettings
+    """Batches and precision."""
+    device: torch.device
+    """Where the model is."""
+
+
+def collect_evidence(
+    comparison: Mapping[str, Any], scores: Sequence[Score], items: Sequence[ScoredItem]
+) -> MeasuredModel:
+    """What promotion judges the version by: scores, overlaps, items."""
+    compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
+    by_role = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
+    return MeasuredModel(compared, by_role, items)
 
 
 def export_checkpoint(
     checkpoint: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
-    comparison: Mapping[str, Any],
-    scores: Sequence[Score],
-    scored_items: Sequence[ScoredItem],
-    valid_captions: Sequence[Caption],
+    measured: MeasuredModel,
+    reference: ReferenceSource,
     registration: RegistrationSettings,
-    evaluation: EvaluationSettings,
-    root: Path,
-    folder: str,
-) -> Path:
-    """Write the checkpoint as a folder that open_clip can load, with its model card and evidence.
+) -> FolderWriter:
+    """The checkpoint as a folder that open_clip can load, with its model card and evidence.
 
     The evidence's reference is of the exported weights.
     """
-    compared = Comparison.from_json(comparison)
-    export = export_with_card(checkpoint, Path(folder), run, manifest, compared, registration)
-    table = Table.of(scores, Score)
-    by_role = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
-    write_evidence(export, Evidence.of(compared), by_role, scored_items)
-    exported = load(export).to(choose_device(evaluation.device, key="evaluation.device"))
-    rows = registration.reference_rows
-    write_reference(export, exported, valid_captions, Path(root), rows, evaluation)
-    return export
+
+    def write(folder: Path) -> None:
+        export_with_card(checkpoint, folder, run, manifest, measured.comparison, registration)
+        evidence = Evidence.of(measured.comparison)
+        write_evidence(folder, evidence, measured.scores, measured.items)
+        exported, rows = load(folder).to(reference.device), registration.reference_rows
+        write_reference(
+            folder, exported, reference.captions, reference.root, rows, reference.evaluation
+        )
+
+    return write
+
+
+def choose_reference(
+    valid_captions: Sequence[Caption], root: Path, evaluation: EvaluationSettings
+) -> ReferenceSource:
+    """What the reference sample of the served model is drawn from."""
+    device = choose_device(evaluation.device, key="evaluation.device")
+    return ReferenceSource(valid_captions, Path(root), evaluation, device)
 
 
 def register_export(

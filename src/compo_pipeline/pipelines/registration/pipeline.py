@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.registration.nodes import export_checkpoint, register_export
+from compo_pipeline.pipelines.registration.nodes import (
+    choose_reference,
+    collect_evidence,
+    export_checkpoint,
+    register_export,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,19 +17,26 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                collect_evidence,
+                inputs=["comparison", "scores", "scored_items"],
+                outputs="measured_model",
+                name="collect_evidence",
+            ),
+            node(
+                choose_reference,
+                inputs=["valid_captions", "params:data.root", "params:evaluation"],
+                outputs="reference_source",
+                name="choose_reference",
+            ),
+            node(
                 export_checkpoint,
                 inputs=[
                     "checkpoint",
                     "run",
                     "manifest",
-                    "comparison",
-                    "scores",
-                    "scored_items",
-                    "valid_captions",
+                    "measured_model",
+                    "reference_source",
                     "params:registration",
-                    "params:evaluation",
-                    "params:data.root",
-                    "params:paths.export",
                 ],
                 outputs="export",
                 name="export_checkpoint",

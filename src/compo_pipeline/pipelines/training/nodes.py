@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from compo_pipeline.configuration import plain
+from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.methods.registry import build, label
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.run_log import LiveCurves
-from compo_pipeline.storage import atomic_folder, read_json_or_none, write_json
+from compo_pipeline.storage import (
+    FolderWriter,
+    move_folder,
+    read_json_or_none,
+    write_files,
+    write_json,
+)
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.inputs import TrainingInputs
@@ -26,24 +33,28 @@ NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
 
 
-def train_model(
+def build_method(method: str, method_settings: Mapping[str, Any]) -> Method:
+    """The method that is trained, with its settings."""
+    return registry.build(method, method_settings["views"], method_settings["objective"])
+
+
+def open_run(
     inputs: TrainingInputs,
+    trained: Method,
     counterfactuals_report: Mapping[str, Any],
-    method: str,
-    method_settings: Mapping[str, Any],
     control: bool,
     dataset: str,
     variant: str,
-    checkpoint: str,
-    control_checkpoint: str,
-) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
-    """Checkpoints of the method and its control, the record of the run, and the curves.
+) -> dict[str, Any]:
+    """Open the MLflow run, or that of an interrupted training of the same configuration.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
-    and charts.
+    and charts. Both are open before training: the store may not answer after it.
+
+    Raises:
+        FingerprintError: the state on disk belongs to another configuration.
     """
-    trained = build(method, method_settings["views"], method_settings["objective"])
-    trainer = Trainer(inputs)
+    trainer, method = Trainer(inputs), trained.name
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
@@ -53,45 +64,71 @@ def train_model(
         f"{dataset}-{method}-{variant}-seed{inputs.seed}",
         tags,
     )
-    folder, control_folder = Path(checkpoint), Path(control_checkpoint)
-    jobs = jobs_of(trained, folder, control_folder, control=control)
-    with tracking.adopt(run_id) as record, ExitStack() as inner:
-        params = {**tags, "model": plain(inputs.model), "training": plain(inputs.settings)}
-        params |= {method: trained.configuration, "compute": trainer.compute.facts()}
-        if counterfactuals_report["edits"]:
-            params["counterfactuals"] = counterfactuals_report
+    params = {**tags, "model": plain(inputs.model), "training": plain(inputs.settings)}
+    params |= {method: trained.configuration, "compute": trainer.compute.facts()}
+    if counterfactuals_report["edits"]:
+        params["counterfactuals"] = counterfactuals_report
+    with tracking.log_into(run_id) as record:
         record.params(params)
-        records = {method: record}
-        if reason := no_control(trained, wanted=control):
-            _write_no_control(control_folder, reason)
-        else:
-            # Opened before training: the store may not answer after it.
-            child = tracking.child_run(record.run_id, CONTROL)
-            records[CONTROL] = inner.enter_context(tracking.adopt(child))
-        methods = {job.name: job.method for job in jobs}
-        curves = LiveCurves(CURVES)
-
-        def report(name: str, point: Mapping[str, float]) -> None:
-            curves.add(records[name], _logged(methods[name], [point]))
-
-        progress = launch.train(trainer, jobs, report)
-        with tracking.store_errors():
-            for name, done in progress.items():
-                records[name].missing_curves(_logged(methods[name], done.curve), CURVES)
-                records[name].document(dict(done.counts), "batches.json")
-    run = {
-        "run_id": record.run_id,
+        reason = no_control(trained, wanted=control)
+        child = None if reason else tracking.child_run(record.run_id, CONTROL)
+    return {
+        "run_id": run_id,
+        "control_run_id": child,
+        "no_control": reason,
         "method": method,
-        "label": label(method),
+        "label": registry.label(method),
         "variant": variant,
         "seed": inputs.seed,
     }
-    return folder, control_folder, run, _curves(progress)
+
+
+def train_models(
+    inputs: TrainingInputs, trained: Method, run: Mapping[str, Any]
+) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
+    """Checkpoints of the method and its control, and the progress of each training.
+
+    Both are trained together: processes of several hosts meet once. In place of a control there may
+    be a file with the reason for none.
+    """
+    own, control = (inputs.resume / f"{name}_checkpoint" for name in (trained.name, CONTROL))
+    jobs = jobs_of(trained, own, control, control=run["control_run_id"] is not None)
+    run_ids = {trained.name: run["run_id"], CONTROL: run["control_run_id"]}
+    curves = LiveCurves(CURVES)
+    with ExitStack() as opened:
+        records = {
+            job.name: opened.enter_context(tracking.adopt(run_ids[job.name], adopted_later=True))
+            for job in jobs
+        }
+
+        def report(name: str, point: Mapping[str, float]) -> None:
+            curves.add(records[name], _logged(trained, [point]))
+
+        progress = launch.train(Trainer(inputs), jobs, report)
+    written = partial(move_folder, control)
+    if CONTROL not in records:
+        reason = json.dumps({"reason": run["no_control"]})
+        written = partial(write_files, {NO_CONTROL: reason})
+    return partial(move_folder, own), written, progress
+
+
+def log_training(
+    run: Mapping[str, Any], trained: Method, progress: Mapping[str, Progress]
+) -> pd.DataFrame:
+    """Log the counts of the batches and what the live curves missed; the curves as one table."""
+    for name, done in progress.items():
+        run_id = run["control_run_id"] if name == CONTROL else run["run_id"]
+        with tracking.adopt(run_id) as record, tracking.store_errors():
+            record.missing_curves(_logged(trained, done.curve), CURVES)
+            record.document(dict(done.counts), "batches.json")
+    curves = [pd.DataFrame(done.curve).assign(model=name) for name, done in progress.items()]
+    table = pd.concat(curves, ignore_index=True)
+    return table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
 
 
 def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
     """Log the HTML page of views with the MLflow run."""
-    with tracking.adopt(run["run_id"]) as record:
+    with tracking.log_into(run["run_id"]) as record:
         record.artefact(views_preview, "views")
 
 
@@ -99,13 +136,6 @@ def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[s
     """Points of the curves for a run; a scale that is not trained has none."""
     constant = () if method.trains_scale else ("scale",)
     return [{name: v for name, v in point.items() if name not in constant} for point in curve]
-
-
-def _curves(progress: Mapping[str, Progress]) -> pd.DataFrame:
-    """The curves of all models as one table, validations last."""
-    curves = [pd.DataFrame(done.curve).assign(model=name) for name, done in progress.items()]
-    table = pd.concat(curves, ignore_index=True)
-    return table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
 
 
 def _find_or_open_run(
@@ -121,9 +151,3 @@ def _find_or_open_run(
     run_id = tracking.open_run(name, tags)
     write_json(note, {"run_id": run_id, "fingerprint": fingerprint})
     return run_id
-
-
-def _write_no_control(folder: Path, reason: str) -> None:
-    """Replace the control's folder, which may be of an earlier run, by the reason for none."""
-    with atomic_folder(folder) as new:
-        (new / NO_CONTROL).write_text(json.dumps({"reason": reason}))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
+from compo_pipeline.pipelines.training.nodes import (
+    build_method,
+    log_training,
+    log_views_preview,
+    open_run,
+    train_models,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,20 +18,35 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                train_model,
-                inputs={
-                    "inputs": "training_inputs",
-                    "counterfactuals_report": "counterfactuals_report",
-                    "method": "params:method",
-                    "method_settings": "params:method_settings",
-                    "control": "params:evaluation.control",
-                    "dataset": "params:dataset",
-                    "variant": "params:variant",
-                    "checkpoint": "params:paths.checkpoint",
-                    "control_checkpoint": "params:paths.control_checkpoint",
-                },
-                outputs=["checkpoint", "control_checkpoint", "run", "training_curves"],
-                name="train_model",
+                build_method,
+                inputs=["params:method", "params:method_settings"],
+                outputs="trained_method",
+                name="build_method",
+            ),
+            node(
+                open_run,
+                inputs=[
+                    "training_inputs",
+                    "trained_method",
+                    "counterfactuals_report",
+                    "params:evaluation.control",
+                    "params:dataset",
+                    "params:variant",
+                ],
+                outputs="run",
+                name="open_run",
+            ),
+            node(
+                train_models,
+                inputs=["training_inputs", "trained_method", "run"],
+                outputs=["checkpoint", "control_checkpoint", "training_progress"],
+                name="train_models",
+            ),
+            node(
+                log_training,
+                inputs=["run", "trained_method", "training_progress"],
+                outputs="training_curves",
+                name="log_training",
             ),
             node(
                 log_views_preview,

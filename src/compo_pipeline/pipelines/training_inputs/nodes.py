@@ -9,9 +9,10 @@ from typing import Any
 from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.places import PathSettings
 from compo_pipeline.records import Caption
 from compo_pipeline.tables.rows import training_rows
-from compo_pipeline.training.inputs import HeldOut, TrainingInputs
+from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import held_out
 
@@ -27,33 +28,46 @@ def choose_held_out(
     return held_out(training.validation, valid_captions, Path(root), split, benchmarks)
 
 
-def training_inputs(
+def gather_data(
     valid_captions: Sequence[Caption],
+    split: str,
     manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,
-    model: ModelSettings,
-    training: TrainingSettings,
-    held_out: HeldOut,
-    split: str,
     root: Path,
-    seed: int,
-    resume: str,
-    features: str,
-    prepare: PrepareSettings,
-) -> TrainingInputs:
-    """The inputs of a training from tables and parameters."""
-    return TrainingInputs(
+) -> TrainingData:
+    """Rows, views and images of the training."""
+    return TrainingData(
         captions=training_rows(valid_captions, split),
         data_hash=str(manifest["data_hash"]),
         views=views,
-        root=Path(root),
-        model=model,
-        settings=training,
-        seed=seed,
-        resume=Path(resume),
         counterfactual_images=counterfactual_images,
-        features=Path(features),
+        root=Path(root),
+    )
+
+
+def choose_recipe(
+    model: ModelSettings, training: TrainingSettings, seed: int, prepare: PrepareSettings
+) -> TrainingRecipe:
+    """The base model, and how it is trained."""
+    return TrainingRecipe(model, training, seed, prepare)
+
+
+def collect_inputs(
+    data: TrainingData, recipe: TrainingRecipe, held_out: HeldOut, paths: PathSettings
+) -> TrainingInputs:
+    """What a method and its control start from."""
+    return TrainingInputs(
+        captions=data.captions,
+        data_hash=data.data_hash,
+        views=data.views,
+        root=data.root,
+        model=recipe.model,
+        settings=recipe.settings,
+        seed=recipe.seed,
+        resume=Path(paths.resume),
+        counterfactual_images=data.counterfactual_images,
+        features=Path(paths.features),
         held_out=held_out,
-        prepare=prepare,
+        prepare=recipe.prepare,
     )

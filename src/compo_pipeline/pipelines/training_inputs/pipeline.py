@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.training_inputs.nodes import choose_held_out, training_inputs
+from compo_pipeline.pipelines.training_inputs.nodes import (
+    choose_held_out,
+    choose_recipe,
+    collect_inputs,
+    gather_data,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -24,24 +29,29 @@ def create_pipeline() -> Pipeline:
                 name="choose_held_out",
             ),
             node(
-                training_inputs,
+                gather_data,
                 inputs=[
                     "valid_captions",
+                    "params:views.split",
                     "manifest",
                     "views",
                     "counterfactual_images",
-                    "params:model",
-                    "params:training",
-                    "held_out",
-                    "params:views.split",
                     "params:data.root",
-                    "params:seed",
-                    "params:paths.resume",
-                    "params:paths.features",
-                    "params:prepare",
                 ],
+                outputs="training_data",
+                name="gather_data",
+            ),
+            node(
+                choose_recipe,
+                inputs=["params:model", "params:training", "params:seed", "params:prepare"],
+                outputs="training_recipe",
+                name="choose_recipe",
+            ),
+            node(
+                collect_inputs,
+                inputs=["training_data", "training_recipe", "held_out", "params:paths"],
                 outputs="training_inputs",
-                name="training_inputs",
+                name="collect_inputs",
             ),
         ],
         namespace="training",

@@ -9,22 +9,24 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.benchmarks import loading
-from compo_pipeline.evaluation.benchmarks.items import titles
+from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.language.parsing import loaded, name_and_version
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, by_sample
+from compo_pipeline.places import PathSettings
 from compo_pipeline.presentation import study_page as page
 from compo_pipeline.presentation.study_terminal import StudyDisplay
 from compo_pipeline.presentation.tables import show_comparison
+from compo_pipeline.provenance import CommandOptions
 from compo_pipeline.records import Caption, Counterfactual, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.seeding import digest
+from compo_pipeline.storage import FolderWriter
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
-from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning import results, selection
 from compo_pipeline.tuning.confirmation import Confirmation, StoredConfirmation, as_comparison
 from compo_pipeline.tuning.record import TuningRecord
@@ -37,43 +39,88 @@ from compo_pipeline.tuning.trial import TrialInputs, TrialObjective, search
 log = logging.getLogger(__name__)
 
 
-def search_space(
+def collect_inputs(
     training: TrainingInputs,
-    valid_captions: Sequence[Caption],
-    tuning: TuningSettings,
-    spaces: Mapping[str, Any],
     method: str,
     method_settings: Mapping[str, Any],
     evaluation: EvaluationSettings,
+) -> TrialInputs:
+    """What every trial starts from."""
+    built = build(method, method_settings["views"], method_settings["objective"])
+    configured = {"training": plain(training.settings), method: built.configuration}
+    return TrialInputs(method, configured, training, evaluation)
+
+
+def read_space(inputs: TrialInputs, spaces: Mapping[str, Any]) -> Space:
+    """The search space of the method.
+
+    Raises:
+        SettingsError: it has none, or a key of it cannot be searched.
+    """
+    method = inputs.method
+    if method not in spaces:
+        raise SettingsError(
+            f"spaces: none for '{method}' (known: {', '.join(spaces)}); add "
+            f"conf/base/parameters_spaces/{method}.yml"
+        )
+    return read(spaces[method], f"spaces.{method}", inputs.parameters, searchable(method))
+
+
+def choose_items(
+    inputs: TrialInputs,
+    valid_captions: Sequence[Caption],
+    tuning: TuningSettings,
     benchmarks: BenchmarksSettings,
-    dataset: str,
-    variant: str,
-    command: Mapping[str, Any],
-    trials_folder: str,
-    study_folder: str,
-) -> dict[str, Any]:
-    """Run the study until all trials have finished, and write its best values."""
-    inputs = _inputs(training, method, method_settings, evaluation)
-    space = _space(spaces, method, inputs.parameters)
-    configured = space.configured(inputs.parameters)
+) -> Sequence[Subtask]:
+    """The held-out items that trials are judged by; none of `benchmarks` is among them."""
+    root, workers = inputs.training.root, inputs.evaluation.workers
+    return selection.study_items(tuning.benchmarks, benchmarks, valid_captions, root, workers)
+
+
+def name_tuned_run(command: CommandOptions) -> TunedRun:
+    """How `train_eval` runs with the best values: in this run's environment, as a variant."""
+    given = {key: value for key, value in command.params.items() if key != "tuning"}
+    return TunedRun(command.env, {**dict(leaves(given)), "variant": "tuned"})
+
+
+def open_record(training: TrainingInputs, method: str, dataset: str, variant: str) -> TuningRecord:
+    """What logs the study and its trials to MLflow."""
     tags = {"dataset": dataset, "method": method, "variant": variant}
-    tags |= {"seed": str(training.seed), "data_hash": training.data_hash}
-    recorder = TuningRecord.here(tags)
-    objective = TrialObjective(
+    return TuningRecord.here(tags | {"seed": str(training.seed), "data_hash": training.data_hash})
+
+
+def build_objective(
+    inputs: TrialInputs,
+    space: Space,
+    items: Sequence[Subtask],
+    recorder: TuningRecord,
+    tuning: TuningSettings,
+    paths: PathSettings,
+) -> TrialObjective:
+    """What a trial trains, and how it is judged."""
+    return TrialObjective(
         inputs=inputs.for_trials(tuning.trial),
         space=space,
         settings=tuning.objective,
-        items=selection.study_items(
-            tuning.benchmarks, benchmarks, valid_captions, training.root, evaluation.workers
-        ),
-        folder=Path(trials_folder) / f"{digest(tuning.study.name):016x}",
+        items=items,
+        folder=Path(paths.tuning_trials) / f"{digest(tuning.study.name):016x}",
         recorder=recorder,
     )
-    folder = Path(study_folder)
+
+
+def run_study(
+    objective: TrialObjective,
+    inputs: TrialInputs,
+    tuning: TuningSettings,
+    tuned_run: TunedRun,
+    paths: PathSettings,
+) -> dict[str, Any]:
+    """Run the study until all trials have finished, and write its best values."""
+    configured, folder = objective.space.configured(inputs.parameters), Path(paths.tuning)
     plan = objective.plan(tuning.study, configured, folder)
     with StudyDisplay(tuning.study.trials, tuning.study.retries) as display:
-        study = search(objective, plan, recorder, display.show)
-    results.write(study, configured, folder, _tuned_run(command))
+        study = search(objective, plan, objective.recorder, display.show)
+    results.write(study, configured, folder, tuned_run)
     best = results.best(study)
     return {
         "run_id": study.user_attrs[RUN_ID],
@@ -84,35 +131,40 @@ def search_space(
     }
 
 
-def confirm_best(
-    study: Mapping[str, Any],
-    training: TrainingInputs,
-    valid_captions: Sequence[Caption],
-    parses: Sequence[Parse],
-    counterfactuals: Sequence[Counterfactual],
-    tuning: TuningSettings,
+def build_confirmation(
+    inputs: TrialInputs,
+    view_context: ViewContext,
+    items: Sequence[Subtask],
     views: ViewSettings,
-    method: str,
-    method_settings: Mapping[str, Any],
-    evaluation: EvaluationSettings,
-    benchmarks: BenchmarksSettings,
-    language_model: str,
-    dataset: str,
-    folder: str,
+    paths: PathSettings,
+) -> Confirmation:
+    """The trainings that confirm values on the reported items."""
+    return Confirmation(inputs, view_context, views.epochs, items, Path(paths.tuning_confirmed))
+
+
+def choose_context(
+    parses: Sequence[Parse], counterfactuals: Sequence[Counterfactual], language_model: str
+) -> ViewContext:
+    """What the views of the confirming trainings are drawn from."""
+    language = name_and_version(loaded(language_model)) if parses else ""
+    return ViewContext.of(parses, language, 0, by_sample(counterfactuals))
+
+
+def gather_items(
+    inputs: TrialInputs, valid_captions: Sequence[Caption], benchmarks: BenchmarksSettings
+) -> Sequence[Subtask]:
+    """The reported items."""
+    return loading.gather(benchmarks, valid_captions, inputs.training.root)
+
+
+def confirm_best(
+    study: Mapping[str, Any], confirmation: Confirmation, tuning: TuningSettings, dataset: str
 ) -> dict[str, Any]:
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
-    count = tuning.confirmation.seeds
+    count, training = tuning.confirmation.seeds, confirmation.inputs.training
     if reason := _nothing_to_confirm(study, count):
         log.info("No confirmation: %s.", reason)
         return {"reason": reason}
-    language = name_and_version(loaded(language_model)) if parses else ""
-    confirmation = Confirmation(
-        inputs=_inputs(training, method, method_settings, evaluation),
-        view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
-        epochs=views.epochs,
-        items=loading.gather(benchmarks, valid_captions, training.root),
-        folder=Path(folder),
-    )
     seeds = [training.seed + 1 + place for place in range(count)]
     processes = min(tuning.study.processes(Trainer(training).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
@@ -124,66 +176,34 @@ def confirm_best(
     return {"seeds": seeds, "comparison": comparison.to_json()}
 
 
-def show_study(
+def write_study(
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
+    space: Space,
     tuning: TuningSettings,
-    spaces: Mapping[str, Any],
-    command: Mapping[str, Any],
-    method: str,
-    method_settings: Mapping[str, Any],
-    training: TrainingSettings,
-    study_folder: str,
-    report_folder: str,
-) -> Path:
-    """Write the page, and log it to the study's run with the best values."""
-    folder, report = Path(study_folder), Path(report_folder)
-    own = build(method, method_settings["views"], method_settings["objective"]).configuration
-    page.write(
-        load_study(tuning.study, folder),
-        study["configured"],
-        report,
-        _space(spaces, method, {"training": plain(training), method: own}),
-        _tuned_run(command),
-        parse(StoredConfirmation, confirmation, "confirmation"),
+    tuned_run: TunedRun,
+    paths: PathSettings,
+) -> FolderWriter:
+    """The page of the study."""
+    loaded_study = load_study(tuning.study, Path(paths.tuning))
+    found = parse(StoredConfirmation, confirmation, "confirmation")
+    return lambda folder: page.write(
+        loaded_study, study["configured"], folder, space, tuned_run, found
     )
+
+
+def log_study(
+    study: Mapping[str, Any], tuning_report: Path, tuning: TuningSettings, paths: PathSettings
+) -> None:
+    """Log the settings, the page and the best values to the study's run."""
     with tracking.adopt(study["run_id"]) as record:
         # The storage's URL may contain a password.
         settings = {key: value for key, value in plain(tuning).items() if key != "study"}
         best = {} if study["best"] is None else {"best": study["best"]["values"]}
         record.params({"tuning": settings, "configured": study["configured"], **best})
-        record.artefact(report, "study")
-        for file in sorted(folder.glob("*.yml")):
+        record.artefact(tuning_report, "study")
+        for file in sorted(Path(paths.tuning).glob("*.yml")):
             record.artefact(file)
-    return report
-
-
-def _inputs(
-    training: TrainingInputs,
-    method: str,
-    method_settings: Mapping[str, Any],
-    evaluation: EvaluationSettings,
-) -> TrialInputs:
-
-    built = build(method, method_settings["views"], method_settings["objective"])
-    configured = {"training": plain(training.settings), method: built.configuration}
-    return TrialInputs(method, configured, training, evaluation)
-
-
-def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
-
-    if method not in spaces:
-        raise SettingsError(
-            f"spaces: none for '{method}' (known: {', '.join(spaces)}); add "
-            f"conf/base/parameters_spaces/{method}.yml"
-        )
-    return read(spaces[method], f"spaces.{method}", configured, searchable(method))
-
-
-def _tuned_run(command: Mapping[str, Any]) -> TunedRun:
-    """How `train_eval` runs with the best values: in this run's environment, as a variant."""
-    given = {key: value for key, value in command["params"].items() if key != "tuning"}
-    return TunedRun(command["env"], {**dict(leaves(given)), "variant": "tuned"})
 
 
 def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:

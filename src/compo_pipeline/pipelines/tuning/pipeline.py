@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.tuning.nodes import confirm_best, search_space, show_study
-
-# Inputs of the nodes that train.
-_TRIALS = {
-    "training": "training_inputs",
-    "valid_captions": "valid_captions",
-    "tuning": "params:tuning",
-    "method": "params:method",
-    "method_settings": "params:method_settings",
-    "evaluation": "params:evaluation",
-    "benchmarks": "params:benchmarks",
-    "dataset": "params:dataset",
-}
-
-
-_SPACE = {"spaces": "params:spaces", "command": "params:command"}
+from compo_pipeline.pipelines.tuning.nodes import (
+    build_confirmation,
+    build_objective,
+    choose_context,
+    choose_items,
+    collect_inputs,
+    confirm_best,
+    gather_items,
+    log_study,
+    name_tuned_run,
+    open_record,
+    read_space,
+    run_study,
+    write_study,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -27,46 +26,113 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                search_space,
-                inputs={
-                    **_TRIALS,
-                    **_SPACE,
-                    "variant": "params:variant",
-                    "trials_folder": "params:paths.tuning_trials",
-                    "study_folder": "params:paths.tuning",
-                },
+                collect_inputs,
+                inputs=[
+                    "training_inputs",
+                    "params:method",
+                    "params:method_settings",
+                    "params:evaluation",
+                ],
+                outputs="trial_inputs",
+                name="collect_inputs",
+            ),
+            node(
+                read_space,
+                inputs=["trial_inputs", "params:spaces"],
+                outputs="search_space",
+                name="read_space",
+            ),
+            node(
+                choose_items,
+                inputs=["trial_inputs", "valid_captions", "params:tuning", "params:benchmarks"],
+                outputs="study_items",
+                name="choose_items",
+            ),
+            node(
+                name_tuned_run,
+                inputs=["params:command"],
+                outputs="tuned_run",
+                name="name_tuned_run",
+            ),
+            node(
+                open_record,
+                inputs=["training_inputs", "params:method", "params:dataset", "params:variant"],
+                outputs="tuning_record",
+                name="open_record",
+            ),
+            node(
+                build_objective,
+                inputs=[
+                    "trial_inputs",
+                    "search_space",
+                    "study_items",
+                    "tuning_record",
+                    "params:tuning",
+                    "params:paths",
+                ],
+                outputs="trial_objective",
+                name="build_objective",
+            ),
+            node(
+                run_study,
+                inputs=[
+                    "trial_objective",
+                    "trial_inputs",
+                    "params:tuning",
+                    "tuned_run",
+                    "params:paths",
+                ],
                 outputs="study",
-                name="search_space",
+                name="run_study",
+            ),
+            node(
+                choose_context,
+                inputs=["parses", "counterfactuals", "params:language.model"],
+                outputs="confirmation_context",
+                name="choose_context",
+            ),
+            node(
+                gather_items,
+                inputs=["trial_inputs", "valid_captions", "params:benchmarks"],
+                outputs="reported_items",
+                name="gather_items",
+            ),
+            node(
+                build_confirmation,
+                inputs=[
+                    "trial_inputs",
+                    "confirmation_context",
+                    "reported_items",
+                    "params:views",
+                    "params:paths",
+                ],
+                outputs="confirmation",
+                name="build_confirmation",
             ),
             node(
                 confirm_best,
-                inputs={
-                    **_TRIALS,
-                    "study": "study",
-                    "parses": "parses",
-                    "counterfactuals": "counterfactuals",
-                    "views": "params:views",
-                    "language_model": "params:language.model",
-                    "folder": "params:paths.tuning_confirmed",
-                },
+                inputs=["study", "confirmation", "params:tuning", "params:dataset"],
                 outputs="tuning_confirmation",
                 name="confirm_best",
             ),
             node(
-                show_study,
-                inputs={
-                    "study": "study",
-                    "confirmation": "tuning_confirmation",
-                    "tuning": "params:tuning",
-                    **_SPACE,
-                    "training": "params:training",
-                    "method": "params:method",
-                    "method_settings": "params:method_settings",
-                    "study_folder": "params:paths.tuning",
-                    "report_folder": "params:paths.tuning_report",
-                },
+                write_study,
+                inputs=[
+                    "study",
+                    "tuning_confirmation",
+                    "search_space",
+                    "params:tuning",
+                    "tuned_run",
+                    "params:paths",
+                ],
                 outputs="tuning_report",
-                name="show_study",
+                name="write_study",
+            ),
+            node(
+                log_study,
+                inputs=["study", "tuning_report", "params:tuning", "params:paths"],
+                outputs=None,
+                name="log_study",
             ),
         ]
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from compo_pipeline.language.parsing import loaded
@@ -14,7 +16,7 @@ from compo_pipeline.quality.caption_language import refuse_unknown
 from compo_pipeline.quality.quarantine import valid_captions
 from compo_pipeline.quality.settings import DataValidationSettings
 from compo_pipeline.records import Caption, Fact, Rejected
-from compo_pipeline.storage import atomic_folder
+from compo_pipeline.storage import FolderWriter, write_files
 from compo_pipeline.tables.rows import Table
 
 log = logging.getLogger(__name__)
@@ -24,26 +26,26 @@ def validate_facts(
     facts: Sequence[Fact],
     unparseable: Sequence[Rejected],
     validation: DataValidationSettings,
-    data_docs: str,
-) -> tuple[list[Rejected], dict[str, Any], Path]:
+) -> tuple[list[Rejected], dict[str, Any], FolderWriter]:
     """Check facts against the rules; bad rows do not fail here, so that all results are saved.
 
     Returns:
-        Quarantine (unparseable records first), the summary by rule, the folder of the Data Docs.
+        Quarantine (unparseable records first), the summary by rule, the Data Docs.
     """
     frame = Table.of(facts, Fact).to_arrow().to_pandas()
-    folder = Path(data_docs)
-    pages.check_replaceable(folder)
-    with atomic_folder(folder) as site:
+    with TemporaryDirectory() as folder:
+        site = Path(folder)
         broken = quarantine.first_of_column(
             suite.check(frame, validation.rules, site), validation.rules
         )
         entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
         result = quarantine.summary(len(facts), entries, broken, validation)
         pages.make_local(site, result, frame)
-    page = folder / "index.html"
-    log.info("%d of %d records are bad; %s", result["bad"], result["records"], page)
-    return entries, result, folder
+        files = {
+            file.relative_to(site).as_posix(): file.read_bytes() for file in site.rglob("*.html")
+        }
+    log.info("%d of %d records are bad", result["bad"], result["records"])
+    return entries, result, partial(write_files, files)
 
 
 def measure_language(

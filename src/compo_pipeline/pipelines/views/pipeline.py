@@ -4,45 +4,67 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
+from compo_pipeline.pipelines.views.nodes import (
+    build_method,
+    choose_context,
+    choose_rows,
+    draw_views,
+    parse_captions,
+    preview_views,
+)
 
 
 def create_pipeline() -> Pipeline:
     """Valid captions to parses to views, and a page of them to look at."""
-    common = {
-        "valid_captions": "valid_captions",
-        "language_model": "params:language.model",
-        "views": "params:views",
-        "method": "params:method",
-        "method_views": "params:method_settings.views",
-        "prepare": "params:prepare",
-    }
     return Pipeline(
         [
-            node(parse_captions, inputs=common, outputs="parses", name="parse_captions"),
+            node(
+                choose_rows,
+                inputs=["valid_captions", "params:views.split"],
+                outputs="view_rows",
+                name="choose_rows",
+            ),
+            node(
+                build_method,
+                inputs=["params:method", "params:method_settings.views"],
+                outputs="view_method",
+                name="build_method",
+            ),
+            node(
+                parse_captions,
+                inputs=["view_rows", "view_method", "params:language.model", "params:prepare"],
+                outputs="parses",
+                name="parse_captions",
+            ),
+            node(
+                choose_context,
+                inputs=["parses", "counterfactuals", "params:language.model", "params:seed"],
+                outputs=["view_context", "view_context_fingerprint"],
+                name="choose_context",
+            ),
             node(
                 draw_views,
-                inputs={
-                    **common,
-                    "parses": "parses",
-                    "counterfactuals": "counterfactuals",
-                    "seed": "params:seed",
-                    "folder": "params:paths.views",
-                },
+                inputs=[
+                    "view_rows",
+                    "view_method",
+                    "view_context",
+                    "view_context_fingerprint",
+                    "params:views",
+                    "params:prepare",
+                ],
                 outputs="views",
                 name="draw_views",
             ),
             node(
                 preview_views,
-                inputs={
-                    "views": "views",
-                    "counterfactual_images": "counterfactual_images",
-                    "method": "params:method",
-                    "dataset": "params:dataset",
-                    "seed": "params:seed",
-                    "root": "params:data.root",
-                    "folder": "params:paths.views_preview",
-                },
+                inputs=[
+                    "views",
+                    "counterfactual_images",
+                    "params:method",
+                    "params:dataset",
+                    "params:seed",
+                    "params:data.root",
+                ],
                 outputs="views_preview",
                 name="preview_views",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.wise_ft.nodes import draw_trade_off, score_mixtures
+from compo_pipeline.pipelines.wise_ft.nodes import draw_trade_off, log_trade_off, score_mixtures
 
 
 def create_pipeline() -> Pipeline:
@@ -14,22 +14,26 @@ def create_pipeline() -> Pipeline:
             node(
                 score_mixtures,
                 inputs=[
-                    "valid_captions",
+                    "benchmark_items",
                     "checkpoint",
+                    "params:model",
                     "params:wise_ft",
                     "params:evaluation",
-                    "params:benchmarks",
-                    "params:model",
-                    "params:data.root",
                 ],
                 outputs="wise_ft",
                 name="score_mixtures",
             ),
             node(
                 draw_trade_off,
-                inputs=["wise_ft", "run", "params:command", "params:paths"],
+                inputs=["wise_ft", "run", "params:site"],
                 outputs="wise_ft_report",
                 name="draw_trade_off",
+            ),
+            node(
+                log_trade_off,
+                inputs=["wise_ft", "wise_ft_report", "run"],
+                outputs=None,
+                name="log_trade_off",
             ),
         ]
     )

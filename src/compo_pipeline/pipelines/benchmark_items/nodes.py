@@ -1,0 +1,25 @@
+"""Nodes of the part `benchmark_items`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from compo_pipeline.evaluation.benchmarks import loading
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.records import Caption
+
+log = logging.getLogger(__name__)
+
+
+def gather_items(
+    valid_captions: Sequence[Caption], benchmarks: BenchmarksSettings, root: Path
+) -> Sequence[Subtask]:
+    """The items of all benchmarks that are on."""
+    subtasks = loading.gather(benchmarks, valid_captions, Path(root))
+    if benchmarks.root is None:
+        text = "benchmarks.root is null: models are judged by retrieval over the split '%s' alone."
+        log.info(text, benchmarks.retrieval.split)
+    return subtasks

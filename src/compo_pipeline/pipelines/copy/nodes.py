@@ -1,0 +1,37 @@
+"""Pipeline `copy`: a version is copied to another registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.provenance import Site
+from compo_pipeline.registry.copies import copy_version
+from compo_pipeline.registry.settings import (
+    PromotionSettings,
+    RegistrationSettings,
+    TrackingSettings,
+)
+from compo_pipeline.registry.tracking import connect
+from compo_pipeline.storage import FolderWriter
+
+
+def copy_to_registry(
+    promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
+) -> str:
+    """Copy the version that `promotion.copy` names; which version of the other registry it is."""
+    connect(tracking, Path.cwd())
+    version = copy_version(
+        registration.name, promotion.copy, registration.signing, dry_run=promotion.dry_run
+    )
+    return "a new version" if version is None else f"version {version}"
+
+
+def write_copy(
+    version: str,
+    promotion: PromotionSettings,
+    registration: RegistrationSettings,
+    site: Site,
+) -> FolderWriter:
+    """The page of the copy."""
+    return promotion_page.copy_page(registration.name, promotion, version, site)

@@ -1,0 +1,37 @@
+"""Pipeline `rollback`: the previous champion is champion again."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.rollback.nodes import (
+    report_decision,
+    roll_back_champion,
+    write_decision,
+)
+
+
+def create_pipeline() -> Pipeline:
+    """The rollback pipeline; its input is the registry, not the catalog."""
+    return Pipeline(
+        [
+            node(
+                roll_back_champion,
+                inputs=["params:promotion", "params:registration", "params:tracking"],
+                outputs="decision",
+                name="roll_back_champion",
+            ),
+            node(
+                write_decision,
+                inputs=["decision", "params:site"],
+                outputs="promotion_report",
+                name="write_decision",
+            ),
+            node(
+                report_decision,
+                inputs=["decision", "promotion_report"],
+                outputs=None,
+                name="report_decision",
+            ),
+        ]
+    )

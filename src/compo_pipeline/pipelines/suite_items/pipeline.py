@@ -1,0 +1,27 @@
+"""Part of `benchmark` and `benchmark_diff`: the items that a list of models is scored on."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.suite_items.nodes import gather_suite_items, read_named_captions
+
+
+def create_pipeline() -> Pipeline:
+    """Benchmark files to items, and named tables to training rows, in memory."""
+    return Pipeline(
+        [
+            node(
+                gather_suite_items,
+                inputs=["params:benchmarks", "params:data", "params:scenes"],
+                outputs="suite_items",
+                name="gather_suite_items",
+            ),
+            node(
+                read_named_captions,
+                inputs="params:suite",
+                outputs="named_captions",
+                name="read_named_captions",
+            ),
+        ]
+    )
