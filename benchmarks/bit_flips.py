@@ -44,6 +44,7 @@ from compo_pipeline.tables.files import read_rows, write_rows
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
 from compo_pipeline.training.images import ImageRows, keys_of
+from compo_scenes import scenes_base
 
 FLIPS, OTHERS, TEXTS = 800, 100, 250  # of all tables together, of each other and each text file
 ROWS, ROUNDS = 100_000, 5
@@ -51,7 +52,7 @@ TABLES = (
     *(records.Caption, records.Fact, records.Rejected, records.Parse),
     *(records.Counterfactual, records.View, records.Score),
 )
-BASE = Path(records.__file__).parent / "resources" / "scenes_base"
+BASE = scenes_base()
 RESULTS = Path(__file__).parent / "results" / "bit_flips.md"
 
 Read = Callable[[], Any]

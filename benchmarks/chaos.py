@@ -221,7 +221,7 @@ def workspace(folder: Path) -> Path:
     """A project folder with this code and configuration, and data of its own."""
     (folder / "src").mkdir(parents=True, exist_ok=True)
     (folder / "answers").mkdir(exist_ok=True)
-    for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
+    for name in ("pyproject.toml", "conf", "src/compo_pipeline", "src/compo_scenes"):
         if not (folder / name).exists():
             (folder / name).symlink_to(PROJECT / name)
     return folder

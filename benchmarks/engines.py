@@ -39,12 +39,12 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.quality.images import measure
 from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Caption, Parse
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.world import World
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables import files
 from compo_pipeline.tables.files import Parts, write_rows
 from compo_pipeline.tables.rows import Table
+from compo_scenes.captions import sentences
+from compo_scenes.world import World
 
 RESULTS = Path(__file__).parent / "results"
 PART = 500

@@ -32,9 +32,9 @@ import yaml
 from PIL import Image
 
 from chaos import workspace
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.world import World
 from compo_pipeline.seeding import rng
+from compo_scenes.captions import sentences
+from compo_scenes.world import World
 
 RESULTS = Path(__file__).parent / "results"
 PIPELINES = ("raw", "ingest", "validation", "counterfactuals", "views", "training")

@@ -14,13 +14,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from compo_pipeline.artefacts.supervision import ImageBatches
-from compo_pipeline.scenes.benchmark import make_item
-from compo_pipeline.scenes.captions import alt_text, first, sentences
-from compo_pipeline.scenes.counterfactuals import edit
-from compo_pipeline.scenes.render import image, render
-from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
+from compo_scenes.base_model.supervision import ImageBatches
+from compo_scenes.benchmark import make_item
+from compo_scenes.captions import alt_text, first, sentences
+from compo_scenes.counterfactuals import edit
+from compo_scenes.render import image, render
+from compo_scenes.world import Scene, World
 
 WORLD = World()
 MIX = (0.1, 0.3, 0.45, 0.05, 0.1)

@@ -29,7 +29,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,15 @@ import numpy as np
 import psutil
 from PIL import Image
 
+from compo_scenes import scenes_base
+
 RESULTS = Path(__file__).parent / "results"
 SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
 IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 OWN, MLFLOW = SERVERS = ("compo-pipeline serve", "mlflow models serve")
-BASE = resources.files("compo_pipeline") / "resources" / "scenes_base"
+BASE = scenes_base()
 EVERY = 100  # requests between two looks at the memory
 
 

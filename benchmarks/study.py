@@ -53,7 +53,6 @@ from compo_pipeline.records import (
     from_table,
     to_table,
 )
-from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.storage import atomic_file, read_json
 from compo_pipeline.tables.rows import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
@@ -216,7 +215,7 @@ class Study:
             facts = pq.read_table("data/02_intermediate/scenes/facts.parquet")
             measured = list(from_table(facts, Fact))
             chosen = parse(CounterfactualSettings, given, "counterfactuals")
-            scenes = parse(SceneSettings, self.parameters["scenes"], "scenes")
+            scenes = self.parameters["scenes"]
             language = self.parameters["language"]["model"]
             state = "data/04_feature/scenes/counterfactuals_state"
             jobs = choose_jobs(self.captions, measured, self.rows[0].split, "sparcl", chosen)

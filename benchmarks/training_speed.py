@@ -57,10 +57,6 @@ from compo_pipeline.models import encoding
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, Counterfactual
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.counterfactuals import edit
-from compo_pipeline.scenes.render import image
-from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder, padded
@@ -68,6 +64,10 @@ from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.optimisation import adamw, freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import OptimizerSettings
+from compo_scenes.captions import sentences
+from compo_scenes.counterfactuals import edit
+from compo_scenes.render import image
+from compo_scenes.world import Scene, World
 from views_speed import ParsedWhenAsked
 
 RESULTS = Path(__file__).parent / "results"

@@ -25,9 +25,9 @@ from compo_pipeline.language import parsing
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.records import Caption, Parse
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.world import World
 from compo_pipeline.seeding import rng
+from compo_scenes.captions import sentences
+from compo_scenes.world import World
 
 ROWS = 4000
 NAIVE = 200  # pairs of the naive way a round

@@ -586,7 +586,7 @@ def new_workspace(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path
     def make() -> Path:
         folder = tmp_path_factory.mktemp("workspace")
         (folder / "src").mkdir()
-        for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
+        for name in ("pyproject.toml", "conf", "src/compo_pipeline", "src/compo_scenes"):
             (folder / name).symlink_to(PROJECT / name)
         return folder
 

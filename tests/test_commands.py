@@ -69,7 +69,7 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
         "reporting",
     ]
     nodes = {node["full_name"] for node in shown["nodes"] if node["type"] == "task"}
-    assert {"raw.prepare_source", "training.train_model"} <= nodes
+    assert {"raw.prepare_source", "training.train_models"} <= nodes
     assert "registration.register_export" in nodes
 
 

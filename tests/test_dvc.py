@@ -132,7 +132,11 @@ def test_whatever_a_pipeline_imports_is_a_dependency(stages, stage):
 def test_code_dependencies_of_the_shipped_models_are_what_their_pipelines_import(stages, name):
     (stage,) = stages[f"recipes/{name}/dvc.yaml"].values()
     declared = {dep for dep in paths(stage["deps"]) if dep.startswith("src/")}
-    assert {dep for dep in declared if "/resources/" not in dep} == code_of(name)
+    imported = {
+        "src/compo_scenes" if dep.startswith("src/compo_scenes/") else dep
+        for dep in code_of(f"compo_scenes.pipelines.{name}")
+    }
+    assert {dep for dep in declared if "/resources/" not in dep} == imported
 
 
 def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
@@ -141,7 +145,7 @@ def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
     assert written < pipelines["comparison"].all_outputs()
     outs = paths(stage["outs"]) | paths(stage["metrics"])
     assert outs == {place("dvc.yaml", name, catalogs) for name in written}
-    assert paths(stage["deps"]) == {"conf", "src/compo_pipeline"}
+    assert paths(stage["deps"]) == {"conf", "src/compo_pipeline", "src/compo_scenes"}
 
 
 def test_what_only_changes_speed_is_no_parameter(stages):

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
@@ -30,8 +30,9 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
 
 
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
-    point = EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP)
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == GROUP else [])
+    points = [*entry_points(group=GROUP)]
+    points.append(EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
     assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]

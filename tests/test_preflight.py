@@ -18,6 +18,7 @@ from kedro_datasets.json import JSONDataset
 
 from compo_pipeline import remote
 from compo_pipeline.configuration import SettingsError, type_at, value_at
+from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
 from compo_pipeline.methods.registry import METHOD_SETTINGS
 from compo_pipeline.parameters.urls import refresh_all
 from compo_pipeline.preflight.inputs import MissingInput, check_inputs
@@ -100,7 +101,10 @@ def test_settings_of_later_nodes_are_refused_first(
         ({"training": {"batch_size": 0}}, "training.batch_size: "),
         ({"training": {"precision": "fp17"}}, "training.precision: Input should be"),
         ({"validation": {"tolerated_share": 3}}, "validation.tolerated_share: "),
-        ({"counterfactuals": {"caption_editor": "rules"}}, "counterfactuals.image_generator: "),
+        (
+            {"counterfactuals": {"caption_editor": "rules"}},
+            "counterfactuals.image_generator: scenes shows what",
+        ),
         ({"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: "),
         ({"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
@@ -159,7 +163,7 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     mappings = {key for key in read if isinstance(value_at(parameters, key), dict)}
     checked = {key for key in mappings if is_dataclass(type_at(RunSettings, key.split(".")))}
     # By the names of folders, models, sets and methods, and what `--params` gave.
-    open_ = {"comparison_sets", "model_lists", "spaces", "command.params"}
+    open_ = {"comparison_sets", "model_lists", "spaces", "command.params", GENERATOR_SETTINGS}
     parts = {f"{METHOD_SETTINGS}.{part}" for part in ("views", "objective")}
     assert mappings - checked - parts <= open_
 
@@ -346,7 +350,9 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
 
 def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
     (line,) = problems(method="sparcl", counterfactuals={"caption_editor": "scenes"})
-    assert line.startswith("counterfactuals.caption_editor: 'scenes' is for rendered scenes")
+    assert line.startswith(
+        "counterfactuals.caption_editor: 'scenes' is for data of the format scenes"
+    )
     assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
 
 

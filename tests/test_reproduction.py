@@ -18,7 +18,7 @@ import yaml
 
 from compo_pipeline.configuration import leaves, with_values
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
-from compo_pipeline.scenes.dataset import SceneSettings, write
+from compo_scenes.dataset import SceneSettings, write
 
 PROJECT = Path(__file__).parents[1]
 SECTIONS = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Fingerprints of source code: of modules and of everything of their package that they import."""
+"""Fingerprints of source code: of modules, and of the modules of this project that they import."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 import grimp
 
 _DIGITS = 16
+_OWN = __name__.partition(".")[0]
 
 
 def code_fingerprint(*modules: str) -> str:
-    """Sixteen hexadecimal digits of modules and of all modules of their package that they import.
+    """Sixteen hexadecimal digits of modules and of what they import of their package and this one.
 
     A package stands for all its modules. Imports in functions count, those for type checkers do
     not; what a registry names by its path must be named here too. Comments, docstrings and layout
@@ -30,18 +31,19 @@ def code_fingerprint(*modules: str) -> str:
 
 
 def imported(*modules: str) -> set[str]:
-    """Modules and all modules of their package that they import, as `code_fingerprint` does."""
+    """Modules and what they import of their package and this one, as `code_fingerprint` does."""
     return set[str]().union(*map(_imported, modules))
 
 
 @cache
 def _imported(module: str) -> frozenset[str]:
-    """A module, what it imports of its package, and the packages that these are in."""
+    """A module, what it imports of its package and this one, and the packages that these are in."""
     package = module.partition(".")[0]
     if _folder(package) is None:
         return frozenset({module})
     # Its cache would be a folder in the working directory.
-    graph = grimp.build_graph(package, exclude_type_checking_imports=True, cache_dir=None)
+    packages = dict.fromkeys((package, _OWN))
+    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
     names = {module} | graph.find_descendants(module)
     if module != package:
         names |= graph.find_upstream_modules(module, as_package=True)

@@ -12,9 +12,19 @@ from typing import Any
 import yaml
 
 from compo_pipeline.code_fingerprint import file_of, imported
-from compo_pipeline.configuration import SettingsError, leaves, nearest, speed_paths, value_at
-from compo_pipeline.datasets.settings import SCENES
+from compo_pipeline.configuration import (
+    SettingsError,
+    leaves,
+    nearest,
+    parse,
+    speed_paths,
+    value_at,
+)
+from compo_pipeline.counterfactuals.registry import chosen_entries
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.models.settings import BASES
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import SUMS, TRAIN_EVAL, register_pipelines
 from compo_pipeline.preflight.settings import (
@@ -29,17 +39,16 @@ STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
 
 _PACKAGE = "compo_pipeline"
 _SOURCE = f"src/{_PACKAGE}"
+# The folder of this package and of others of the same checkout.
+_SOURCES = Path(__file__).parents[1]
 # What globals.yml says of a run; paths of the catalog are made of it.
 _RUN = ("dataset", "method", "variant", "seed")
 # DVC's variables. An environment that says nothing of one has it from base.
 _VARIABLES = (*_RUN, "data", "benchmarks")
 _METHOD = "${method}"
 _ROOT, _BENCHMARKS = "data.root", "benchmarks.root"
-# Shipped with the package, by the key and the value that make a stage load it.
-_SHIPPED = {
-    ("language.model", "compo_en"): f"{_SOURCE}/resources/language",
-    ("model.name", "scenes-base"): f"{_SOURCE}/resources/scenes_base",
-}
+# The shipped language model, by the key and the value that make a stage load it.
+_LANGUAGE = ("language.model", "compo_en"), f"{_SOURCE}/resources/language"
 # The record of the MLflow run: an output of training, so that a checkpoint and its run come back
 # together, and nothing that a result depends on.
 _RECORD = "run"
@@ -47,6 +56,7 @@ _RECORD = "run"
 _NAMED = {
     f"{_PACKAGE}.methods.registry": f"{_PACKAGE}.methods",
     f"{_PACKAGE}.evaluation.benchmarks.registry": f"{_PACKAGE}.evaluation.benchmarks",
+    f"{_PACKAGE}.datasets.readers": f"{_PACKAGE}.datasets.readers",
 }
 # What a stage prints or where it writes, not what it computes.
 _NO_RESULTS = {"command", "paths", "prepare", "tracking"}
@@ -102,22 +112,29 @@ def definition(project: Path, env: str) -> dict[str, Any]:
     return {"vars": variables, "stages": stages, "plots": plots}
 
 
-def code_of(pipeline: str) -> set[str]:
-    """Packages and modules of this project that a pipeline imports, as DVC depends on them."""
-    wanted = {f"{_PACKAGE}.pipelines.{name}" for name in SUMS.get(pipeline, (pipeline,))}
-    modules = imported(*wanted)
+def code_of(*modules: str) -> set[str]:
+    """Packages and modules of this checkout that modules import, as DVC depends on them."""
+    found = imported(*modules)
     for registry, package in _NAMED.items():
-        if registry in modules:
-            modules |= imported(package)
-    files = map(file_of, modules - {_PACKAGE, f"{_PACKAGE}.pipelines"})
-    return {_standing_for(file) for file in files if file.stat().st_size}
+        if registry in found:
+            found |= imported(package)
+    files = map(file_of, found - {_PACKAGE, f"{_PACKAGE}.pipelines"})
+    return {
+        _standing_for(file)
+        for file in files
+        if file.stat().st_size and file.is_relative_to(_SOURCES)
+    }
+
+
+def _pipelines(name: str) -> Iterator[str]:
+    """The packages of a pipeline of the chain."""
+    yield from (f"{_PACKAGE}.pipelines.{each}" for each in SUMS.get(name, (name,)))
 
 
 def _standing_for(file: Path) -> str:
     """The top-level package of a file, or the file where it has none; a pipeline has its own."""
-    folder = next(place for place in file.parents if place.name == _PACKAGE)
-    parts = file.relative_to(folder).parts
-    return "/".join((_SOURCE, *parts[: 2 if parts[0] == "pipelines" else 1]))
+    parts = file.relative_to(_SOURCES).parts
+    return "/".join(("src", *parts[: 3 if parts[1] == "pipelines" else 2]))
 
 
 class _Environment:
@@ -135,30 +152,46 @@ class _Environment:
         """A stage of dvc.yaml."""
         pipeline = self._pipelines[name]
         read = read_parameters(pipeline)
-        rendered = self._values["data"]["format"] == SCENES
+        generated = self._values["data"]["format"] in GENERATORS
         written = {each for each in pipeline.all_outputs() if self._is_on_disk(each)}
         outs = {self.path(each) for each in written - {_METRICS}}
         inputs = {self.path(each) for each in pipeline.inputs() & self._catalog.keys() - {_RECORD}}
-        if name == "raw" and rendered:
+        if name == "raw" and generated:
             outs.add(f"${{{_ROOT}}}")
         elif {"data", _ROOT} & read:
             inputs.add(f"${{{_ROOT}}}")
-        if "benchmarks" in read and not rendered and value_at(self._values, _BENCHMARKS):
+        if "benchmarks" in read and not generated and value_at(self._values, _BENCHMARKS):
             inputs.add(f"${{{_BENCHMARKS}}}")
-        shipped = {
-            place
-            for (key, value), place in _SHIPPED.items()
-            if {key, key.partition(".")[0]} & read and value_at(self._values, key) == value
-        }
+        code, shipped = code_of(*_pipelines(name), *self._plugins(read)), self._shipped(read)
         stage: dict[str, Any] = {
             "cmd": f"kedro run --env={self._env} --pipeline={name}{_OPTIONS.get(name, '')}",
-            "deps": [*sorted(_topmost(inputs)), *sorted(code_of(name)), *sorted(shipped)],
+            "deps": [*sorted(_topmost(inputs)), *sorted(code), *sorted(shipped)],
             "params": self._params(name, read),
             "outs": sorted(outs),
         }
         if _METRICS in written:
             stage["metrics"] = [{self.path(_METRICS): {"cache": False}}]
         return stage
+
+    def _shipped(self, read: set[str]) -> Iterator[str]:
+        """Folders of the shipped models that a stage loads."""
+        (key, value), place = _LANGUAGE
+        if {key, "language"} & read and value_at(self._values, key) == value:
+            yield place
+        base = self._values["model"]["name"]
+        if {"model", "model.name"} & read and base in BASES:
+            folder = BASES[base]()
+            if folder.is_relative_to(_SOURCES):
+                yield f"src/{folder.relative_to(_SOURCES)}"
+
+    def _plugins(self, read: set[str]) -> Iterator[str]:
+        """Modules that a stage's nodes find in registries by what the settings name."""
+        generator = GENERATORS.get(self._values["data"]["format"])
+        if GENERATOR_SETTINGS in read and generator is not None:
+            yield str(getattr(generator, "__name__", type(generator).__module__))
+        if "counterfactuals" in read:
+            settings = parse(CounterfactualSettings, self._values["counterfactuals"], "")
+            yield from (entry.path.partition(":")[0] for _, entry in chosen_entries(settings))
 
     def path(self, entry: str) -> str:
         """The path of a catalog entry, in DVC's variables."""
@@ -182,6 +215,7 @@ class _Environment:
             # An environment lists its settings of all methods: DVC refuses a key that a file lacks.
             methods = [self._values["method"]] if env == "base" else METHODS
             own = {key.replace(METHOD_SETTINGS, name) for key in wanted for name in methods}
+            own = {key.replace(GENERATOR_SETTINGS, self._values["data"]["format"]) for key in own}
             found.update(self._keys_in(env, own, settled))
             settled |= {key for values in self._files(env).values() for key, _ in leaves(values)}
         method = self._values["method"]

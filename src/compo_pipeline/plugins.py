@@ -1,12 +1,14 @@
-"""Registry of parts that are imported when first used; installed packages add their own."""
+"""Parts that are imported when first used, and settings; installed packages add their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, cast
 
 Part = TypeVar("Part")
+Class = TypeVar("Class")
 
 
 class Registry(MutableMapping[str, Part]):
@@ -54,3 +56,33 @@ class Registry(MutableMapping[str, Part]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def plugin_names(group: str) -> tuple[str, ...]:
+    """Names of the parts that installed packages add to a group."""
+    return tuple(sorted(entry_points(group=group).names))
+
+
+def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[Class]]:
+    """Decorator of a settings class: a further field for each entry point of a group.
+
+    Args:
+        group: of the entry points; the fields have their names.
+        kind: type of the fields, empty mappings by default; None: each entry point names its
+            settings class.
+
+    Raises:
+        ValueError: the class has a field of that name.
+    """
+
+    def add(cls: type[Class]) -> type[Class]:
+        for name in plugin_names(group):
+            if kind is None and name in cls.__annotations__:
+                raise ValueError(f"{group}: '{name}' is a setting of this package")
+            (point, *_) = entry_points(group=group, name=name)
+            own = point.load() if kind is None else kind
+            cls.__annotations__[name] = own
+            setattr(cls, name, field(default_factory=dict if kind else own))
+        return cls
+
+    return add

@@ -26,7 +26,7 @@ from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.scenes.dataset import SceneSettings, write
+from compo_scenes.dataset import SceneSettings, write
 
 
 def instances(names: list[str]) -> str:

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from copy import deepcopy
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
+from compo_scenes import scenes_base
 
 pytest.importorskip("transformers")
 
-BASE = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
+BASE = scenes_base()
 TEXTS = ["A red cube isn’t left of “two” spheres!", "", "word " * 100, PROBES[1]]
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}

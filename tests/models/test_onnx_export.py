@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from compo_pipeline.models import onnx_export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.onnx_export import session, to_onnx
 from compo_pipeline.storage import file_sha256
+from compo_scenes import scenes_base
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 
-BASE = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
+BASE = scenes_base()
 TEXTS = ["A red cube isn't left of two spheres.", "", "word " * 100, "three dogs", "a"]
 
 

@@ -28,8 +28,8 @@ from compo_pipeline.pipelines.attention import create_pipeline
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
-from compo_pipeline.scenes.dataset import SceneSettings, write
 from compo_pipeline.storage import write_json
+from compo_scenes.dataset import SceneSettings, write
 
 
 @pytest.fixture(scope="module")

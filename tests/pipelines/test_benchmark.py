@@ -48,7 +48,6 @@ from compo_pipeline.provenance import Site
 from compo_pipeline.records import Caption, Fact, Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
-from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.storage import FolderWriter
 from compo_pipeline.tables.files import read_rows, write_rows
 
@@ -56,7 +55,7 @@ CPU = EvaluationSettings(device="cpu")
 DEFAULTS = {
     "models": "two",
     "evaluation": CPU,
-    "scenes": SceneSettings(),
+    "generator_settings": {},
     "registration": RegistrationSettings(),
     "chosen": SuiteSettings(),
     "language_model": "compo_en",

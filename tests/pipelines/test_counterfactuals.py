@@ -32,8 +32,8 @@ from compo_pipeline.pipelines.counterfactuals.nodes import (
 )
 from compo_pipeline.preflight.settings import settings_classes
 from compo_pipeline.records import Caption, Fact
-from compo_pipeline.scenes.counterfactuals import SceneEditSettings
-from compo_pipeline.scenes.dataset import SceneSettings, write
+from compo_scenes.counterfactuals import SceneEditSettings
+from compo_scenes.dataset import SceneSettings, write
 
 SETTINGS = CounterfactualSettings()
 
@@ -73,7 +73,7 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
         state, folder = str(tmp_path / "state"), tmp_path / "images"
         chosen = parse(CounterfactualSettings, changed, "counterfactuals")
         jobs = choose_jobs(captions, facts, "train", method, chosen)
-        engines = choose_engines(chosen, "compo_en", root, SceneSettings(), state)
+        engines = choose_engines(chosen, "compo_en", root, {}, state)
         given = (jobs, engines, chosen, root, state, LOCAL)
         rows, quarantine, write_images = make_counterfactuals(*given)
         write_images(folder)
@@ -145,10 +145,6 @@ def test_too_many_failures_are_refused_by_key(run: Callable[..., Any], tmp_path:
             r"counterfactuals.caption_editors: unknown key; did you mean 'caption_editor'",
         ),
         ({"caption_editor": "rule"}, r"counterfactuals.caption_editor: .*\(got 'rule'\)"),
-        (
-            {"image_generator": "scenes"},
-            r"counterfactuals\.image_generator: .*got the caption editor rules",
-        ),
         ({"sentences": 0}, r"counterfactuals\.sentences.*\(got 0\)"),
         ({"tolerated_share": 2}, r"counterfactuals\.tolerated_share.*\(got 2\)"),
         ({"rules": {"atempts": 1}}, r"counterfactuals.rules.atempts: unknown key"),

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, generate
 from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
@@ -40,14 +41,8 @@ class Run:
         settings = CounterfactualSettings(
             caption_editor="rules", image_generator="diffusion", diffusion={**SMALL, **diffusion}
         )
-        opened = open_engines(
-            settings,
-            self.rows,
-            language_model="compo_en",
-            root=self.root,
-            world={},
-            state=self.state,
-        )
+        opening = Opening(settings.seed, self.rows, self.root, self.state, {})
+        opened = open_engines(settings, "compo_en", opening)
         hashes = pa.chunked_array([[row.image for row in self.rows]])
         folders = Folders(self.root, self.state)
         jobs = Jobs(Table.of(self.rows, Caption), hashes, settings.sentences)

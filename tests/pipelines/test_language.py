@@ -9,14 +9,14 @@ from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.artefacts.settings import LanguageModelSettings
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
-from compo_pipeline.pipelines.language import create_pipeline
 from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.storage import causes
+from compo_scenes.pipelines.language import create_pipeline
+from compo_scenes.settings import LanguageModelSettings
 
 PACKAGE = "compo_pipeline"
 SENTENCE = """\
@@ -43,8 +43,8 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def catalog(root: Path, folder: Path) -> DataCatalog:
     """The pipeline's datasets, two steps of training, everything under one folder."""
     parameters: dict[str, Any] = {
-        "params:language.treebank.root": str(root),
-        "params:language.training": LanguageModelSettings(steps=2, evaluate_every=1),
+        "params:language_model.treebank": str(root),
+        "params:language_model": LanguageModelSettings(steps=2, evaluate_every=1),
     }
     return DataCatalog(
         {
@@ -74,7 +74,7 @@ def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
         SequentialRunner().run(create_pipeline(), catalog(tmp_path / "absent", tmp_path))
     (cause,) = (error for error in causes(caught.value) if isinstance(error, SettingsError))
-    assert "language.treebank.root" in str(cause)
+    assert "language_model.treebank" in str(cause)
 
 
 def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) -> None:
@@ -84,4 +84,4 @@ def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) ->
     assert project / paths["language_pipeline"] == RESOURCES / "compo_en"
     assert len(set(paths.values())) == len(paths)
     # compo_en is trained as the classes say.
-    assert shipped.language.training == LanguageModelSettings()
+    assert shipped.language_model == LanguageModelSettings()

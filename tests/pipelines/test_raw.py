@@ -1,6 +1,5 @@
 """The raw pipeline's node: scenes are rendered, other sources only located."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.raw.nodes import prepare_source
-from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
 
-FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)
+FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "images": 6, "classified": 2}
 
 
 def data(root: Path, **changes: Any) -> DataSettings:
@@ -41,7 +39,7 @@ def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
     prepare_source(data(tmp_path), FEW)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     source = prepare_source(
-        data(tmp_path, format="coco_captions", splits={"train": "test"}), replace(FEW, test=1)
+        data(tmp_path, format="coco_captions", splits={"train": "test"}), {**FEW, "test": 1}
     )
     assert source["splits"]["train"]["records"] == 3
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -53,7 +51,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_world_that_cannot_be_drawn_renders_nothing(tmp_path: Path) -> None:
-    unknown = replace(FEW, world=WorldSettings(things=("unicorn",)))
+    unknown = {**FEW, "world": {"things": ["unicorn"]}}
     with pytest.raises(SettingsError, match=r"scenes\.world\.things"):
         prepare_source(data(tmp_path / "scenes"), unknown)
     assert not (tmp_path / "scenes").exists()

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +14,11 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.registry.model import ImageTextModel
 from compo_pipeline.registry.model_card import write_card
 from compo_pipeline.registry.settings import RegistrationSettings
+from compo_scenes import scenes_base
 
 PROJECT = Path(__file__).parents[2]
 # Its image tower drops paths and normalises over batches: in training mode it scores otherwise.
-BASE = Path(str(files("compo_pipeline") / "resources/scenes_base"))
+BASE = scenes_base()
 DOCUMENTS = {
     "README": PROJECT / "README.md",
     "export": PROJECT / "docs/export.md",

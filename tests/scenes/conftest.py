@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from compo_pipeline.scenes.world import Scene, Thing
+from compo_scenes.world import Scene, Thing
 
 
 def by_word(names: dict[str, str]) -> dict[str, str]:

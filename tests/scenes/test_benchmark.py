@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SceneItem, items, make_item
-from compo_pipeline.scenes.world import Scene, Thing, World
 from compo_pipeline.seeding import rng
+from compo_scenes.benchmark import SUGAR_CREPE, SceneItem, items, make_item
+from compo_scenes.world import Scene, Thing, World
 
 WORLD = World()
 SCENES = list(itertools.islice(WORLD.scenes(0, "test", "benchmark", 2), 400))

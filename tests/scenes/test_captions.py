@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.scenes.captions import (
+from compo_pipeline.seeding import rng
+from compo_scenes.captions import (
     COLOUR_WORDS,
     PATTERN_WORDS,
     RELATION_WORDS,
@@ -21,9 +22,8 @@ from compo_pipeline.scenes.captions import (
     sentences,
     with_article,
 )
-from compo_pipeline.scenes.shapes import SHAPES
-from compo_pipeline.scenes.world import COLOURS, INVERSE, PATTERNS, SIZES, Scene, Thing, World
-from compo_pipeline.seeding import rng
+from compo_scenes.shapes import SHAPES
+from compo_scenes.world import COLOURS, INVERSE, PATTERNS, SIZES, Scene, Thing, World
 
 WORLD = World()
 SCENES = list(itertools.islice(WORLD.scenes(0, "train"), 1200))

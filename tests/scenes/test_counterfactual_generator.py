@@ -13,17 +13,17 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.counterfactuals import (
+from compo_pipeline.seeding import rng
+from compo_pipeline.storage import DamagedFileError
+from compo_scenes.captions import sentences
+from compo_scenes.counterfactuals import (
     SceneCounterfactuals,
     SceneEdit,
     SceneEditSettings,
     read_scenes,
 )
-from compo_pipeline.scenes.render import render
-from compo_pipeline.scenes.world import Scene, World
-from compo_pipeline.seeding import rng
-from compo_pipeline.storage import DamagedFileError
+from compo_scenes.render import render
+from compo_scenes.world import Scene, World
 
 IsTrue = Callable[[str, Scene], bool]
 

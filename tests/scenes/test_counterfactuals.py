@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.counterfactuals import (
+from compo_pipeline.seeding import rng
+from compo_scenes.captions import sentences
+from compo_scenes.counterfactuals import (
     SceneEdit,
     edit,
 )
-from compo_pipeline.scenes.edits import EDITS, EditKind
-from compo_pipeline.scenes.render import render
-from compo_pipeline.scenes.world import CONTAINERS, NESTED, Scene, Thing, World, relation
-from compo_pipeline.seeding import rng
+from compo_scenes.edits import EDITS, EditKind
+from compo_scenes.render import render
+from compo_scenes.world import CONTAINERS, NESTED, Scene, Thing, World, relation
 
 IsTrue = Callable[[str, Scene], bool]
 Told = tuple[Scene, str, SceneEdit]

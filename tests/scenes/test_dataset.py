@@ -19,10 +19,10 @@ from compo_pipeline.evaluation.benchmarks import sugar_crepe, zero_shot
 from compo_pipeline.evaluation.benchmarks.items import titles
 from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.scenes import dataset
-from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
-from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, clear, write
-from compo_pipeline.scenes.world import Scene
+from compo_scenes import dataset
+from compo_scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
+from compo_scenes.dataset import SceneSettings, WorldSettings, clear, write
+from compo_scenes.world import Scene
 
 TINY = SceneSettings(train=6, val=3, test=4, items=3, images=9, classified=5)
 

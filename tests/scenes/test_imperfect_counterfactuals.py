@@ -14,17 +14,17 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
-from compo_pipeline.scenes import counterfactuals
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.counterfactuals import (
+from compo_pipeline.seeding import rng
+from compo_scenes import counterfactuals
+from compo_scenes.captions import sentences
+from compo_scenes.counterfactuals import (
     SceneCounterfactuals,
     SceneEdit,
     SceneEditSettings,
     edit,
 )
-from compo_pipeline.scenes.render import SceneAdainSettings, image, render
-from compo_pipeline.scenes.world import Scene, World
-from compo_pipeline.seeding import rng
+from compo_scenes.render import SceneAdainSettings, image, render
+from compo_scenes.world import Scene, World
 
 IsTrue = Callable[[str, Scene], bool]
 Key = tuple[str, int, str]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compo_pipeline.scenes.instances import instances, unambiguous, visible
-from compo_pipeline.scenes.render import render
-from compo_pipeline.scenes.world import Scene, Thing, World
+from compo_scenes.instances import instances, unambiguous, visible
+from compo_scenes.render import render
+from compo_scenes.world import Scene, Thing, World
 
 BALL = Thing("ball", "red", "large", "solid", 40, 40, 60)
 BOX = Thing("box", "blue", "small", "solid", 60, 40, 30)

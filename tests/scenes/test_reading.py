@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.reading import read
-from compo_pipeline.scenes.world import INVERSE, Scene, World
 from compo_pipeline.seeding import rng
+from compo_scenes.captions import sentences
+from compo_scenes.reading import read
+from compo_scenes.world import INVERSE, Scene, World
 
 SCENES = list(itertools.islice(World().scenes(5, "train"), 400))
 TOLD = [(scene, text) for scene in SCENES for text in sentences(scene, rng("told", scene.scene_id))]

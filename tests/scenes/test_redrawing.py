@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.reading import ParsedCaption, read
-from compo_pipeline.scenes.redrawing import imagine
-from compo_pipeline.scenes.world import BACKGROUNDS, NESTED, Scene, Thing, World, relation
 from compo_pipeline.seeding import rng
+from compo_scenes.captions import sentences
+from compo_scenes.reading import ParsedCaption, read
+from compo_scenes.redrawing import imagine
+from compo_scenes.world import BACKGROUNDS, NESTED, Scene, Thing, World, relation
 
 IsTrue = Callable[[str, Scene], bool]
 Drawn = tuple[Scene, ParsedCaption, str, Scene]

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, render, towards
-from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
 from compo_pipeline.seeding import rng
+from compo_scenes.render import SceneAdainSettings, cast, image, render, towards
+from compo_scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
 
 
 def shown(*things: Thing, background: str = "white", shade: int = 0) -> Scene:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from compo_pipeline.scenes.shapes import SHAPES, sprite
-from compo_pipeline.scenes.world import CONTAINERS, PATTERNS, THINGS
+from compo_scenes.shapes import SHAPES, sprite
+from compo_scenes.world import CONTAINERS, PATTERNS, THINGS
 
 
 def test_every_thing_of_the_world_can_be_drawn() -> None:

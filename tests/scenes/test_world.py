@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.images.composites import orientation
-from compo_pipeline.scenes.world import (
+from compo_scenes.world import (
     CONTAINERS,
     INVERSE,
     Scene,
@@ -58,9 +58,9 @@ def test_the_same_seed_gives_the_same_scenes_whatever_was_drawn_before() -> None
 
 ELSEWHERE = """
 import hashlib, itertools
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.render import render
-from compo_pipeline.scenes.world import World
+from compo_scenes.captions import sentences
+from compo_scenes.render import render
+from compo_scenes.world import World
 from compo_pipeline.seeding import rng
 digest = hashlib.sha256()
 for scene in itertools.islice(World().scenes(0, "test"), 20):

@@ -203,7 +203,7 @@ def session(bootstrapped, tmp_path, monkeypatch):
     """Parameters and catalog of a session in a project of its own; `conf` is a copy."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
-    for name in ("pyproject.toml", "src/compo_pipeline"):
+    for name in ("pyproject.toml", "src/compo_pipeline", "src/compo_scenes"):
         (folder / name).symlink_to(bootstrapped / name)
     shutil.copytree(bootstrapped / "conf", folder / "conf")
     monkeypatch.chdir(folder)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from compo_pipeline.records import Parse
+from compo_pipeline.records import Caption, Parse
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,6 +122,62 @@ class ImageGenerator(Protocol):
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
         """An RGB image for each request, in the requests' order, as soon as it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a caption editor or an image generator is opened with, besides its settings."""
+
+    seed: int
+    """`counterfactuals.seed`."""
+
+    captions: Sequence[Caption]
+    """The rows whose sentences are edited."""
+
+    root: Path
+    """Folder of the real images."""
+
+    state: Path
+    """Folder where the answers of language models are stored."""
+
+    generator_settings: Mapping[str, Any]
+    """Settings of the generator of the data; empty for data that are not generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditorEntry:
+    """A caption editor: its settings, how it is opened, and what it needs."""
+
+    settings: type
+    """Class of the settings under its name."""
+
+    path: str
+    """Import path of the function that opens it: settings, their YAML key (for errors) and an
+    `Opening` to a `CaptionEditor`."""
+
+    parses: bool = True
+    """Whether it reads parses of the captions."""
+
+    format: str | None = None
+    """The data.format that it is for; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorEntry:
+    """An image generator: its settings, how it is opened, and what it needs."""
+
+    settings: type
+    """Class of the settings under its name."""
+
+    path: str
+    """Import path of the function that opens it: settings, their YAML key, an `Opening` and the
+    opened caption editor to an `ImageGenerator`."""
+
+    editor: str | None = None
+    """The caption editor whose edits it shows; None: any."""
+
+    format: str | None = None
+    """The data.format that it is for; None: any."""
 
 
 def short_fingerprint(*parts: Any) -> str:

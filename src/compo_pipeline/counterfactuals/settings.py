@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -12,11 +12,18 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 from compo_pipeline.configuration import Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.concreteness import ConcretenessSettings
+from compo_pipeline.plugins import plugin_fields, plugin_names
 
 KEY = "counterfactuals"
 
-CaptionEditorName = Literal["rules", "endpoint", "transformers", "scenes"]
-ImageGeneratorName = Literal["diffusion", "scenes"]
+EDITOR_GROUP, GENERATOR_GROUP = "compo_pipeline.caption_editors", "compo_pipeline.image_generators"
+"""Groups of entry points by which installed packages add caption editors and image generators."""
+if TYPE_CHECKING:
+    CaptionEditorName: TypeAlias = str
+    ImageGeneratorName: TypeAlias = str
+else:
+    CaptionEditorName = Literal["rules", "endpoint", "transformers", *plugin_names(EDITOR_GROUP)]
+    ImageGeneratorName = Literal["diffusion", *plugin_names(GENERATOR_GROUP)]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 # Fields of an endpoint's request that have settings of their own, or must not be set.
@@ -24,6 +31,8 @@ _BODY = frozenset({"model", "messages", "temperature", "max_tokens", "seed", "st
 
 
 @settings
+@plugin_fields(EDITOR_GROUP, Mapping[str, Any])
+@plugin_fields(GENERATOR_GROUP, Mapping[str, Any])
 class CounterfactualSettings:
     """Which captions are edited, and what edits them and generates images."""
 
@@ -51,16 +60,6 @@ class CounterfactualSettings:
     """settings of the caption editor `transformers`."""
     diffusion: Mapping[str, Any] = field(default_factory=dict)
     """settings of the image generator `diffusion`."""
-    scenes: Mapping[str, Any] = field(default_factory=dict)
-    """settings of the caption editor and image generator `scenes`."""
-
-    def __post_init__(self) -> None:
-        """Only edited scenes can be rendered."""
-        if self.image_generator == "scenes" and self.caption_editor != "scenes":
-            raise ValueError(
-                "image_generator: scenes renders what the caption editor scenes edited, got the "
-                f"caption editor {self.caption_editor}"
-            )
 
 
 @settings

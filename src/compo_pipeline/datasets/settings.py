@@ -10,10 +10,9 @@ from pathlib import Path
 from pydantic import PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Open, settings
+from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.remote import url_of
 
-SCENES = "scenes"
-"""The format of data that the raw pipeline renders."""
 # Part of a field's format: a width or precision that is long, or that another column gives.
 _UNBOUNDED = re.compile(r"\d{4}|\{")
 
@@ -70,8 +69,9 @@ class DataSettings:
     root: Path
     """Folder with annotations and images, or its URL on object storage."""
     format: str
-    """scenes, which are rendered here, or a reader: coco_captions, table, pixelprose, cogvlm_laion,
-    neg_clip, img2dataset, webdataset, cc3m_coca or dreamlip (docs/your-data.md)."""
+    """A generator of data (scenes, which are rendered), or a reader: coco_captions, table,
+    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, cc3m_coca or dreamlip
+    (docs/your-data.md)."""
     splits: Open[str]
     """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
@@ -99,9 +99,9 @@ class DataSettings:
             )
 
     @property
-    def rendered(self) -> bool:
-        """Whether the raw pipeline renders the data: scenes, unless they are on object storage."""
-        return self.format == SCENES and url_of(self.root) is None
+    def generated(self) -> bool:
+        """Whether the raw pipeline makes the data, unless they are on object storage."""
+        return self.format in GENERATORS and url_of(self.root) is None
 
     def sharing(self, source: str) -> list[str]:
         """Our names of the splits that share a source."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,12 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from compo_pipeline.configuration import settings
+from compo_pipeline.plugins import Registry
 
-SCENES_BASE = "scenes-base"
+BASES: Registry[Callable[[], Path]] = Registry("compo_pipeline.base_models", {})
+"""Base models that ship with an installed package: functions that return a folder as `export`
+writes it, by model.name."""
+SHIPPED = "scenes-base"
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
 REGISTRY_PREFIX = "models:/"
@@ -25,8 +30,8 @@ PublishedLayout = Literal[
 class ModelSettings:
     """The base model."""
 
-    name: str = SCENES_BASE
-    """`scenes-base` (ships with the package), an open_clip architecture such as
+    name: str = SHIPPED
+    """A shipped model (`scenes-base`), an open_clip architecture such as
     `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` (of open_clip or
     transformers), or in a list of models a registered version: `models:/<name>@<alias>` or
     `models:/<name>/<version>`.
@@ -83,7 +88,7 @@ def needs_network(model: ModelSettings) -> bool:
     """Whether the model, or a part of it, may have to be downloaded."""
     if model.name.startswith(HUB_PREFIX):
         return True
-    if model.name == SCENES_BASE or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
+    if model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
         return False
     if model.layout == "clove" and (model.mixed_with is None or not is_file(model.mixed_with)):
         return True

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.models import checkpoints, foreign, hf_import, hub, weights
 from compo_pipeline.models.checkpoints import Layout
 from compo_pipeline.models.settings import (
+    BASES,
     HUB_PREFIX,
     LOCAL_PREFIX,
     REGISTRY_PREFIX,
-    SCENES_BASE,
     ModelSettings,
     is_file,
 )
@@ -68,11 +67,10 @@ def find_source(settings: ModelSettings) -> ModelSource:
             f"model.name: '{name}' is a registered version, which the pipeline benchmark alone "
             f"reads; elsewhere name the exported folder of its run ({LOCAL_PREFIX}<folder>)"
         )
-    if name == SCENES_BASE or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+    if name in BASES or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         _refuse_second_weights(settings)
-    if name == SCENES_BASE:
-        shipped = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
-        return _of_folder(shipped, SCENES_BASE, settings)
+    if name in BASES:
+        return _of_folder(BASES[name](), name, settings)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
         return _of_folder(folder, read_record(folder).get("name", folder.name), settings)
@@ -163,10 +161,10 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
     name, pretrained = settings.name, settings.pretrained
     model_cfg = open_clip.get_model_config(name)
     if model_cfg is None:
-        known = [SCENES_BASE, *open_clip.list_models()]
+        known = [*BASES, *open_clip.list_models()]
         raise SettingsError(
-            f"model.name: '{name}' is unknown{nearest(name, known)} (known: {SCENES_BASE}, the "
-            f"architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
+            f"model.name: '{name}' is unknown{nearest(name, known)} (known: {', '.join(BASES)}, "
+            f"the architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
             f"{HUB_PREFIX}<owner/model>)"
         )
     layout = None

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, leaves, nearest, with_values
+from compo_pipeline.plugins import plugin_names
 
 log = logging.getLogger(__name__)
 
 KEY = "variants"
 _NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 # Their tables are shared by all variants, or name where results lie.
-_SHARED = _NAMES | {"data", "ingest", "validation", "scenes", "paths", "tracking", KEY}
+_SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
+_SHARED |= {*plugin_names("compo_pipeline.data_generators")}
 
 
 def applied(

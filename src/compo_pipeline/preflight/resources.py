@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from compo_pipeline import engines
 from compo_pipeline.configuration import SettingsError, overlay, parse
-from compo_pipeline.datasets.settings import SCENES, DataSettings
+from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
+from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
+from compo_pipeline.counterfactuals.settings import (
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, method_type
 from compo_pipeline.preflight.settings import (
     configured_values,
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
 # Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
-_RENDERED = "`kedro run --pipeline=train_eval` with the same --env renders the scenes"
+_GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
 
 
 def check_resources(
@@ -71,27 +79,27 @@ def _problems(
     if "promotion" in read:
         return
     data = parameters.data
-    # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
-    rendered = data.rendered and bool({"source", "suite"} & outputs)
-    if "source" in outputs and not rendered:
+    # Two nodes make the data: the first of all pipelines, and the one that scores a list.
+    generated = data.generated and bool({"source", "suite"} & outputs)
+    if "source" in outputs and not generated:
         yield from _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
-        how = f"; {_RENDERED}" if data.rendered and not rendered else ""
+        how = f"; {_GENERATED}" if data.generated and not generated else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     if {"views", "views.split"} & read:
         yield from _split(parameters.views.split, "views.split", data)
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters)
     if "training" in read:
-        yield from _validation(parameters, rendered=rendered)
+        yield from _validation(parameters, generated=generated)
     if "checkpoint" in outputs:
         yield from _refusal(_check_processes, parameters.training)
     # Training reads `benchmarks` only to exclude their items from validation.
     if {"benchmarks", "evaluation"} <= read:
-        yield from _benchmarks(parameters.benchmarks, "benchmarks", data, rendered=rendered)
+        yield from _benchmarks(parameters.benchmarks, "benchmarks", data, generated=generated)
     if "tuning" in read:
         tuned = parameters.tuning.benchmarks
-        yield from _benchmarks(tuned, "tuning.benchmarks", data, rendered=rendered)
+        yield from _benchmarks(tuned, "tuning.benchmarks", data, generated=generated)
     if "language.model" in read:
         yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
@@ -210,22 +218,12 @@ def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]
 
 def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
     """Whether editor and generator fit the data, and the folders of their models."""
-    from compo_pipeline.counterfactuals.settings import (
-        DiffusionSettings,
-        EndpointSettings,
-        RulesSettings,
-        TransformersSettings,
-    )
-
     chosen = parameters.counterfactuals
-    for key in ("caption_editor", "image_generator"):
-        if getattr(chosen, key) == SCENES and parameters.data.format != SCENES:
-            other = (
-                "diffusion or null"
-                if key == "image_generator"
-                else "rules, endpoint or transformers"
-            )
-            yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
+    data_format = parameters.data.format
+    yield from _of_format("caption_editor", chosen.caption_editor, CAPTION_EDITORS, data_format)
+    if chosen.image_generator is not None:
+        key, name = "image_generator", chosen.image_generator
+        yield from _of_format(key, name, IMAGE_GENERATORS, data_format)
     try:
         if chosen.caption_editor == "rules":
             key = "counterfactuals.rules"
@@ -251,8 +249,21 @@ def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
         yield error.message
 
 
+def _of_format(
+    key: str, name: str, entries: Mapping[str, EditorEntry | GeneratorEntry], data_format: str
+) -> Iterator[str]:
+    """Whether a caption editor or image generator is for data of this format."""
+    wanted = entries[name].format
+    if wanted not in (None, data_format):
+        others = [one for one, each in entries.items() if each.format in (None, data_format)]
+        yield (
+            f"counterfactuals.{key}: '{name}' is for data of the format {wanted}, got "
+            f"{data_format} (data.format); expected {' or '.join(others)}"
+        )
+
+
 def _benchmarks(
-    settings: BenchmarksSettings, key: str, data: DataSettings, *, rendered: bool
+    settings: BenchmarksSettings, key: str, data: DataSettings, *, generated: bool
 ) -> Iterator[str]:
     """Files and images of the enabled benchmarks, and the split for retrieval."""
     from compo_pipeline.evaluation.benchmarks.loading import from_files, with_key
@@ -260,10 +271,10 @@ def _benchmarks(
 
     yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
     if settings.root is not None and data.root in Path(settings.root).parents:
-        if rendered:
+        if generated:
             return
-        if data.rendered and not Path(settings.root).is_dir():
-            yield f"{key}.root: there is no folder {settings.root}; {_RENDERED}"
+        if data.generated and not Path(settings.root).is_dir():
+            yield f"{key}.root: there is no folder {settings.root}; {_GENERATED}"
             return
     try:
         subtasks = from_files(settings)
@@ -287,7 +298,7 @@ def _benchmarks(
             )
 
 
-def _validation(parameters: RunSettings, *, rendered: bool) -> Iterator[str]:
+def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import benchmark_files
@@ -304,7 +315,7 @@ def _validation(parameters: RunSettings, *, rendered: bool) -> Iterator[str]:
         yield error.message
         return
     if files is not None:
-        yield from _benchmarks(files, f"{KEY}.benchmarks", data, rendered=rendered)
+        yield from _benchmarks(files, f"{KEY}.benchmarks", data, generated=generated)
 
 
 def _check_processes(settings: TrainingSettings) -> None:

@@ -5,7 +5,6 @@ Every default and every meaning is written in a settings class; conf/base holds 
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, is_dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from pydantic import Field, StrictInt
 
 from compo_pipeline.analysis.settings import AttentionSettings, SweepSettings
-from compo_pipeline.artefacts.settings import LanguageSettings, PretrainingSettings
 from compo_pipeline.configuration import (
     SPEED,
     Name,
@@ -31,8 +29,16 @@ from compo_pipeline.configuration import (
     value_at,
     with_values,
 )
+from compo_pipeline.counterfactuals.registry import (
+    CAPTION_EDITORS,
+    IMAGE_GENERATORS,
+    chosen_entries,
+    refuse_unfit,
+)
+from compo_pipeline.counterfactuals.settings import KEY as COUNTERFACTUALS
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.settings import SCENES, DataSettings
+from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
@@ -40,12 +46,14 @@ from compo_pipeline.evaluation.settings import (
     EvaluationSettings,
     SuiteSettings,
 )
+from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
 from compo_pipeline.parameters import keys, variants
 from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.places import PathSettings
+from compo_pipeline.plugins import plugin_fields
 from compo_pipeline.provenance import CommandOptions, Site
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.registry.settings import (
@@ -54,7 +62,6 @@ from compo_pipeline.registry.settings import (
     ServingSettings,
     TrackingSettings,
 )
-from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.settings import TuningSettings
 
@@ -65,20 +72,10 @@ if TYPE_CHECKING:
 PARAMS = "params:"
 # Part of the name of a folder; YAML reads a variant 2 as a number.
 _Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
-# Settings classes of caption editors and image generators; the node that uses one parses its own.
-EDITORS = {
-    "counterfactuals.rules": "compo_pipeline.counterfactuals.settings:RulesSettings",
-    "counterfactuals.endpoint": "compo_pipeline.counterfactuals.settings:EndpointSettings",
-    "counterfactuals.transformers": "compo_pipeline.counterfactuals.settings:TransformersSettings",
-    "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
-    "counterfactuals.diffusion": "compo_pipeline.counterfactuals.settings:DiffusionSettings",
-}
-# Names of the precisions, for settings that choose a device.
-_PRECISIONS = {
-    "evaluation": ("image_precision", "text_precision"),
-    "pretraining": ("precision",),
-    "training": ("precision",),
-}
+SECTIONS = "compo_pipeline.settings"
+"""Group of entry points by which installed packages add settings classes under their YAML key."""
+# Fields with a precision, of settings that choose a device too.
+_PRECISIONS = ("precision", "image_precision", "text_precision")
 
 
 @settings
@@ -92,6 +89,7 @@ class MethodSettings:
 
 
 @settings
+@plugin_fields(SECTIONS)
 class Parameters:
     """All settings of the project but those of the methods, each under its name."""
 
@@ -128,10 +126,8 @@ class Parameters:
     """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
     first of a list is the baseline."""
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
-    pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
-    scenes: SceneSettings = field(default_factory=SceneSettings)
     serving: ServingSettings = field(default_factory=ServingSettings)
     spaces: Open[Open[Any]] = field(default_factory=dict)
     """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
@@ -144,7 +140,8 @@ class Parameters:
     wise_ft: SweepSettings = field(default_factory=SweepSettings)
 
     def __post_init__(self) -> None:
-        """Refuse search spaces and variants of methods that do not exist."""
+        """Refuse spaces and variants of unknown methods, and images of another editor's edits."""
+        refuse_unfit(self.counterfactuals)
         for key, names in (("spaces", self.spaces), ("variants", self.variants)):
             known = [*METHODS, *(["all"] if key == "variants" else [])]
             if unknown := next((name for name in names if name not in known), None):
@@ -160,6 +157,8 @@ class RunSettings(Parameters):
 
     method_settings: MethodSettings = field(default_factory=MethodSettings)
     """Those of the method in use."""
+    generator_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the generator of the data; empty for data that are not generated."""
     command: CommandOptions = field(default_factory=CommandOptions)
     """How the run was started."""
     site: Site = field(default_factory=Site)
@@ -215,8 +214,10 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     parsed = plain(parse(Parameters, values, "", place, _paths_of_method(method)))
     parsed["data"]["root"] = values["data"]["root"]  # a Path has one slash of a URL's two
     parsed[METHOD_SETTINGS] = plain(own)
+    generated = parsed["data"]["format"] in GENERATORS
+    parsed[GENERATOR_SETTINGS] = parsed[parsed["data"]["format"]] if generated else {}
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
-    return _with_rendered_benchmarks(parsed)
+    return _with_generated_benchmarks(parsed)
 
 
 def site_of(loader: OmegaConfigLoader, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,13 +239,17 @@ def run_settings(values: Mapping[str, Any]) -> RunSettings:
 def settings_classes() -> dict[str, type]:
     """Settings classes by YAML key: of top-level keys, methods, editors and generators."""
     own = {name: hint for name, hint in get_type_hints(Parameters).items() if is_dataclass(hint)}
-    editors = {key: pkgutil.resolve_name(path) for key, path in EDITORS.items()}
+    editors = {
+        f"{COUNTERFACTUALS}.{name}": entry.settings
+        for entries in (CAPTION_EDITORS, IMAGE_GENERATORS)
+        for name, entry in entries.items()
+    }
     methods = {
         f"{name}.{part}": getattr(method_type(name), f"{part}_type")
         for name in METHODS
         for part in ("views", "objective")
     }
-    return own | editors | methods
+    return {**own, **editors, **methods}
 
 
 def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
@@ -275,16 +280,17 @@ def check_settings(
         SettingsError: a value cannot be used; names its YAML key.
     """
     read = read_parameters(pipeline)
-    for key in sorted(read & _PRECISIONS.keys()):
-        _check_compute(getattr(parameters, key), key)
+    for key in sorted(read):
+        own = getattr(parameters, key, None)
+        if hasattr(own, "device") and any(hasattr(own, name) for name in _PRECISIONS):
+            _check_compute(own, key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         own = parameters.method_settings
         build(parameters.method, own.views, own.objective, place)
     if edits_captions(read, parameters):
-        chosen = parameters.counterfactuals
-        for name in {chosen.caption_editor, chosen.image_generator} - {None}:
-            key = f"counterfactuals.{name}"
-            parse(pkgutil.resolve_name(EDITORS[key]), getattr(chosen, str(name)), key, place)
+        for name, entry in chosen_entries(parameters.counterfactuals):
+            given = getattr(parameters.counterfactuals, name)
+            parse(entry.settings, given, f"{COUNTERFACTUALS}.{name}", place)
 
 
 def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
@@ -361,17 +367,17 @@ def _paths_of_method(name: str) -> Iterator[str]:
     yield from field_paths(method.objective_type, f"{name}.objective")
 
 
-def _with_rendered_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
-    """Set the default of `benchmarks.root` for rendered scenes: the benchmarks in their folder."""
-    data = values["data"]
-    if data["format"] != SCENES:
+def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
+    """Set the defaults of `benchmarks.root` for generated data: the benchmarks about them."""
+    root, generator = values["data"]["root"], GENERATORS.get(values["data"]["format"])
+    if generator is None:
         return values
-    rendered = {
-        "benchmarks.root": f"{data['root']}/benchmarks/test",
-        "training.validation.benchmarks.root": f"{data['root']}/benchmarks/val",
-        "tuning.benchmarks.root": f"{data['root']}/benchmarks/val",
+    generated = {
+        "benchmarks.root": generator.benchmarks(root, "test"),
+        "training.validation.benchmarks.root": generator.benchmarks(root, "val"),
+        "tuning.benchmarks.root": generator.benchmarks(root, "val"),
     }
-    unset = {key: root for key, root in rendered.items() if value_at(values, key) is None}
+    unset = {key: root for key, root in generated.items() if value_at(values, key) is None}
     return with_values(values, unset)
 
 
@@ -389,7 +395,8 @@ def _check_compute(settings: Any, key: str) -> None:
             precision_key=name,
             among=get_args(hints[name]),
         )
-        for name in _PRECISIONS[key]
+        for name in _PRECISIONS
+        if name in hints
     }
     for each in sorted(found, key=str):
         compute.report(key, each)

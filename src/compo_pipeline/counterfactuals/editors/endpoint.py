@@ -19,6 +19,7 @@ from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
+    Opening,
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.llm import (
@@ -243,3 +244,9 @@ def headers_of(settings: EndpointSettings, key: str) -> dict[str, str]:
 def _without(secret: str, text: str) -> str:
     """A server's message without the API key, which it may repeat."""
     return masked(text.replace(secret, "***") if secret else text)
+
+
+def open_editor(settings: EndpointSettings, key: str, opening: Opening) -> EndpointEditor:
+    """The editor of these settings."""
+    cache = opening.state / "endpoint.sqlite"
+    return EndpointEditor(settings, key=key, seed=opening.seed, cache=cache)

@@ -15,6 +15,7 @@ from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
+    Opening,
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.llm import (
@@ -248,3 +249,9 @@ class _Draws:
         )
         noise = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
         return scores.float() / self._temperature + noise.to(scores.device)
+
+
+def open_editor(settings: TransformersSettings, key: str, opening: Opening) -> TransformersEditor:
+    """The editor of these settings."""
+    cache = opening.state / "transformers.sqlite"
+    return TransformersEditor(settings, key=key, seed=opening.seed, cache=cache)

@@ -14,6 +14,7 @@ from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
+    Opening,
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.checks import refusal
@@ -101,3 +102,8 @@ class RuleEditor:
                 if draft is None:
                     break
                 yield draft
+
+
+def open_editor(settings: RulesSettings, key: str, opening: Opening) -> RuleEditor:
+    """The editor of these settings."""
+    return RuleEditor(settings, key=key, seed=opening.seed)

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest, real_image
+from compo_pipeline.counterfactuals.contract import (
+    CaptionEditor,
+    ImageFailure,
+    ImageRequest,
+    Opening,
+    real_image,
+)
 from compo_pipeline.counterfactuals.generators import loading
 from compo_pipeline.counterfactuals.generators.loading import KEY
 from compo_pipeline.counterfactuals.settings import DiffusionSettings
@@ -259,3 +265,18 @@ def _folder_fingerprint(folder: Path) -> str:
         for name in names
         if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
     )
+
+
+def open_generator(
+    settings: DiffusionSettings, _key: str, _opening: Opening, _editor: CaptionEditor
+) -> DiffusionGenerator:
+    """The generator of these settings, on a GPU where there is one.
+
+    Raises:
+        SettingsError: its model cannot be used.
+    """
+    import torch
+
+    generator = DiffusionGenerator(settings, "cuda" if torch.cuda.is_available() else "cpu")
+    generator.check()
+    return generator

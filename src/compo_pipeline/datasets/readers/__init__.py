@@ -1,7 +1,8 @@
 """Readers of sources, one module per format; they yield records without cleaning them.
 
 A record that cannot be read is yielded as rejected, with the reason. A new reader is a module with
-the functions of `record.Reader`, and one line in `READERS`.
+the functions of `record.Reader`, and one name in `READERS`; an installed package adds one by an
+entry point of the group `compo_pipeline.readers`.
 """
 
 from __future__ import annotations
@@ -12,35 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.datasets.readers import (
-    cc3m_coca,
-    coco_captions,
-    cogvlm_laion,
-    dreamlip,
-    img2dataset,
-    neg_clip,
-    pixelprose,
-    table,
-    webdataset,
-)
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
-from compo_pipeline.datasets.settings import SCENES, DataSettings
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.plugins import Registry
 from compo_pipeline.records import Rejected
 from compo_pipeline.untrusted import path_below
 
-READERS: dict[str, Reader] = {
-    SCENES: coco_captions,
-    "coco_captions": coco_captions,
-    "table": table,
-    "pixelprose": pixelprose,
-    "cogvlm_laion": cogvlm_laion,
-    "neg_clip": neg_clip,
-    "img2dataset": img2dataset,
-    "cc3m_coca": cc3m_coca,
-    "dreamlip": dreamlip,
-    "webdataset": webdataset,
-}
-"""Rendered scenes are written in COCO's own layout."""
+READERS: Registry[Reader] = Registry(
+    "compo_pipeline.readers",
+    {
+        name: f"{__name__}.{name}"
+        for name in (
+            "coco_captions",
+            "table",
+            "pixelprose",
+            "cogvlm_laion",
+            "neg_clip",
+            "img2dataset",
+            "cc3m_coca",
+            "dreamlip",
+            "webdataset",
+        )
+    },
+)
+"""Readers by data.format."""
 
 _REMEDY = (
     "name it in the column data.columns.split (by default 'split') where the file has one, else "

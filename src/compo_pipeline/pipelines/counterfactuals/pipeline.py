@@ -35,7 +35,7 @@ def create_pipeline() -> Pipeline:
                     "params:counterfactuals",
                     "params:language.model",
                     "params:data.root",
-                    "params:scenes",
+                    "params:generator_settings",
                     "params:paths.counterfactuals_state",
                 ],
                 outputs="counterfactual_engines",

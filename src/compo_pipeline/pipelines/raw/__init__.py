@@ -1,4 +1,4 @@
-"""Pipeline `raw`: scenes are rendered, other sources are located and checked."""
+"""Pipeline `raw`: generated data are made, then every source is located and checked."""
 
 from compo_pipeline.pipelines.raw.pipeline import create_pipeline
 

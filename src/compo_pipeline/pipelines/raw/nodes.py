@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.scenes.dataset import SceneSettings, write
 
 
-def prepare_source(data: DataSettings, scenes: SceneSettings) -> dict[str, Any]:
-    """Render scenes where `data.format` is `scenes`, and say what the source holds.
-
-    Rendered scenes have COCO's layout and are read as such from here on.
-    """
-    if data.rendered:
-        write(scenes, data.root)
+def prepare_source(data: DataSettings, generator_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Generate the data where there is a generator of `data.format`, and say what they hold."""
+    if data.generated:
+        GENERATORS[data.format].generate(generator_settings, data.root)
     return locate(data)

@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 prepare_source,
-                inputs=["params:data", "params:scenes"],
+                inputs=["params:data", "params:generator_settings"],
                 outputs="source",
                 name="prepare_source",
             )

@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 gather_suite_items,
-                inputs=["params:benchmarks", "params:data", "params:scenes"],
+                inputs=["params:benchmarks", "params:data", "params:generator_settings"],
                 outputs="suite_items",
                 name="gather_suite_items",
             ),

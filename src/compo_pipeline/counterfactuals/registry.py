@@ -1,0 +1,98 @@
+"""Caption editors and image generators by name.
+
+An installed package adds its own by entry points of the groups `compo_pipeline.caption_editors` and
+`compo_pipeline.image_generators`, which name an `EditorEntry` and a `GeneratorEntry`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, cast
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.counterfactuals.contract import (
+    CaptionEditor,
+    EditorEntry,
+    GeneratorEntry,
+    ImageGenerator,
+    Opening,
+)
+from compo_pipeline.counterfactuals.settings import (
+    EDITOR_GROUP,
+    GENERATOR_GROUP,
+    KEY,
+    CounterfactualSettings,
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
+from compo_pipeline.plugins import Registry
+
+_EDITORS = "compo_pipeline.counterfactuals.editors"
+_DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
+RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor")
+ENDPOINT = EditorEntry(EndpointSettings, f"{_EDITORS}.endpoint:open_editor")
+TRANSFORMERS = EditorEntry(TransformersSettings, f"{_EDITORS}.local:open_editor")
+DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")
+
+CAPTION_EDITORS: Registry[EditorEntry] = Registry(
+    EDITOR_GROUP,
+    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "transformers")},
+)
+IMAGE_GENERATORS: Registry[GeneratorEntry] = Registry(
+    GENERATOR_GROUP, {"diffusion": f"{__name__}:DIFFUSION"}
+)
+
+
+def chosen_entries(
+    settings: CounterfactualSettings,
+) -> Iterator[tuple[str, EditorEntry | GeneratorEntry]]:
+    """Names and entries of the configured caption editor and image generator."""
+    yield settings.caption_editor, CAPTION_EDITORS[settings.caption_editor]
+    if settings.image_generator is not None:
+        yield settings.image_generator, IMAGE_GENERATORS[settings.image_generator]
+
+
+def refuse_unfit(settings: CounterfactualSettings) -> None:
+    """Refuse an image generator that shows the edits of another caption editor.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    name = settings.image_generator
+    needed = IMAGE_GENERATORS[name].editor if name is not None else None
+    if needed not in (None, settings.caption_editor):
+        raise ValueError(
+            f"{KEY}.image_generator: {name} shows what the caption editor {needed} edited, got the "
+            f"caption editor {settings.caption_editor}"
+        )
+
+
+def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEditor:
+    """The configured caption editor.
+
+    Raises:
+        SettingsError: settings that cannot be used, found before a caption is edited.
+    """
+    name = settings.caption_editor
+    entry, key = CAPTION_EDITORS[name], f"{KEY}.{name}"
+    own: Any = parse(entry.settings, getattr(settings, name), key)
+    return cast(CaptionEditor, pkgutil.resolve_name(entry.path)(own, key, opening))
+
+
+def open_generator(
+    settings: CounterfactualSettings, opening: Opening, editor: CaptionEditor
+) -> ImageGenerator | None:
+    """The configured image generator; None where no images are wanted.
+
+    Raises:
+        SettingsError: as of `open_editor`.
+    """
+    name = settings.image_generator
+    if name is None:
+        return None
+    entry, key = IMAGE_GENERATORS[name], f"{KEY}.{name}"
+    own: Any = parse(entry.settings, getattr(settings, name), key)
+    return cast(ImageGenerator, pkgutil.resolve_name(entry.path)(own, key, opening, editor))

@@ -1,0 +1,39 @@
+"""Generators of data: formats whose images and captions are made, not read.
+
+An installed package adds one by entry points of the groups `compo_pipeline.data_generators` (a
+module or object with the functions of `DataGenerator`), `compo_pipeline.readers` (of the format
+that it writes) and `compo_pipeline.settings` (its settings class), all under the format's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from compo_pipeline.plugins import Registry
+
+GENERATOR_SETTINGS = "generator_settings"
+"""The parameter with the settings of the generator of `data.format`; empty for other formats."""
+
+
+class DataGenerator(Protocol):
+    """Makes the data of a format, and benchmarks about them."""
+
+    def generate(self, settings: Mapping[str, Any], root: Path) -> None:
+        """Write the data into a folder, unless they are there already.
+
+        Args:
+            settings: those under the format's name.
+            root: the folder, which holds nothing else.
+
+        Raises:
+            SettingsError: a setting cannot be used, or the folder holds other files.
+        """
+
+    def benchmarks(self, root: str, split: Literal["val", "test"]) -> str:
+        """The folder of the benchmarks about a held-out split, below the data's root."""
+
+
+GENERATORS: Registry[DataGenerator] = Registry("compo_pipeline.data_generators", {})
+"""Generators by data.format."""

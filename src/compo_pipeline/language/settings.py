@@ -1,0 +1,13 @@
+"""Settings of the spaCy pipeline that parses captions."""
+
+from __future__ import annotations
+
+from compo_pipeline.configuration import settings
+
+
+@settings
+class LanguageSettings:
+    """Which spaCy pipeline parses captions."""
+
+    model: str = "compo_en"
+    """compo_en (shipped), an installed spaCy package such as en_core_web_sm, or a folder."""

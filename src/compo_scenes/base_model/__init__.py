@@ -1,0 +1,1 @@
+"""Training of `scenes-base` on rendered scenes."""

@@ -1,0 +1,349 @@
+"""Architecture of `scenes-base`, and its image tower, supervised by the renderer's ground truth.
+
+Contrast with captions alone cannot teach a tower of this size to see in an hour on two cores;
+ground truth can. The tower learns thing and colour of each patch, and, as linear readouts of the
+normalised pooled embedding, what is there, where, how large and how patterned.
+
+Shapes: m images, N things, P patches, D width of the joint space, W width of the trunk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from compo_pipeline.compute import Compute, moved
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
+from compo_pipeline.progress import Meter
+from compo_pipeline.storage import verify_checksum, write_json, write_plain_json
+from compo_pipeline.training import checkpoint
+from compo_pipeline.training.fingerprint import differences
+from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
+from compo_scenes.base_model.supervision import SIZE_NAMES, ImageBatches, Truth
+from compo_scenes.settings import BaseSettings, TowerSettings
+from compo_scenes.world import PATTERNS, World
+
+log = logging.getLogger(__name__)
+
+READOUT_SCALE = 14.0  # a unit vector's entries are about 1/sqrt(D); readouts want them near 1
+# Largest norm of the whole gradient.
+CLIP_NORM = 1.0
+IMAGE_SIZE = 64
+WIDTH = 192
+MODEL = {
+    "embed_dim": WIDTH,
+    "vision_cfg": {
+        "timm_model_name": "xcit_nano_12_p8_224",
+        "timm_model_pretrained": False,
+        "timm_pool": "avg",
+        "timm_proj": "linear",
+        "image_size": IMAGE_SIZE,
+    },
+    "text_cfg": {
+        "context_length": 77,
+        "vocab_size": 49408,
+        "width": 128,
+        "heads": 4,
+        "layers": 2,
+    },
+}
+# Squashed, not cropped: the sides of a wide image must stay in it.
+PREPROCESS = {
+    "size": [IMAGE_SIZE, IMAGE_SIZE],
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.25, 0.25, 0.25],
+    "interpolation": "bicubic",
+    "resize_mode": "squash",
+}
+
+
+def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
+    """The model with seeded random weights, written to a folder and loaded as any other model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = CLIP(**MODEL)
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"model_cfg": MODEL, "preprocess_cfg": PREPROCESS}
+        write_plain_json(Path(folder) / CONFIG_FILE, config)
+        write_json(Path(folder) / RECORD_FILE, {"name": "scenes-base"})
+        save_file(model.state_dict(), Path(folder) / WEIGHTS_FILE)
+        return load(Path(folder), device)
+
+
+class Readouts(nn.Module):
+    """Linear readouts: of patch tokens (thing, colour) and of the pooled embedding."""
+
+    def __init__(self, world: World, trunk_width: int, width: int) -> None:
+        super().__init__()
+        self.things, self.colours = len(world.things), len(world.colours)
+        self.patch_kind = nn.Linear(trunk_width, self.things + 1)
+        self.patch_colour = nn.Linear(trunk_width, self.colours + 1)
+        self.pair = nn.Linear(width, self.things * self.colours)
+        self.place = nn.Linear(width, self.things * 2)
+        self.size = nn.Linear(width, self.things * len(SIZE_NAMES))
+        self.pattern = nn.Linear(width, self.things * len(PATTERNS))
+
+    def of_thing(self, readout: nn.Linear, embedding: Tensor, truth: Truth) -> Tensor:
+        """A readout's values for each thing that is there, [N, values a thing]."""
+        values: Tensor = readout(embedding * READOUT_SCALE)
+        return values.view(len(embedding), self.things, -1)[truth.owner, truth.kind]
+
+
+def tokens(visual: Any, pixels: Tensor) -> Tensor:
+    """Patch tokens of the trunk before pooling, [m, P, W]."""
+    features: Tensor = visual.trunk.forward_features(pixels)
+    return features[:, 1:]  # the class token goes unused: pooling is the mean of the patches
+
+
+def binding_losses(readouts: Readouts, embedding: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
+    """What and where, read from normalised pooled embeddings [m, D]: cross entropy over the pairs
+    (thing, colour), summed over pairs, and mean squared error of places.
+    """
+    pairs = F.binary_cross_entropy_with_logits(
+        readouts.pair(embedding * READOUT_SCALE), truth.pairs, reduction="none"
+    )
+    places = F.mse_loss(readouts.of_thing(readouts.place, embedding, truth), truth.place)
+    return pairs.sum(1).mean(), places
+
+
+def tower_loss(readouts: Readouts, patches: Tensor, embedding: Tensor, truth: Truth) -> Tensor:
+    """All losses together; patches [m, P, W], embedding [m, D] normalised."""
+    dense = torch.zeros((), device=patches.device)
+    for readout, target in (
+        (readouts.patch_kind, truth.patch_kind),
+        (readouts.patch_colour, truth.patch_colour),
+    ):
+        weight = torch.ones(readout.out_features, device=patches.device)
+        weight[-1] = 0.15  # most patches are background
+        logits = readout(patches).float()
+        dense = dense + F.cross_entropy(logits.flatten(0, 1), target.flatten(), weight)
+    pairs, places = binding_losses(readouts, embedding, truth)
+    size = F.cross_entropy(readouts.of_thing(readouts.size, embedding, truth), truth.size)
+    pattern = F.cross_entropy(readouts.of_thing(readouts.pattern, embedding, truth), truth.pattern)
+    return dense + 0.3 * pairs + 3 * places + 0.3 * (size + pattern)
+
+
+@torch.no_grad()
+def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, float]:
+    """How well the pooled embedding holds each property: accuracies, and R2 of places."""
+    pair = readouts.of_thing(readouts.pair, embedding, truth)
+    size = readouts.of_thing(readouts.size, embedding, truth)
+    pattern = readouts.of_thing(readouts.pattern, embedding, truth)
+    place = readouts.of_thing(readouts.place, embedding, truth)
+    unexplained = (place - truth.place).square().mean() / truth.place.var()
+    return {
+        "colour of a named thing": (pair.argmax(1) == truth.colour).float().mean().item(),
+        "place R2": 1 - unexplained.item(),
+        "size": (size.argmax(1) == truth.size).float().mean().item(),
+        "pattern": (pattern.argmax(1) == truth.pattern).float().mean().item(),
+    }
+
+
+def train_tower(
+    loaded: LoadedModel,
+    world: World,
+    settings: TowerSettings,
+    compute: Compute,
+    *,
+    seed: int,
+    state: Path,
+) -> list[dict[str, float]]:
+    """Train the image tower of a model with a timm trunk in place; resumes from `state`.
+
+    Returns:
+        The history of readings on fresh training images.
+
+    Raises:
+        SettingsError: `state` was begun with another seed, world, recipe, precision or device.
+        TrainingError: a loss, its gradient or a state to be saved is not finite; the last good
+            state stays.
+    """
+    visual: Any = loaded.model.visual
+    # Before the optimiser and its moments, which take the memory order of the weights.
+    visual.to(memory_format=torch.channels_last)
+    head = visual.head.proj
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        readouts = Readouts(world, head.in_features, head.out_features).to(head.weight.device)
+    parameters = [*visual.parameters(), *readouts.parameters()]
+    optimizer, amp_optimizer = optimizers(parameters, settings, compute)
+    modules = {"visual": visual, "readouts": readouts}
+    recipe = _recipe(settings, world, compute, seed)
+    start, history = 0, []
+    if _resumable(state, recipe):
+        progress = checkpoint.restore(state, modules, optimizer)
+        start, history = progress["step"], progress["history"]
+        amp_optimizer.load_state_dict(progress["loss_scale"])
+        log.info("The image tower continues from step %d of %d.", start, settings.steps)
+    loader = _loader(loaded, world, settings, seed, start)
+    visual.train()
+    with Meter(settings.steps, "training the image tower", done=start) as meter:
+        for step, (pixels, truth) in enumerate(loader, start):
+            targets = moved(truth, head.weight.device)
+            loss, embedding = _forward(loaded, readouts, pixels, targets, compute)
+            rate, key = settings.rate(step), "pretraining.tower.lr"
+            value = descend(loss, amp_optimizer, rate, step=step, key=key, state=state)
+            if (step + 1) % 50 == 0:
+                reading = readings(readouts, embedding, targets)
+                history.append({"step": step + 1, "loss": value, **reading})
+            meter.advance(loss=value)
+            if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
+                progress = {"step": step + 1, "history": history, "recipe": recipe}
+                progress["loss_scale"] = amp_optimizer.state_dict()
+                checkpoint.save(
+                    state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
+                )
+    checkpoint.before(state).unlink(missing_ok=True)  # `state` is a result
+    visual.eval()
+    return history
+
+
+def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
+    """Settings that determine the weights, JSON-ready; saving and rendering processes do not."""
+    decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
+    recipe = {
+        "seed": seed,
+        "device": compute.device.type,
+        "precision": compute.precision,
+        "world": asdict(world),
+        **{f"tower.{name}": value for name, value in decisive.items()},
+    }
+    as_stored: dict[str, Any] = json.loads(json.dumps(recipe))  # tuples become lists
+    return as_stored
+
+
+def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
+    """Whether there is a state to continue from; one of another recipe is refused."""
+    progress = checkpoint.read_progress(state)
+    if progress is None:
+        return False
+    if differing := differences(progress["recipe"], recipe):
+        shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
+        first = ",".join(
+            f"pretraining.{key}={old}"
+            for key, (old, _) in differing.items()
+            if not key.startswith("world")
+        )
+        raise SettingsError(
+            f"pretraining: {state} was begun with other settings ({shown}); delete it to start "
+            "afresh, or go on as it was begun"
+            f"{f' with --params {first}' if first else ''}"
+        )
+    return True
+
+
+def _loader(
+    loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
+) -> DataLoader[tuple[Tensor, Truth]]:
+    """Batches of images from step `start` on; the model in evaluation mode."""
+    visual: Any = loaded.model.visual
+    device = visual.head.proj.weight.device
+    blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
+    with torch.no_grad():
+        patches = tokens(visual, blank).shape[1]
+    batches = ImageBatches(
+        world,
+        seed=seed,
+        batches=settings.steps,
+        batch_size=settings.batch_size,
+        size=loaded.image_size,
+        grid=math.isqrt(patches),
+        composites=settings.composites,
+    )
+    return DataLoader(
+        batches,
+        batch_size=None,
+        sampler=range(start, settings.steps),
+        num_workers=settings.workers,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def _forward(
+    loaded: LoadedModel, readouts: Readouts, pixels: Tensor, truth: Truth, compute: Compute
+) -> tuple[Tensor, Tensor]:
+    """Loss of a batch of raw pixels [m, 3, H, W], and its normalised embeddings [m, D]."""
+    visual: Any = loaded.model.visual
+    device = truth.owner.device
+    mean, std = (
+        torch.tensor(v, device=device).view(3, 1, 1) * 255 for v in (loaded.mean, loaded.std)
+    )
+    inputs = ((pixels.to(device, non_blocking=True) - mean) / std).contiguous(
+        memory_format=torch.channels_last
+    )
+    with compute.autocast():
+        patches = tokens(visual, inputs)
+        embedding = F.normalize(visual.head(patches.mean(1)).float(), dim=-1)
+        return tower_loss(readouts, patches, embedding, truth), embedding
+
+
+def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
+    """Put a trained image tower in place; returns the readouts trained with it, beside it."""
+    visual: Any = loaded.model.visual
+    projection = visual.head.proj
+    readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
+    verify_checksum(state)
+    checkpoint.put_weights(load_file(state), {"visual": visual, "readouts": readouts})
+    return readouts
+
+
+def optimizers(
+    trained: list[nn.Parameter], settings: TowerSettings | BaseSettings, compute: Compute
+) -> tuple[torch.optim.AdamW, AmpOptimizer]:
+    """AdamW over parameters, and its steps in one precision."""
+    adamw = torch.optim.AdamW(
+        trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
+    )
+    return adamw, AmpOptimizer(adamw, compute, CLIP_NORM)
+
+
+def descend(
+    loss: Tensor,
+    optimizer: AmpOptimizer,
+    rate: float,
+    *,
+    step: int,
+    key: str,
+    state: Path | None = None,
+) -> float:
+    """Take a step and read its loss.
+
+    Args:
+        loss: a scalar.
+        optimizer: of all that trains.
+        rate: learning rate of this step.
+        step: counted from 0, for the error.
+        key: where the learning rate is configured, for the error.
+        state: the file that a run resumes from, where it keeps one.
+
+    Returns:
+        The loss.
+
+    Raises:
+        TrainingError: the loss or its gradient is not finite; no weight has changed.
+    """
+    norm = optimizer.step([loss], rate)
+    figures = {"loss": loss.item(), "gradient_norm": norm.item()}
+    if non_finite(figures) and not optimizer.overflow_is_normal():
+        refuse_non_finite(figures, step, state=state, advice=_advice(key))
+    return figures["loss"]
+
+
+def _advice(key: str) -> str:
+    """What to change where training is not finite; `key` names the learning rate."""
+    return f"Lower {key}, or set pretraining.precision=fp32"

@@ -1,0 +1,282 @@
+"""Captions of scenes: words and synonyms, a sentence about the whole scene, then details."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compo_scenes.world import INVERSE, NESTED, Relation, Scene, Thing, place, relation
+
+THING_WORDS: Mapping[str, tuple[str, ...]] = {
+    "ball": ("ball", "disc"),
+    "box": ("box", "square"),
+    "ring": ("ring", "hoop"),
+    "moon": ("moon", "crescent"),
+    "house": ("house", "home"),
+    "mug": ("mug", "cup"),
+    "flower": ("flower", "blossom"),
+    "boat": ("boat", "ship"),
+    "cross": ("cross", "plus"),
+}
+COLOUR_WORDS: Mapping[str, tuple[str, ...]] = {
+    "cyan": ("cyan", "turquoise"),
+    "purple": ("purple", "violet"),
+}
+SIZE_WORDS: Mapping[str, tuple[str, ...]] = {
+    "small": ("small", "tiny", "little"),
+    "large": ("large", "big", "huge"),
+}
+PATTERN_WORDS: Mapping[str, tuple[str, ...]] = {
+    "striped": ("striped",),
+    "dotted": ("dotted", "spotted"),
+}
+# A is ... B. The other direction is the inverse relation, so every pair has both readings.
+RELATION_WORDS: Mapping[Relation, tuple[str, ...]] = {
+    "left": ("to the left of", "left of", "on the left of"),
+    "right": ("to the right of", "right of", "on the right of"),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "inside": ("inside", "within", "in the middle of"),
+    "around": ("around", "surrounding"),
+}
+
+
+def word(table: Mapping[str, tuple[str, ...]], name: str, random_: random.Random | None) -> str:
+    """A word for a name: drawn from its synonyms, or the plain one without a generator."""
+    words = table.get(name, (name,))
+    return random_.choice(words) if random_ else words[0]
+
+
+def with_article(phrase: str) -> str:
+    """The phrase behind `a` or `an`."""
+    return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
+
+
+def sentence(text: str) -> str:
+    """Text with a capital and a period."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A thing with the properties to mention; None: not mentioned."""
+
+    kind: str
+    colour: str | None = None
+    size: str | None = None
+    pattern: str | None = None
+
+    def bare(self, random_: random.Random | None) -> str:
+        """The words without an article."""
+        named = (
+            (SIZE_WORDS, self.size),
+            (PATTERN_WORDS, self.pattern),
+            (COLOUR_WORDS, self.colour),
+            (THING_WORDS, self.kind),
+        )
+        return " ".join(word(table, name, random_) for table, name in named if name)
+
+    def indefinite(self, random_: random.Random | None) -> str:
+        """The words behind `a` or `an`."""
+        return with_article(self.bare(random_))
+
+
+def describe(
+    thing: Thing,
+    random_: random.Random,
+    *,
+    colour: float = 0.92,
+    size: float = 0.3,
+    pattern: float = 0.5,
+) -> Phrase:
+    """Choose the properties of a thing to mention, each with its own probability."""
+    return Phrase(
+        thing.kind,
+        thing.colour if random_.random() < colour else None,
+        thing.size if thing.size in SIZE_WORDS and random_.random() < size else None,
+        thing.pattern if thing.pattern in PATTERN_WORDS and random_.random() < pattern else None,
+    )
+
+
+# At least four words, the shortest sentence that ingest uses. Few nouns and verbs beside
+# those of the scene: a swapped "picture" or "shown" makes nonsense, which needs no look at the
+# image.
+SINGLE = ("there is {a}", "here is {a}", "{a} is here", "just {a} alone")
+JOINED = (
+    "{a} and {b}",
+    "{a} next to {b}",
+    "{a} beside {b}",
+    "there are {a} and {b}",
+    "{a} together with {b}",
+)
+RELATED = ("{a} {r} {b}", "{a} is {r} {b}", "there is {a} {r} {b}")
+CONTAINED = ("{b} contains {a}", "{a} is surrounded by {b}", "{b} with {a} inside")
+# Never a bare "and": in "a ball left of a box and a star" the star would be on the right too.
+THIRD = (", with {c} too", ", and there is also {c}", ", with {c} as well")
+BACKDROP = (" on a {} background", " against a {} background")
+RELATIONS = 0.65  # chance that a clear relation is named
+LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
+
+
+def related(a: str, b: str, relation_: Relation, random_: random.Random) -> str:
+    """A clause about the relation of two phrases, not yet a sentence."""
+    if relation_ == "inside" and random_.random() < 0.5:
+        return random_.choice(CONTAINED).format(a=a, b=b)
+    words = random_.choice(RELATION_WORDS[relation_])
+    return random_.choice(RELATED).format(a=a, r=words, b=b)
+
+
+def compose(phrases: Sequence[str], between: Relation | None, random_: random.Random) -> str:
+    """A clause about one to three things, with the relation of the first two if `between` is given;
+    not yet a sentence.
+    """
+    if len(phrases) == 1:
+        return random_.choice(SINGLE).format(a=phrases[0])
+    if between:
+        text = related(phrases[0], phrases[1], between, random_)
+    else:
+        text = random_.choice(JOINED).format(a=phrases[0], b=phrases[1])
+    if len(phrases) == 3:
+        text += random_.choice(THIRD).format(c=phrases[2])
+    return text
+
+
+def first(scene: Scene, random_: random.Random, *, relations: float = RELATIONS) -> str:
+    """The sentence about the whole scene; a clear relation is named with chance `relations`."""
+    things = list(scene.things)
+    random_.shuffle(things)
+    phrases = [describe(thing, random_).indefinite(random_) for thing in things]
+    between = relation(things[0], things[1]) if len(things) > 1 else None
+    # One thing within another is not "next to" it: that relation is always named.
+    if between and not (random_.random() < relations or between in NESTED):
+        between = None
+    text = compose(phrases, between, random_)
+    if random_.random() < 0.25:
+        text += random_.choice(BACKDROP).format(scene.background)
+    return sentence(text)
+
+
+def _of_colour(thing: Thing, random_: random.Random) -> str:
+    kind, colour = _kind(thing, random_), word(COLOUR_WORDS, thing.colour, random_)
+    forms = (
+        f"the {kind} is {colour}",
+        f"the color of the {kind} is {colour}",
+        f"one of the things is {with_article(f'{colour} {kind}')}",
+        f"the {colour} one is the {kind}",
+    )
+    return random_.choice(forms)
+
+
+def _of_looks(thing: Thing, random_: random.Random) -> str:
+    kind = f"{thing.colour} {_kind(thing, random_)}" if random_.random() < 0.5 else thing.kind
+    looks = {"solid": "plain"}.get(thing.pattern) or word(PATTERN_WORDS, thing.pattern, random_)
+    if thing.size in SIZE_WORDS and random_.random() < 0.5:
+        looks = word(SIZE_WORDS, thing.size, random_)
+    forms = (f"the {kind} is {looks}", f"the {kind} looks {looks}", f"it shows a {looks} {kind}")
+    return random_.choice(forms)
+
+
+def _of_place(thing: Thing, scene: Scene, random_: random.Random) -> str:
+    where = random_.choice(place(thing, scene) or ("middle",))
+    side = f"{where} side" if where in ("left", "right") and random_.random() < 0.3 else where
+    named = Phrase(thing.kind, thing.colour if random_.random() < 0.6 else None)
+    at = "in" if where == "middle" else random_.choice(("on", "at"))
+    if random_.random() < 0.3:
+        return f"{named.indefinite(random_)} is placed {at} the {side}"
+    return f"the {named.bare(random_)} is {at} the {side}"
+
+
+def _of_relation(scene: Scene, random_: random.Random) -> str | None:
+    if len(scene.things) < 2:
+        return None
+    a, b = random_.sample(scene.things, 2)
+    between = relation(a, b)
+    if between is None:
+        return None
+    names = [
+        "the " + describe(t, random_, colour=0.5, size=0, pattern=0).bare(random_) for t in (a, b)
+    ]
+    if random_.random() < 0.25:  # the other end first
+        other = random_.choice(RELATION_WORDS[INVERSE[between]])
+        return f"{names[1]} is {other} {names[0]}"
+    return f"{names[0]} is {random_.choice(RELATION_WORDS[between])} {names[1]}"
+
+
+def _of_background(scene: Scene, random_: random.Random) -> str:
+    forms = ("the background is {}", "the wall behind is {}", "everything is on a {} background")
+    return random_.choice(forms).format(scene.background)
+
+
+def _kind(thing: Thing, random_: random.Random) -> str:
+    return word(THING_WORDS, thing.kind, random_)
+
+
+def detail(scene: Scene, random_: random.Random) -> str:
+    """A sentence about one detail: a thing's colour, looks or place, a relation, the background."""
+    thing = random_.choice(scene.things)
+    about = random_.choices(("colour", "looks", "place", "relation", "background"), (3, 3, 2, 2, 1))
+    text = {
+        "colour": lambda: _of_colour(thing, random_),
+        "looks": lambda: _of_looks(thing, random_),
+        "place": lambda: _of_place(thing, scene, random_),
+        "relation": lambda: _of_relation(scene, random_) or _of_place(thing, scene, random_),
+        "background": lambda: _of_background(scene, random_),
+    }[about[0]]()
+    return sentence(text)
+
+
+def sentences(
+    scene: Scene, random_: random.Random, *, relations: float = RELATIONS
+) -> tuple[str, ...]:
+    """Three to five different sentences; the first describes the scene, the others details."""
+    texts = [first(scene, random_, relations=relations)]
+    wanted = random_.randint(3, 5)
+    while len(texts) < wanted:
+        text = detail(scene, random_)
+        if text not in texts:
+            texts.append(text)
+    return tuple(texts)
+
+
+def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
+    """A short, noisy caption as the web's alt texts are; what the base model learns from.
+
+    Args:
+        scene: what is described, often in part only.
+        random_: draws kind and words.
+        mix: weights of a single thing, a list of keywords, a full first sentence, a detail, and a
+            thing with its place.
+    """
+    form = random_.choices(("single", "keywords", "first", "detail", "placed"), mix)[0]
+    thing = random_.choice(scene.things)
+    if form == "keywords":
+        return _keywords(scene, random_)
+    if form == "first":
+        return first(scene, random_, relations=0.9)
+    if form == "detail":
+        return detail(scene, random_)
+    if form == "placed":
+        where = " ".join(place(thing, scene)) or "middle"
+        name = describe(thing, random_, colour=0.7, size=0.1, pattern=0.2).bare(random_)
+        return random_.choice(LISTED_POSITION).format(n=name, p=where)
+    said = describe(thing, random_)
+    name = said.indefinite(random_) if random_.random() < 0.6 else said.bare(random_)
+    return random_.choice(("{}", "a photo of {}", "{} picture", "there is {}")).format(name)
+
+
+def _keywords(scene: Scene, random_: random.Random) -> str:
+    words = []
+    for thing in scene.things:
+        words.append(_kind(thing, random_))
+        if random_.random() < 0.8:
+            words.append(word(COLOUR_WORDS, thing.colour, random_))
+        if thing.pattern in PATTERN_WORDS and random_.random() < 0.4:
+            words.append(word(PATTERN_WORDS, thing.pattern, random_))
+        if thing.size in SIZE_WORDS and random_.random() < 0.2:
+            words.append(word(SIZE_WORDS, thing.size, random_))
+    if random_.random() < 0.3:
+        words.append(scene.background)
+    random_.shuffle(words)
+    words = [w for w in words if random_.random() < 0.9] or words
+    return (", " if random_.random() < 0.5 else " ").join(words)

@@ -1,0 +1,327 @@
+"""Exact counterfactuals of rendered scenes: text and image follow from one edit.
+
+A negative changes one claim of the sentence, in the sentence and in the scene; other words and
+things are unchanged. A positive has the same claims in other words, and the same things in other
+places. A counterfactual is always in the split of its scene.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from PIL import Image
+from pydantic import Field
+
+from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.configuration import SettingsError, Share, parse, settings
+from compo_pipeline.counterfactuals.contract import (
+    CaptionEditor,
+    EditedCaption,
+    EditFailure,
+    EditorEntry,
+    EditRequest,
+    GeneratorEntry,
+    ImageFailure,
+    ImageRequest,
+    Opening,
+    real_image,
+)
+from compo_pipeline.records import Caption
+from compo_pipeline.seeding import digest, rng
+from compo_pipeline.storage import DamagedFileError
+from compo_pipeline.untrusted import read_json_lines
+from compo_scenes.dataset import SceneSettings
+from compo_scenes.edits import EDITS, EditKind
+from compo_scenes.reading import ParsedCaption, read
+from compo_scenes.redrawing import imagine, redrawn, retold
+from compo_scenes.render import SceneAdainSettings, cast, image, towards
+from compo_scenes.world import Scene, World
+
+RETOLD = "retold"
+_Key = tuple[str, int, str]  # sample_id, sentence, role
+_CACHED_EDITS = 65_536  # the image of an edit is generated after its text
+_WRONG_TRIES = 10  # tries for a wrong image
+
+
+@dataclass(frozen=True, slots=True)
+class SceneEdit:
+    """An edited sentence and a scene that it is true of; `kind` is `RETOLD` for a positive."""
+
+    text: str
+    scene: Scene
+    kind: str
+
+
+def edit(
+    scene: Scene,
+    caption: str,
+    role: str,
+    random_: random.Random,
+    world: World | None = None,
+    edits: Sequence[EditKind] = tuple(EDITS),
+    preferred: Sequence[EditKind] = (),
+) -> SceneEdit | None:
+    """A counterfactual of one sentence of a scene.
+
+    The text of a negative is true of its scene and false of the given one; the given sentence is
+    false of the new scene. The text of a positive has the same claims as the sentence, and both are
+    true of both scenes.
+
+    Args:
+        scene: what the real image shows.
+        caption: a sentence of `captions.first` or `captions.detail` about it.
+        role: "negative" or "positive".
+        random_: draws the edit, its words and places.
+        world: the kinds and colours to choose from; the standard world by default.
+        edits: the kinds of negatives to draw from, with equal chances where possible.
+        preferred: those of them that come before the others.
+
+    Returns:
+        None where the sentence is outside the grammar or false, or no edit within the scene's
+        split was found.
+    """
+    parsed = read(caption)
+    if parsed is None or not parsed.holds(scene):
+        return None
+    if role == "positive":
+        after = redrawn(scene, parsed, random_)
+        text = retold(after, caption, parsed, random_) if after else None
+        if after is None or text is None:
+            return None
+        return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
+    drawn = random_.sample(edits, len(edits))
+    for kind in sorted(drawn, key=lambda kind: kind not in preferred):
+        for text, after in EDITS[kind](parsed, scene, world or World(), random_):
+            if after.split == scene.split and _turns(text, parsed, scene, after):
+                return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{kind}"), kind)
+    return None
+
+
+def _turns(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> bool:
+    """Whether each of the two sentences is true of its own scene alone."""
+    new = read(text)
+    return new is not None and new.holds(after) and not new.holds(scene) and not parsed.holds(after)
+
+
+@settings
+class SceneEditSettings:
+    """How counterfactual scenes are drawn, and how imperfect their images are.
+
+    Images of a text-to-image model differ from the real one, have a look of their own, and some do
+    not show their text. By default these images have none of these faults.
+    """
+
+    seed: int = 0
+    """Seed of every edit and every fault."""
+    edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
+    """Kinds of negatives to draw from, each as likely where it is possible."""
+    preferred: tuple[EditKind, ...] = ()
+    """Those of them that come before the others: another kind is drawn only for a sentence for
+    which none of these is possible."""
+    faithful: bool = True
+    """True: what the text does not mention is as in the real image. False: an image is drawn from
+    its text alone."""
+    cast: Share = 0.0
+    """Strength of a foreign style over each image."""
+    adain: SceneAdainSettings = field(default_factory=SceneAdainSettings)
+    """Transfer of the real image's statistics, applied after the style."""
+    wrong: Share = 0.0
+    """Share of images that do not show their text. A wrong negative shows its caption, a wrong
+    positive something that makes its caption false."""
+
+    def __post_init__(self) -> None:
+        """Refuse a preference for what is never drawn."""
+        if unknown := [kind for kind in self.preferred if kind not in self.edits]:
+            raise ValueError(f"preferred: expected kinds of edits, got {unknown}")
+
+
+class SceneCounterfactuals:
+    """Caption editor and image generator of rendered scenes.
+
+    The edit follows from (seed, sample_id, sentence, role), so an image needs no more of its edited
+    caption than the text, which is checked.
+    """
+
+    name = "scenes"
+    concurrent = False
+
+    def __init__(
+        self,
+        scenes: Mapping[str, Scene],
+        captions: Iterable[Caption],
+        settings: SceneEditSettings,
+        world: World | None = None,
+    ) -> None:
+        """Look up the scenes of the captions.
+
+        Args:
+            scenes: by scene_id, see `read_scenes`; it is the name of a caption's image.
+            captions: the rows whose sentences are edited.
+            settings: of the edits.
+            world: the kinds and colours to choose from; the standard world by default.
+        """
+        self._settings, self._world = settings, world or World()
+        self._rows = {
+            row.sample_id: (scene, row.sentences)
+            for row in captions
+            if (scene := scenes.get(PurePosixPath(row.image).stem))
+        }
+        self._edited = lru_cache(_CACHED_EDITS)(self._edit)
+
+    @cached_property
+    def settings_fingerprint(self) -> str:
+        """Of settings, world and code: a change of the scenes' code gives new edits."""
+        values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
+        return f"{digest(self.name, values, code_fingerprint(__name__)):016x}"[:12]
+
+    def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
+        """The edit of one sentence, or the reason why there is none."""
+        return self._edited((sample_id, sentence_, role))
+
+    def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
+        """The scene in the image of an edit with a text that is true of it (the edit's own unless
+        the image is wrong), or the reason why there is none.
+        """
+        key = (sample_id, sentence_, role)
+        edited = self._edited(key)
+        return edited if isinstance(edited, str) else self._shown(edited, key)
+
+    def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
+        """Whether the text of an edit is false of its image."""
+        key = (sample_id, sentence_, role)
+        edited = self._edited(key)
+        return isinstance(edited, SceneEdit) and self._mistaken(edited, key) is not None
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """The edited sentence of each request, in their order."""
+        for request in requests:
+            found = self.edited(request.sample_id, request.sentence, request.role)
+            if isinstance(found, str):
+                yield EditFailure(found)
+            else:
+                yield EditedCaption(found.text, found.kind)
+
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
+        """The rendered image of each request, in their order."""
+        for request in requests:
+            key = (request.sample_id, request.sentence, request.role)
+            edited = self._edited(key)
+            if isinstance(edited, str):
+                yield ImageFailure(edited)
+            elif edited.text != request.text:
+                yield ImageFailure(f"these settings give '{edited.text}', not '{request.text}'")
+            else:
+                yield self._finished(request, image(self._shown(edited, key).scene))
+
+    def _edit(self, key: _Key) -> SceneEdit | str:
+        if key[0] not in self._rows:
+            return "its image has no recorded scene"
+        found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
+        if found:
+            return found
+        scene, sentences = self._rows[key[0]]
+        parsed = read(sentences[key[1]])
+        if parsed is None:
+            return "its sentence is outside the grammar of scenes: render them again"
+        if not parsed.holds(scene):
+            return "its sentence is not true of its scene"
+        return "nothing to change within its split"
+
+    def _drawn(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
+        """An edit of the sentence in any role."""
+        scene, sentences = self._rows[key[0]]
+        kinds = self._settings.edits, self._settings.preferred
+        return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
+
+    def _shown(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
+        found = self._mistaken(edit_, key) or edit_
+        return found if self._settings.faithful else self._imagined(found, key)
+
+    def _mistaken(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
+        """The scene of a wrong image: an edit of the other role. None for a right image."""
+        random_ = rng(self._settings.seed, "wrong", *key)
+        if random_.random() >= self._settings.wrong:
+            return None
+        role = "negative" if key[2] == "positive" else "positive"
+        claimed = read(edit_.text)
+        for _ in range(_WRONG_TRIES):
+            found = self._drawn(key, role, random_)
+            if found and claimed and not claimed.holds(found.scene):
+                return found
+        return None
+
+    def _imagined(self, found: SceneEdit, key: _Key) -> SceneEdit:
+        """The edit with a scene drawn from its text alone, or its own where none was found.
+
+        The new scene does not make the caption false or true by chance.
+        """
+        sample_id, sentence_, _ = key
+        untrue = self._rows[sample_id][1][sentence_]
+        if found.kind == RETOLD:
+            negative = self.edited(sample_id, sentence_, "negative")
+            untrue = negative.text if isinstance(negative, SceneEdit) else ""
+        parsed, random_ = read(found.text), rng(self._settings.seed, "imagined", *key)
+        scene = parsed and imagine(parsed, found.scene, self._world, random_, read(untrue))
+        return replace(found, scene=scene or found.scene)
+
+    def _finished(self, request: ImageRequest, drawn: Image.Image) -> Image.Image | ImageFailure:
+        """The image in its style."""
+        settings = self._settings
+        if settings.cast:
+            drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
+        if settings.adain.space == "pixels":
+            real = real_image(request.image)
+            if isinstance(real, ImageFailure):
+                return real
+            drawn = towards(drawn, real, settings.adain.weight)
+        return drawn
+
+
+def read_scenes(root: Path) -> dict[str, Scene]:
+    """The records of all rendered scenes below a data root, by scene_id.
+
+    Raises:
+        SettingsError: there are none.
+        DamagedFileError: a file of them is damaged.
+    """
+    files = sorted((root / "annotations").glob("scenes_*.jsonl"))
+    if not files:
+        raise SettingsError(
+            f"data.root: '{root}' holds no records of scenes (annotations/scenes_<split>.jsonl), "
+            "which only rendered scenes have; for other images set counterfactuals.caption_editor "
+            "and counterfactuals.image_generator to others than 'scenes'"
+        )
+    return {scene.scene_id: scene for file in files for scene in _scenes(file)}
+
+
+def _scenes(file: Path) -> Iterator[Scene]:
+    try:
+        yield from map(Scene.from_dict, read_json_lines(file))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(file, f"it holds no records of scenes ({error})") from error
+
+
+def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
+    """The caption editor of these settings, which is the image generator too."""
+    world = parse(SceneSettings, opening.generator_settings, "scenes").world.world()
+    return SceneCounterfactuals(read_scenes(opening.root), opening.captions, settings, world)
+
+
+def open_generator(
+    _settings: SceneEditSettings, _key: str, _opening: Opening, editor: CaptionEditor
+) -> SceneCounterfactuals:
+    """The image generator: it renders what the caption editor of scenes has edited."""
+    assert isinstance(editor, SceneCounterfactuals)  # GENERATOR names it
+    return editor
+
+
+EDITOR = EditorEntry(SceneEditSettings, f"{__name__}:open_editor", parses=False, format="scenes")
+GENERATOR = GeneratorEntry(
+    SceneEditSettings, f"{__name__}:open_generator", editor="scenes", format="scenes"
+)

@@ -1,0 +1,1 @@
+"""Kedro pipelines that make the shipped models."""

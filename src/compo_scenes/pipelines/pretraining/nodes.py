@@ -1,0 +1,52 @@
+"""Nodes of the pipeline `pretraining`."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.compute import Compute, resolve
+from compo_pipeline.models.export import export
+from compo_pipeline.storage import FolderWriter
+from compo_scenes.base_model import text_tower as base
+from compo_scenes.base_model.image_tower import build, train_tower, with_tower
+from compo_scenes.dataset import SceneSettings
+from compo_scenes.settings import PretrainingSettings
+
+
+def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
+    """The image tower, taught by the renderer's ground truth; its state in the folder resumes."""
+    compute, seed = _compute(pretraining), pretraining.seed
+    loaded, world = build(seed, compute.device), scenes.world.world()
+    train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
+    return lambda folder: train(state=folder / "tower.safetensors")
+
+
+def train_base_model(
+    tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
+) -> tuple[FolderWriter, dict[str, Any]]:
+    """The whole base model, and what linear readouts recover from its embedding."""
+    compute, world, seed = _compute(pretraining), scenes.world.world(), pretraining.seed
+    loaded = build(seed, compute.device)
+    readouts = with_tower(loaded, tower / "tower.safetensors", world)
+    curve = base.train_base(loaded, readouts, world, pretraining.base, compute, seed=seed)
+    count = pretraining.probed
+    shown = list(itertools.islice(world.scenes(seed, "train", "probe"), count))
+    unseen = list(itertools.islice(world.scenes(seed, "val", "probe", 2), count))
+    probes = base.probe(
+        base.embed_scenes(loaded, shown, compute, "embedding scenes to probe"),
+        shown,
+        base.embed_scenes(loaded, unseen, compute, "embedding unseen scenes"),
+        unseen,
+        world,
+    )
+    metadata = {"linear probes": probes, "compute": compute.facts()}
+    write = partial(export, loaded, precision="fp16", metadata=metadata)
+    return write, {"linear probes": probes, "curve": curve}
+
+
+def _compute(settings: PretrainingSettings) -> Compute:
+
+    return resolve(settings.device, settings.precision, key="pretraining")

@@ -1,0 +1,179 @@
+"""A user's own package plugs in a format of data, its edits and its base model, and is run."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CODE = '''
+"""Squares: pictures of one colour, made here."""
+
+import json
+from pathlib import Path
+
+from PIL import Image
+
+from compo_pipeline.configuration import parse, settings
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditorEntry, GeneratorEntry
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "grey": (90, 90, 90)}
+
+
+@settings
+class Squares:
+    """What is drawn."""
+
+    side: int = 32
+    """Of an image, in pixels."""
+
+
+@settings
+class Swap:
+    """How colours are exchanged."""
+
+    colour: str = "grey"
+    """The colour that takes the place of every other one."""
+
+
+def generate(given, root):
+    side = parse(Squares, given, "squares").side
+    for split in ("train", "val", "test"):
+        (root / split).mkdir(parents=True, exist_ok=True)
+        images, captions = [], []
+        for number, (name, rgb) in enumerate(COLOURS.items()):
+            size = side + len(split) + number  # no two images are the same
+            Image.new("RGB", (size, size), rgb).save(root / split / f"{name}.png")
+            images.append({"id": number, "file_name": f"{name}.png", "width": size, "height": size})
+            text = f"A {name} square of the {split} split."
+            captions.append({"id": number, "image_id": number, "caption": text})
+        (root / "annotations").mkdir(exist_ok=True)
+        file = root / "annotations" / f"captions_{split}.json"
+        file.write_text(json.dumps({"images": images, "annotations": captions}))
+
+
+def benchmarks(root, split):
+    return f"{root}/about/{split}"
+
+
+class Swapper:
+    name, settings_fingerprint, concurrent = "squares", "1", False
+
+    def __init__(self, colour):
+        self.colour = colour
+
+    def edit(self, requests):
+        for request in requests:
+            words = request.caption.split()
+            words[1] = self.colour if request.role == "negative" else f"{words[1]}, flat"
+            yield EditedCaption(" ".join(words), "swapped")
+
+    def generate(self, requests):
+        for request in requests:
+            colour = request.text.split()[1].strip(",")
+            yield Image.new("RGB", (40, 40), COLOURS[colour])
+
+
+def open_editor(given, key, opening):
+    assert opening.generator_settings == {"side": 240}, opening.generator_settings
+    return Swapper(given.colour)
+
+
+def open_generator(given, key, opening, editor):
+    return editor
+
+
+EDITOR = EditorEntry(Swap, "squares:open_editor", parses=False, format="squares")
+GENERATOR = GeneratorEntry(Swap, "squares:open_generator", editor="squares", format="squares")
+
+
+def base_model():
+    return Path(__file__).with_name("base")
+'''
+POINTS = """\
+[compo_pipeline.settings]
+squares = squares:Squares
+[compo_pipeline.readers]
+squares = compo_pipeline.datasets.readers.coco_captions
+[compo_pipeline.data_generators]
+squares = squares
+[compo_pipeline.caption_editors]
+squares = squares:EDITOR
+[compo_pipeline.image_generators]
+squares = squares:GENERATOR
+[compo_pipeline.base_models]
+squares-base = squares:base_model
+"""
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def kedro(workspace: Path, tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> Run:
+    """Runs kedro in a process that finds the package."""
+    place = tmp_path_factory.mktemp("installed")
+    (place / "squares").mkdir()
+    (place / "squares" / "__init__.py").write_text(CODE)
+    (place / "squares" / "base").symlink_to(tiny_clip)
+    (place / "squares-1.0.dist-info").mkdir()
+    metadata = {"METADATA": "Metadata-Version: 2.1\nName: squares\n", "entry_points.txt": POINTS}
+    for name, text in metadata.items():
+        (place / "squares-1.0.dist-info" / name).write_text(text)
+    path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
+
+    def run(pipelines: str, **params: str) -> subprocess.CompletedProcess[str]:
+        given = ",".join(f"{key.replace('__', '.')}={value}" for key, value in params.items())
+        command = [sys.executable, "-m", "kedro", "run", "--env=smoke", f"--pipelines={pipelines}"]
+        return subprocess.run(
+            [*command, "--params", given],
+            cwd=workspace,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+OWN = {
+    "dataset": "squares",
+    "data__format": "squares",
+    "data__root": "data/01_raw/squares",
+    "squares__side": "240",
+    "method": "sparcl",
+    "counterfactuals__caption_editor": "squares",
+    "counterfactuals__image_generator": "squares",
+    "benchmarks__root": "null",
+}
+
+
+def test_a_package_s_data_are_made_read_and_edited(kedro: Run, workspace: Path) -> None:
+    done = kedro("raw,ingest,validation,counterfactuals", **OWN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    source = json.loads((workspace / "data/02_intermediate/squares/source.json").read_text())
+    assert source["format"] == "squares" and source["splits"]["train"]["records"] == 4
+    (images,) = (workspace / "data/05_model_input/squares").rglob("counterfactual_images")
+    made = [file for file in images.rglob("*") if file.is_file()]
+    assert len(made) == 2 * 4
+
+
+def test_a_package_s_base_model_is_loaded_by_its_name(kedro: Run) -> None:
+    done = kedro(
+        "raw,ingest,validation,counterfactuals,views,training", **OWN, model__name="sqares-base"
+    )
+    assert done.returncode == 1 and "did you mean 'squares-base'?" in done.stderr
+    more = {"model__name": "squares-base", "training__max_steps": "1", "training__batch_size": "2"}
+    more |= {"training__validation__every": "null", "evaluation__control": "false"}
+    done = kedro("raw,ingest,validation,counterfactuals,views,training", **OWN, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_package_s_edits_are_refused_for_other_data(kedro: Run) -> None:
+    own = {"caption_editor": "squares", "image_generator": "null"}
+    own = {f"counterfactuals__{key}": value for key, value in own.items()}
+    done = kedro("raw,ingest,validation,counterfactuals", method="sparcl", **own)
+    assert done.returncode == 1
+    assert "'squares' is for data of the format squares, got scenes" in done.stderr
