@@ -169,6 +169,7 @@ def test_a_listing_that_is_killed_mixes_no_versions(
     after = {"a": b"A" * 500, "b": b"B" * 600, "new": b"2"}
     folder = mirrored(before)
     assert {name: remote.read_bytes(folder / name) for name in before} == before
+    listed = remote.stamp(folder / "a")
     bucket.remove("set/gone")
     bucket.put({f"set/{name}": content for name, content in after.items()})
     index = remote._index
@@ -192,6 +193,7 @@ def test_a_listing_that_is_killed_mixes_no_versions(
 
     assert in_processes(refresh_and_die, [folder]) == [-signal.SIGKILL]
     remote._version.cache_clear()  # another process
+    assert (remote.stamp(folder / "a") == listed) == (moment != "it is committed")
     for name in ("a", "b", "new"):
         # What is read before another listing is one of both versions, or refused.
         with suppress(RemoteError, FileNotFoundError):

@@ -1,7 +1,7 @@
 """Object storage: folders at fsspec URLs that are read like local ones.
 
 A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
-`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once. The mirror has an empty file of
+`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once. The mirror has a sparse file of
 each object's size, which code that does not open it by `open_file` cannot read, and the index, a
 SQLite file, the version that was listed: a hash of the ETag. `open_file` downloads an object to a
 file that is named after its URL, size and version and appears when it is complete, so none is read
@@ -40,6 +40,7 @@ _INDEX, _CONTENTS, _PARTIAL, _NOTES = ".index.sqlite", ".contents", ".partial", 
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another process that writes the index
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
+_KNOWN = 4096  # objects whose versions are in memory
 _DAY = 86_400  # seconds
 
 _one_at_a_time = threading.Lock()
@@ -195,13 +196,15 @@ def _index(cache: Path) -> Iterator[sqlite3.Connection]:
     path = cache / _INDEX
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT)) as index, index:
-            index.execute("CREATE TABLE IF NOT EXISTS objects (url PRIMARY KEY, version)")
+            index.execute(
+                "CREATE TABLE IF NOT EXISTS objects (url TEXT PRIMARY KEY, version INTEGER)"
+            )
             yield index
     except sqlite3.Error as error:
         raise RemoteError(f"{path}: {error}; if it is damaged, delete it and run again") from error
 
 
-@lru_cache(2**16)
+@lru_cache(_KNOWN)
 def _version(cache: Path, url: str) -> int:
     """The version of an object that was listed when this process first asked; -1 of others."""
     with _index(cache) as index:
