@@ -28,6 +28,8 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.parameters.urls import RemoteSettings, configure, refresh_all
+from compo_pipeline.quality.images import measure
+from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Rejected
 from compo_pipeline.remote import RemoteError
 
@@ -94,6 +96,27 @@ def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
     assert remote.stamp(folder / "a") != stamps[0]
     bucket.remove("set/b")
     assert remote.read_bytes(folder / "b") == b"two"
+
+
+def test_ingest_measures_again_only_the_images_that_changed(
+    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
+) -> None:
+    def png(width: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", (width, 1)).save(file, "png")
+        return file.getvalue()
+
+    names, settings = ["a.png", "b.png"], IngestSettings(journal=tmp_path / "journal.sqlite")
+    folder = mirrored(dict.fromkeys(names, png(3)))
+    before = measure(folder, names, settings)
+    remote._evict(tmp_path / "cache", 0)
+    assert len(png(4)) == len(png(3))
+    bucket.put({"set/a.png": png(4)})
+    remote.refresh(folder)
+    after = measure(folder, names, settings)
+    assert [before[name].width for name in names] == [3, 3]
+    assert [after[name].width for name in names] == [4, 3]
+    assert held(folder) == {"a.png"}  # nothing else was read
 
 
 def test_the_cache_holds_the_files_that_were_used_last(mirrored: Callable[..., Path]) -> None:

@@ -1,12 +1,11 @@
 """Object storage: folders at fsspec URLs that are read like local ones.
 
 A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
-`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once. The mirror has a sparse file of
-each object's size, which code that does not open it by `open_file` cannot read, and the index, a
-SQLite file, the version that was listed: a hash of the ETag. `open_file` downloads an object to a
-file that is named after its URL, size and version and appears when it is complete, so none is read
-that is half or of another version. Where the cache would exceed its size, the least recently used
-ones are removed.
+`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once: the mirror gets a sparse file of
+each one's size, which nobody may read, and the cache's index, a SQLite file, its version, a hash of
+its ETag. `open_file` downloads an object into a file that is named after URL, size and version and
+appears when it is complete, so none is read that is half or of another version. Where the cache
+would exceed its size, the least recently used of these files are removed.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def measure(
 ) -> dict[str, DecodedImage]:
     """Measure images, in the order of their paths.
 
-    With `settings.journal`, files whose size and modification time are unchanged are not read
-    again, unless the decoder has changed.
+    With `settings.journal`, files whose size and version (`remote.stamp`) are unchanged are not
+    read again, unless the decoder has changed.
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
