@@ -35,7 +35,8 @@ _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
 LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
 _UNUSABLE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)  # names of objects
-_INDEX, _CONTENTS, _PARTIAL, _NOTES = ".index.sqlite", ".contents", ".partial", ".notes"
+_INDEX, _CONTENTS, _NOTES = ".index.sqlite", ".contents", ".notes"
+_PARTIAL, _LOCKS = ".partial", ".locks"  # of downloads
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another process that writes the index
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
@@ -328,9 +329,10 @@ def _download(wanted: _Object) -> None:
     from filelock import FileLock
 
     temporary = wanted.cache / _PARTIAL / wanted.name
-    for folder in (temporary.parent, wanted.content.parent):
-        folder.mkdir(exist_ok=True)
-    with FileLock(f"{temporary}.lock"):
+    lock = wanted.cache / _LOCKS / wanted.name[:3]  # of one in 4096 objects
+    for file in (lock, temporary, wanted.content):
+        file.parent.mkdir(exist_ok=True)
+    with FileLock(lock):
         if wanted.content.exists():
             return
         _make_room(wanted.cache, wanted.size)
