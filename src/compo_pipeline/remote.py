@@ -270,7 +270,8 @@ def open_file(path: Path) -> BufferedReader:
         with suppress(FileNotFoundError):
             file = wanted.content.open("rb")
             with suppress(PermissionError):  # in a cache that another user filled
-                os.utime(file.fileno())
+                now = time.time_ns()  # the system's own clock is coarser
+                os.utime(file.fileno(), ns=(now, now))
             return file
         _download(wanted)
     raise RemoteError(f"remote.cache_gb: too small, {path} is removed before it is opened")
