@@ -3,11 +3,14 @@
 import io
 import json
 import os
+import random
+import signal
 import stat
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.parameters.urls import RemoteSettings, configure, refresh_all
+from compo_pipeline.quality.images import measure
+from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Rejected
 from compo_pipeline.remote import RemoteError
 
@@ -46,12 +51,19 @@ def mirrored(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return make
 
 
+def held_content(path: Path) -> Path:
+    """The file in the cache for the content of a mirror's file."""
+    found = remote._object(path)
+    assert found is not None
+    return found.content
+
+
 def held(folder: Path) -> set[str]:
     """The files whose content is in the cache."""
     return {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
-        if path.is_file() and stat.S_IMODE(path.stat().st_mode)
+        if path.is_file() and held_content(path).exists()
     }
 
 
@@ -61,7 +73,9 @@ def test_names_and_sizes_are_there_before_any_content(mirrored: Callable[..., Pa
         "a.json": 3,
         "1.jpg": 1000,
     }
-    assert held(folder) == set() and folder.joinpath("train/1.jpg").stat().st_blocks == 0
+    placeholder = folder.joinpath("train/1.jpg").stat()
+    assert held(folder) == set() and placeholder.st_blocks == 0
+    assert stat.S_IMODE(placeholder.st_mode) == 0  # what opens it as a local file gets no zeros
     assert remote.read_bytes(folder / "a.json") == b"[1]"
     assert held(folder) == {"a.json"}
 
@@ -70,18 +84,39 @@ def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
     mirrored: Callable[..., Path], bucket: Bucket
 ) -> None:
     folder = mirrored({"a": b"one", "b": b"two", "gone/c": b"3"})
-    versions = [(folder / name).stat().st_mtime_ns for name in "ab"]
+    stamps = [remote.stamp(folder / name) for name in "ab"]
     assert [remote.read_bytes(folder / name) for name in "ab"] == [b"one", b"two"]
     bucket.put({"set/a": b"new"})  # of the same size
     bucket.remove("set/gone/c")
     remote.refresh(folder)
     assert held(folder) == {"b"} and not (folder / "gone").exists()
     assert remote.read_bytes(folder / "a") == b"new"
-    # The time of a file is its object's version: ingest measures a changed image again.
-    assert (folder / "b").stat().st_mtime_ns == versions[1]
-    assert (folder / "a").stat().st_mtime_ns != versions[0]
+    # By its stamp, ingest measures a changed image again.
+    assert remote.stamp(folder / "b") == stamps[1]
+    assert remote.stamp(folder / "a") != stamps[0]
     bucket.remove("set/b")
     assert remote.read_bytes(folder / "b") == b"two"
+
+
+def test_ingest_measures_again_only_the_images_that_changed(
+    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
+) -> None:
+    def png(width: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", (width, 1)).save(file, "png")
+        return file.getvalue()
+
+    names, settings = ["a.png", "b.png"], IngestSettings(journal=tmp_path / "journal.sqlite")
+    folder = mirrored(dict.fromkeys(names, png(3)))
+    before = measure(folder, names, settings)
+    remote._evict(tmp_path / "cache", 0)
+    assert len(png(4)) == len(png(3))
+    bucket.put({"set/a.png": png(4)})
+    remote.refresh(folder)
+    after = measure(folder, names, settings)
+    assert [before[name].width for name in names] == [3, 3]
+    assert [after[name].width for name in names] == [4, 3]
+    assert held(folder) == {"a.png"}  # nothing else was read
 
 
 def test_the_cache_holds_the_files_that_were_used_last(mirrored: Callable[..., Path]) -> None:
@@ -93,6 +128,169 @@ def test_the_cache_holds_the_files_that_were_used_last(mirrored: Callable[..., P
     assert held(folder) == {"a", "c", "d"}
     assert (folder / "b").stat().st_size == 300
     assert remote.read_bytes(folder / "b") == b"b" * 300
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_processes(action: Callable[..., None], *arguments: Iterable[Any]) -> list[int | None]:
+    """Calls a function in a process for each of its arguments, at once; returns how they ended."""
+    fork = get_context("fork")
+    processes = [fork.Process(target=action, args=each) for each in zip(*arguments, strict=True)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Downloads in the cache that are not complete."""
+    return [path.name for path in (folder.parents[2] / ".partial").iterdir()]
+
+
+@pytest.mark.parametrize("moment", ["the first half is there", "all is there", "it is checked"])
+def test_a_download_that_is_killed_is_no_content(
+    mirrored: Callable[..., Path], bucket: Bucket, moment: str
+) -> None:
+    content = random.Random(0).randbytes(100_000)
+    folder = mirrored({"a": content})
+
+    def read_and_die(path: Path) -> None:
+        with remote.filesystem(f"s3://{bucket.name}/set") as (files, _):
+            get_file = files.get_file
+
+        def get_half(key: str, local: str) -> None:
+            get_file(key, local)
+            os.truncate(local, len(content) // 2)
+            die()
+
+        if moment == "the first half is there":
+            files.get_file = get_half
+        elif moment == "all is there":
+            remote._require_version = die
+        else:
+            Path.replace = die  # type: ignore[method-assign, assignment]
+        remote.read_bytes(path)
+
+    assert in_processes(read_and_die, [folder / "a"]) == [-signal.SIGKILL]
+    assert unfinished(folder) and held(folder) == set()
+    assert remote.read_range(folder / "a", 60_000, 100) == content[60_000:60_100]
+    assert remote.read_bytes(folder / "a") == content
+    assert not unfinished(folder)
+
+
+@pytest.mark.parametrize(
+    "moment", ["a file is made", "the index is written", "it is not committed", "it is committed"]
+)
+def test_a_listing_that_is_killed_mixes_no_versions(
+    mirrored: Callable[..., Path], bucket: Bucket, moment: str
+) -> None:
+    before = {"a": b"a" * 500, "b": b"b" * 500, "gone": b"1"}
+    after = {"a": b"A" * 500, "b": b"B" * 600, "new": b"2"}
+    folder = mirrored(before)
+    assert {name: remote.read_bytes(folder / name) for name in before} == before
+    listed = remote.stamp(folder / "a")
+    bucket.remove("set/gone")
+    bucket.put({f"set/{name}": content for name, content in after.items()})
+    index = remote._index
+
+    @contextmanager
+    def uncommitted(cache: Path) -> Iterator[Any]:
+        with index(cache) as opened:
+            yield opened
+            die()
+
+    def refresh_and_die(folder: Path) -> None:
+        if moment == "a file is made":
+            os.fdopen = die
+        elif moment == "the index is written":
+            remote._index = die
+        elif moment == "it is not committed":
+            remote._index = uncommitted
+        else:
+            remote._version.cache_clear = die
+        remote.refresh(folder)
+
+    assert in_processes(refresh_and_die, [folder]) == [-signal.SIGKILL]
+    remote._version.cache_clear()  # another process
+    assert (remote.stamp(folder / "a") == listed) == (moment != "it is committed")
+    for name in ("a", "b", "new"):
+        # What is read before another listing is one of both versions, or refused.
+        with suppress(RemoteError, FileNotFoundError):
+            assert remote.read_bytes(folder / name) in (before.get(name), after[name])
+    remote.refresh(folder)
+    assert {path.name: remote.read_bytes(path) for path in folder.iterdir()} == after
+
+
+def test_processes_share_a_cache_that_is_too_small_for_all(mirrored: Callable[..., Path]) -> None:
+    content = {str(n): random.Random(n).randbytes(3000) for n in range(8)}
+    limit, count = 12_000, 4
+    folder = mirrored(content, limit)
+
+    def read_all(seed: int) -> None:
+        for _ in range(5):
+            if not seed:
+                remote.refresh(folder)
+            for name in random.Random(seed).sample(sorted(content), len(content)):
+                assert remote.read_bytes(folder / name) == content[name]
+
+    assert in_processes(read_all, range(count)) == [0] * count
+    assert not unfinished(folder)
+    assert len(held(folder)) * 3000 <= limit + (count - 1) * 3000
+
+
+def test_processes_that_want_one_object_at_once_download_it_once(
+    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
+) -> None:
+    content = random.Random(0).randbytes(5000)
+    folder = mirrored({"a": content})
+    start = get_context("fork").Barrier(3)
+
+    def read(number: int) -> None:
+        with remote.filesystem(f"s3://{bucket.name}/set") as (files, _):
+            get_file = files.get_file
+
+        def get_slowly(key: str, local: str) -> None:
+            (tmp_path / f"downloaded by {number}").touch()
+            time.sleep(0.5)
+            get_file(key, local)
+
+        files.get_file = get_slowly
+        start.wait()
+        assert remote.read_bytes(folder / "a") == content
+
+    assert in_processes(read, range(3)) == [0, 0, 0]
+    assert len(list(tmp_path.glob("downloaded by *"))) == 1
+
+
+def test_a_cache_of_an_earlier_version_is_begun_anew(
+    mirrored: Callable[..., Path], bucket: Bucket, tmp_path: Path
+) -> None:
+    folder = remote.mirror(f"s3://{bucket.name}/set", tmp_path / "cache")
+    folder.mkdir(parents=True)
+    (folder / "a").write_bytes(b"old")
+    leftover = tmp_path / "cache" / ".partial" / "tmp"
+    leftover.mkdir(parents=True)
+    assert mirrored({"a": b"one"}) == folder
+    assert (folder / "a").stat().st_blocks == 0 and not leftover.exists()
+    assert remote.read_bytes(folder / "a") == b"one"
+
+
+def test_a_damaged_index_is_one_line_and_may_be_deleted(
+    mirrored: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = mirrored({"a": b"one"})
+    remote.read_bytes(folder / "a")
+    index = tmp_path / "cache" / ".index.sqlite"
+    index.write_bytes(b"no database" * 100)
+    with pytest.raises(RemoteError, match=r"\.index\.sqlite: .*delete it and run again") as caught:
+        remote.refresh(folder)
+    assert "\n" not in caught.value.message
+    index.unlink()
+    remote.refresh(folder)
+    assert held(folder) == {"a"} and remote.read_bytes(folder / "a") == b"one"
 
 
 def test_a_file_that_is_open_stays_readable_after_its_removal(
@@ -144,8 +342,7 @@ def test_an_object_replaced_by_one_of_its_size_is_not_read_as_the_one_that_was_l
 
 def test_a_key_that_no_folder_can_have_is_one_line(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put({f"{'long' * 80}/a": b"1", "object": b"1", "object/a": b"1"})
-    (tmp_path / "s3:" / bucket.name).mkdir(parents=True)
-    (tmp_path / "s3:" / bucket.name / "object").touch()
+    remote.refresh(remote.mirror(f"s3://{bucket.name}", tmp_path))
     for key in ("long" * 80, "object"):
         with pytest.raises(
             RemoteError, match=rf"{key}: remote\.cache can have no folder"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from compo_pipeline.remote import open_file, read_range, sidecar
+from compo_pipeline.remote import open_file, read_range, sidecar, stamp
 from compo_pipeline.storage import read_json_or_none, write_json
 from compo_pipeline.untrusted import holds_images, parquet_file
 
@@ -101,13 +101,12 @@ def scan(path: Path) -> Archive:
         OSError: it cannot be read.
         ValueError: it is no such archive.
     """
-    status = path.stat()
     scanned = _scan_parquet if path.suffix == _PARQUET else _scan
-    return scanned(path, status.st_size, status.st_mtime_ns)
+    return scanned(path, *stamp(path))
 
 
 @lru_cache(_SCANNED)
-def _scan(path: Path, size: int, modified_ns: int) -> Archive:
+def _scan(path: Path, size: int, version: int) -> Archive:
     index = sidecar(path)
     known = read_json_or_none(index) if index else None
     members, cut = known or _headers(path, size)
@@ -155,7 +154,7 @@ def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
 
 
 @lru_cache(_SCANNED)
-def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
+def _scan_parquet(path: Path, size: int, version: int) -> Archive:
     from pyarrow.types import is_struct
 
     with parquet_file(path) as file:
@@ -201,10 +200,9 @@ class _Cell(NamedTuple):
 
 def _cell(path: Path, member: str) -> _Cell:
     column, row = member.rsplit("/", 1)
-    status = path.stat()
     with _one_reader:
         # A forked process has a reader of its own: an open file's place is shared with it.
-        reader = _reader(path, status.st_size, status.st_mtime_ns, column, os.getpid())
+        reader = _reader(path, *stamp(path), column, os.getpid())
         return reader.cell(int(row))
 
 
@@ -269,7 +267,7 @@ class _Reader:
 
 
 @lru_cache(_READERS)
-def _reader(path: Path, size: int, modified_ns: int, column: str, process: int) -> _Reader:
+def _reader(path: Path, size: int, version: int, column: str, process: int) -> _Reader:
     return _Reader(path, column)
 
 

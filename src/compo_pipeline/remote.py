@@ -1,11 +1,11 @@
 """Object storage: folders at fsspec URLs that are read like local ones.
 
 A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
-`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once and makes a placeholder for each,
-a sparse file of the object's size that nobody may read: names and sizes are there without a
-download. `open_file` puts the content in its place. The modification time of both is no time but
-the object's version, a hash of its ETag, so a file whose object has changed becomes a placeholder
-again. So do the least recently used ones where the cache would exceed its size.
+`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once: the mirror gets a sparse file of
+each one's size, which nobody may read, and the cache's index, a SQLite file, its version, a hash of
+its ETag. `open_file` downloads an object into a file that is named after URL, size and version and
+appears when it is complete, so none is read that is half or of another version. Where the cache
+would exceed its size, the least recently used of these files are removed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Container, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from io import BufferedReader
-from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from compo_pipeline.configuration import PlainError, masked
 from compo_pipeline.seeding import digest
@@ -36,9 +35,12 @@ _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
 LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
 _UNUSABLE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)  # names of objects
-_WORK, _NOTES = ".partial", ".notes"
+_INDEX, _CONTENTS, _NOTES = ".index.sqlite", ".contents", ".notes"
+_PARTIAL, _LOCKS = ".partial", ".locks"  # of downloads
+_LOCK_TIMEOUT = 60.0  # seconds to wait for another process that writes the index
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
+_KNOWN = 4096  # objects whose versions are in memory
 _DAY = 86_400  # seconds
 
 _one_at_a_time = threading.Lock()
@@ -69,15 +71,15 @@ def mirror(url: str, cache: Path) -> Path:
 
 def url_of(path: Path) -> str | None:
     """The URL of a mirror, or of a file in one; None of other paths."""
+    found = _located(path)
+    return found[1] if found else None
+
+
+def _located(path: Path) -> tuple[Path, str] | None:
+    """The cache and the URL of a mirror, or of a file in one; None of other paths."""
     text = str(path)
     found = _MIRROR.fullmatch(text) if ":/" in text else None
-    return f"{found[2]}://{found[3]}" if found else None
-
-
-def _cache_of(path: Path) -> Path:
-    found = _MIRROR.fullmatch(str(path))
-    assert found is not None, f"{path} is in no mirror"
-    return Path(found[1])
+    return (Path(found[1]), f"{found[2]}://{found[3]}") if found else None
 
 
 def check_bucket(url: str) -> None:
@@ -88,7 +90,7 @@ def check_bucket(url: str) -> None:
 
 
 def refresh(folder: Path) -> None:
-    """List the objects of a mirror's URL, and make placeholders of those that are new or changed.
+    """List the objects of a mirror's URL, and make it show those alone.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
@@ -96,21 +98,15 @@ def refresh(folder: Path) -> None:
     """
     from filelock import FileLock
 
-    url = url_of(folder)
-    assert url is not None, f"{folder} is no mirror"
+    located = _located(folder)
+    assert located is not None, f"{folder} is no mirror"
+    cache, url = located
     found = _listing(url)
     log.info("%s: %d objects", masked(url), len(found))
-    cache = _cache_of(folder)
     cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / ".lock"), _work_folder(cache) as work:
+    with FileLock(cache / ".lock"):
         _remove_leftovers(cache)
-        for place, _, names in os.walk(folder, topdown=False):
-            for name in names:
-                path = Path(place, name)
-                if str(path.relative_to(folder)) not in found:
-                    path.unlink()
-            with suppress(OSError):  # not empty
-                Path(place).rmdir()
+        _remove_others(folder, found)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -120,11 +116,13 @@ def refresh(folder: Path) -> None:
                 f"{url}: remote.cache can have no folder of this name ({error.strerror}); give the "
                 "objects a shorter key, or one that is no other object's"
             ) from error
-        unusable = [
-            name
-            for name, (size, version) in found.items()
-            if not _add_placeholder(folder, name, size, version, work)
-        ]
+        unusable = [name for name in found if not _add_placeholder(folder, name, found[name][0])]
+        with _index(cache) as index:
+            below = (f"{url}/", f"{url}0")  # a zero follows the slash
+            index.execute("DELETE FROM objects WHERE url >= ? AND url < ?", below)
+            rows = ((f"{url}/{name}", version) for name, (_, version) in found.items())
+            index.executemany("INSERT INTO objects VALUES (?, ?)", rows)
+        _version.cache_clear()
     if unusable:
         log.warning(
             "%s: %d objects have names that no file can have, such as %r: they are left out",
@@ -153,19 +151,32 @@ def _listing(url: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _add_placeholder(folder: Path, name: str, size: int, version: int, work: Path) -> bool:
-    """Make a placeholder of an object that is new or changed; false if no file can have its name.
+def _remove_others(folder: Path, names: Container[str]) -> None:
+    """Remove the files of a mirror that have none of these names, and empty folders."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for file in files:
+            path = Path(place, file)
+            if str(path.relative_to(folder)) not in names:
+                path.unlink()
+        with suppress(OSError):  # not empty
+            Path(place).rmdir()
+
+
+def _add_placeholder(folder: Path, name: str, size: int) -> bool:
+    """Make the file that shows name and size of an object; false if no file can have its name.
 
     There are keys with `..`, and folders of the name of an object.
     """
     path = folder / name
     try:
-        if {"", ".", ".."} & set(name.split("/")):
+        if {"", ".", ".."} & set(name.split("/")) or path.is_dir():
             return False
-        status = path.stat() if path.exists() else None
-        if status is None or (status.st_size, status.st_mtime_ns) != (size, version):
+        if not path.exists() or path.stat().st_size != size:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_placeholder(path, size, version, work)
+            path.unlink(missing_ok=True)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode=0)
+            with os.fdopen(descriptor, "wb") as file:
+                file.truncate(size)
     except OSError as error:
         if error.errno in _UNUSABLE:
             return False
@@ -175,10 +186,73 @@ def _add_placeholder(folder: Path, name: str, size: int, version: int, work: Pat
     return True
 
 
+@contextmanager
+def _index(cache: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a cache's index, the listed versions by URL, in one transaction.
+
+    Raises:
+        RemoteError: it cannot be used.
+    """
+    path = cache / _INDEX
+    try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT)) as index, index:
+            index.execute(
+                "CREATE TABLE IF NOT EXISTS objects (url TEXT PRIMARY KEY, version INTEGER)"
+            )
+            yield index
+    except sqlite3.Error as error:
+        raise RemoteError(f"{path}: {error}; if it is damaged, delete it and run again") from error
+
+
+@lru_cache(_KNOWN)
+def _version(cache: Path, url: str) -> int:
+    """The version of an object that was listed when this process first asked; -1 of others."""
+    with _index(cache) as index:
+        found = index.execute("SELECT version FROM objects WHERE url = ?", [url]).fetchone()
+    return int(found[0]) if found else -1
+
+
 def version_of(info: Mapping[str, Any]) -> int:
-    """The modification time, in ns of whole seconds, that stands for the version of an object."""
+    """The version of an object, a 63-bit hash of what its storage says of it."""
     named = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
-    return digest(named) % 2**31 * 10**9
+    return digest(named) % 2**63
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Size and version of a file, which tell its content from another one.
+
+    The version is the modification time in ns, in a mirror that of the object as it was listed.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    located, status = _located(path), path.stat()
+    return status.st_size, _version(*located) if located else status.st_mtime_ns
+
+
+class _Object(NamedTuple):
+    """An object as it was listed."""
+
+    cache: Path
+    url: str
+    size: int
+    version: int
+
+    @property
+    def name(self) -> str:
+        """What the files of this version are called."""
+        return f"{digest(self.url, self.size, self.version):016x}"
+
+    @property
+    def content(self) -> Path:
+        """The file for its content: there if and only if all of it is."""
+        return self.cache / _CONTENTS / self.name
+
+
+def _object(path: Path) -> _Object | None:
+    """The object of a mirror's file; None of other paths."""
+    located = _located(path)
+    return _Object(*located, *stamp(path)) if located else None
 
 
 def open_file(path: Path) -> BufferedReader:
@@ -188,19 +262,18 @@ def open_file(path: Path) -> BufferedReader:
         OSError: there is no such file, or it cannot be read.
         RemoteError: the storage cannot be reached, or refuses; or the cache is too small.
     """
-    if url_of(path) is None:
+    wanted = _object(path)
+    if wanted is None:
         return path.open("rb")
     for _ in range(_ATTEMPTS):
         # Another process may make room meanwhile: what is open counts, not what was there before.
-        with suppress(PermissionError):
-            file = path.open("rb")
-            status = os.fstat(file.fileno())
-            if not _is_placeholder(status):
-                with suppress(PermissionError):  # in a cache that another user filled
-                    os.utime(file.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
-                return file
-            file.close()
-        _download(path)
+        with suppress(FileNotFoundError):
+            file = wanted.content.open("rb")
+            with suppress(PermissionError):  # in a cache that another user filled
+                now = time.time_ns()  # the system's own clock is coarser
+                os.utime(file.fileno(), ns=(now, now))
+            return file
+        _download(wanted)
     raise RemoteError(f"remote.cache_gb: too small, {path} is removed before it is opened")
 
 
@@ -216,16 +289,15 @@ def read_range(path: Path, start: int, size: int) -> bytes:
     An object that is not in the cache is not downloaded as a whole, but a mebibyte at a time; the
     last ones are in memory.
     """
-    status = path.stat()
-    url = url_of(path)
-    if url is None or not _is_placeholder(status):
+    wanted = _object(path)
+    if wanted is None or wanted.content.exists():
         with open_file(path) as file:
             file.seek(start)
             return file.read(size)
-    end = min(start + size, status.st_size)
+    end = min(start + size, wanted.size)
     first = start // _BLOCK
     blocks = range(first, -(-end // _BLOCK))
-    content = b"".join(_block(url, status.st_mtime_ns, number) for number in blocks)
+    content = b"".join(_block(wanted.url, wanted.version, number) for number in blocks)
     return content[start - first * _BLOCK : end - first * _BLOCK]
 
 
@@ -249,39 +321,31 @@ def sidecar(path: Path) -> Path | None:
 
     It is in the cache, and remains where the content is removed.
     """
-    if url_of(path) is None:
-        return None
-    name = digest(str(path), path.stat().st_mtime_ns)
-    return _cache_of(path) / _NOTES / f"{name:016x}.json"
+    found = _object(path)
+    return found.cache / _NOTES / f"{found.name}.json" if found else None
 
 
-def _is_placeholder(status: os.stat_result) -> bool:
-    return status.st_mode & 0o777 == 0
+def _download(wanted: _Object) -> None:
+    """Download an object, unless another process does it meanwhile."""
+    from filelock import FileLock
 
-
-def _download(path: Path) -> None:
-    url, cache, expected = str(url_of(path)), _cache_of(path), path.stat()
-    _make_room(cache, expected.st_size)
-    with _work_folder(cache) as work:
-        temporary = work / "object"
-        with filesystem(url) as (files, key):
-            files.get_file(key, str(temporary))
-            _require_version(url, expected.st_mtime_ns, files, key)
-        if temporary.stat().st_size != expected.st_size:
-            raise RemoteError(f"{url}: the download is incomplete; run again")
-        os.utime(temporary, ns=(time.time_ns(), expected.st_mtime_ns))
-        temporary.chmod(0o444)
-        temporary.replace(path)
-
-
-def _write_placeholder(path: Path, size: int, version: int, work: Path) -> None:
-    """Make a file a placeholder."""
-    temporary = work / "placeholder"
-    with temporary.open("wb") as file:
-        file.truncate(size)
-    os.utime(temporary, ns=(0, version))
-    temporary.chmod(0o000 if size else 0o444)
-    temporary.replace(path)
+    temporary = wanted.cache / _PARTIAL / wanted.name
+    lock = wanted.cache / _LOCKS / wanted.name[:3]  # of one in 4096 objects
+    for file in (lock, temporary, wanted.content):
+        file.parent.mkdir(exist_ok=True)
+    with FileLock(lock):
+        if wanted.content.exists():
+            return
+        _make_room(wanted.cache, wanted.size)
+        try:
+            with filesystem(wanted.url) as (files, key):
+                files.get_file(key, str(temporary))
+                _require_version(wanted.url, wanted.version, files, key)
+            if temporary.stat().st_size != wanted.size:
+                raise RemoteError(f"{wanted.url}: the download is incomplete; run again")
+            temporary.replace(wanted.content)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _make_room(cache: Path, size: int) -> None:
@@ -304,39 +368,29 @@ def _make_room(cache: Path, size: int) -> None:
 
 
 def _evict(cache: Path, most: int) -> None:
-    """Remove the least recently used files until a cache holds so many bytes at most."""
+    """Remove the least recently used contents until a cache holds so many bytes at most."""
     held = []
-    for place, _, names in chain.from_iterable(map(os.walk, cache.glob("*:"))):
-        for name in names:
-            with suppress(FileNotFoundError):
-                status = Path(place, name).stat()
-                if status.st_size and not _is_placeholder(status):
-                    held.append((status.st_atime_ns, Path(place, name), status))
-    surplus = sum(status.st_size for *_, status in held) - most
-    if surplus > 0:
-        held.sort(key=lambda each: each[:2])
-        with _work_folder(cache) as work:
-            for _, path, status in held:
-                if surplus <= 0:
-                    break
-                _write_placeholder(path, status.st_size, status.st_mtime_ns, work)
-                surplus -= status.st_size
-
-
-@contextmanager
-def _work_folder(cache: Path) -> Iterator[Path]:
-    """Yield an empty folder on the cache's file system."""
-    (cache / _WORK).mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=cache / _WORK) as folder:
-        yield Path(folder)
+    for content in (cache / _CONTENTS).glob("*"):
+        with suppress(FileNotFoundError):
+            status = content.stat()
+            held.append((status.st_atime_ns, status.st_size, content))
+    surplus = sum(size for _, size, _ in held) - most
+    for _, size, content in sorted(held):
+        if surplus <= 0:
+            break
+        content.unlink(missing_ok=True)
+        surplus -= size
 
 
 def _remove_leftovers(cache: Path) -> None:
-    """Remove what downloads left that were killed."""
-    for folder in (cache / _WORK).iterdir():
+    """Remove what killed downloads left, and a cache of an earlier version, which has no index."""
+    if not (cache / _INDEX).exists():
+        for folder in (*cache.glob("*:"), cache / _PARTIAL):
+            shutil.rmtree(folder, ignore_errors=True)
+    for file in (cache / _PARTIAL).glob("*"):
         with suppress(FileNotFoundError):
-            if time.time() - folder.stat().st_mtime > _DAY:
-                shutil.rmtree(folder)
+            if time.time() - file.stat().st_mtime > _DAY:
+                file.unlink()
 
 
 @contextmanager

@@ -93,13 +93,14 @@ ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
     """What was found at a path. `error` is None for an image that decodes; `sha256` is of the
-    file's bytes, empty where there is no file; sizes are 0 where they could not be read.
+    file's bytes, empty where there is no file; sizes are 0 where they could not be read. `version`
+    is that of the file's `remote.stamp`.
     """
 
     path: str
     sha256: str
     bytes: int
-    modified_ns: int
+    version: int
     error: str | None
     width: int
     height: int
@@ -200,19 +201,19 @@ def load(root: Path, relative: str, limits: Limits) -> Image.Image:
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
     """Hash and decode an image once; whatever is wrong with it is part of the answer."""
-    digest, size, modified = "", 0, 0
+    digest, size, version = "", 0, 0
     try:
         with open_file(root, relative, limits) as file:
-            modified = locate(root, relative, limits).stat().st_mtime_ns
+            _, version = remote.stamp(locate(root, relative, limits))
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)
             width, height = _cropped(_decode(file, limits), relative, limits).size
     except ImageError as error:
-        return DecodedImage(relative, digest, size, modified, str(error), 0, 0)
+        return DecodedImage(relative, digest, size, version, str(error), 0, 0)
     except OSError as error:
-        return DecodedImage(relative, digest, size, modified, f"missing: {error.strerror}", 0, 0)
-    return DecodedImage(relative, digest, size, modified, None, width, height)
+        return DecodedImage(relative, digest, size, version, f"missing: {error.strerror}", 0, 0)
+    return DecodedImage(relative, digest, size, version, None, width, height)
 
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:

@@ -17,6 +17,7 @@ from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
 from compo_pipeline.quality.settings import IngestSettings
+from compo_pipeline.remote import stamp
 from compo_pipeline.storage import files_fingerprint
 from compo_pipeline.stores import KeyValueStore
 
@@ -30,8 +31,8 @@ def measure(
 ) -> dict[str, DecodedImage]:
     """Measure images, in the order of their paths.
 
-    With `settings.journal`, files whose size and modification time are unchanged are not read
-    again, unless the decoder has changed.
+    With `settings.journal`, files whose size and version (`remote.stamp`) are unchanged are not
+    read again, unless the decoder has changed.
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
@@ -73,10 +74,10 @@ def _decoder() -> str:
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
     try:
-        status = decoding.locate(root, image.path, limits).stat()
+        found = stamp(decoding.locate(root, image.path, limits))
     except (ImageError, OSError):
         return False
-    return (status.st_size, status.st_mtime_ns) == (image.bytes, image.modified_ns)
+    return found == (image.bytes, image.version)
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
