@@ -151,7 +151,7 @@ class EndpointSettings:
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
     timeout: PositiveFloat = 60.0
-    """seconds for an answer."""
+    """seconds for a request, from the connection to the end of its reply."""
     in_flight: PositiveInt = 8
     """requests under way at a time."""
     give_up: PositiveInt = 10

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import httpx
+from pydantic import SecretStr
 
 from compo_pipeline import seeding
-from compo_pipeline.configuration import SettingsError, masked
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -32,8 +32,9 @@ from compo_pipeline.counterfactuals.editors.llm import (
 from compo_pipeline.counterfactuals.editors.requests import (
     BrokenReply,
     Pause,
+    Post,
     RefusedRequest,
-    post,
+    chat_completions,
     with_retries,
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings
@@ -48,6 +49,10 @@ _HOPELESS = {
     **dict.fromkeys((401, 402, 407), "key_variable"),
     404: "url or model",
 }
+
+
+# Gives the server's answer to a request's body; its key is that of the stored answer.
+_Ask = Callable[[Mapping[str, Any], str], Answer]
 
 
 class _Answered(NamedTuple):
@@ -103,24 +108,25 @@ class EndpointEditor:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
                 captions in a row without an answer.
         """
-        headers, stop = headers_of(self._settings, self._key), threading.Event()
+        own, stop = self._settings, threading.Event()
         with (
-            httpx.Client(headers=headers, timeout=self._settings.timeout) as client,
-            ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool,
+            chat_completions(own.url, api_key(own, self._key), own.timeout) as post,
+            ThreadPoolExecutor(own.in_flight, "endpoint") as pool,
         ):
+            ask = partial(self._ask, post, stop)
             results = in_order(
-                lambda request: pool.submit(self._result, client, stop, request),
+                lambda request: pool.submit(self._result, ask, request),
                 Future.result,
                 requests,
-                self._settings.in_flight * _AHEAD,
+                own.in_flight * _AHEAD,
             )
             try:
-                yield from self._settled(results)
+                yield from self._answers_of_a_running_server(results)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _settled(
+    def _answers_of_a_running_server(
         self, results: Iterable[_Answered | EditFailure]
     ) -> Iterator[EditedCaption | EditFailure]:
         """Answers; failures of an unreachable server are held back until it answers again.
@@ -155,9 +161,7 @@ class EndpointEditor:
             f"settings under {self._key}; answers so far are stored"
         )
 
-    def _result(
-        self, client: httpx.Client, stop: threading.Event, request: EditRequest
-    ) -> _Answered | EditFailure:
+    def _result(self, ask: _Ask, request: EditRequest) -> _Answered | EditFailure:
         """Ask until an answer passes the checks; a failure where there is no answer."""
         asked = False
         for attempt in range(self._settings.attempts):
@@ -167,11 +171,11 @@ class EndpointEditor:
             if answer is None:
                 asked = True
                 try:
-                    new = self._asked(body, key, client, stop)
+                    new = ask(body, key)
                 except BrokenReply as error:
                     return EditFailure(f"no answer: {error}", final=False)
                 except RefusedRequest as error:
-                    self._check_hope(error)
+                    self._stop_where_hopeless(error)
                     return EditFailure(f"refused: {error}")
                 # The first answer to a request counts, whichever process got it.
                 self._answers.put({key: new}, replace=False)
@@ -192,22 +196,14 @@ class EndpointEditor:
         }
         return body | {"seed": attempt_seed(self._seed, request, attempt)} if own.seeded else body
 
-    def _asked(
-        self, body: Mapping[str, Any], key: str, client: httpx.Client, stop: threading.Event
-    ) -> Answer:
-        own, secret = self._settings, client.headers.get("Authorization", "")[len("Bearer ") :]
-        url = own.url.rstrip("/") + "/chat/completions"
-        send = partial(post, client, url, json.dumps(body).encode(), own.timeout)
+    def _ask(self, post: Post, stop: threading.Event, body: Mapping[str, Any], key: str) -> Answer:
+        """The server's answer, after retries; seed and key determine their waits."""
+        send = partial(post, json.dumps(body).encode())
         rng = seeding.rng(self._seed, key)
-        try:
-            return with_retries(send, own.retries, rng, stop, pause=self._pause)
-        except BrokenReply as error:
-            raise BrokenReply(_without(secret, str(error))) from None
-        except RefusedRequest as error:
-            raise RefusedRequest(error.status, _without(secret, str(error))) from None
+        return with_retries(send, self._settings.retries, rng, stop, pause=self._pause)
 
-    def _check_hope(self, error: RefusedRequest) -> None:
-        """Stop where no other caption can succeed."""
+    def _stop_where_hopeless(self, error: RefusedRequest) -> None:
+        """Raise an error of the settings where every other request would be refused, too."""
         if wrong := _HOPELESS.get(error.status):
             held = f" (now {self._settings.key_variable or 'null'})"
             raise SettingsError(
@@ -216,30 +212,24 @@ class EndpointEditor:
             )
 
 
-def headers_of(settings: EndpointSettings, key: str) -> dict[str, str]:
-    """Headers of all requests, with the API key where one is needed.
+def api_key(settings: EndpointSettings, key: str) -> SecretStr:
+    """The API key in the environment; empty where none is needed.
 
     Raises:
         SettingsError: the environment lacks it, or holds what no header can; names the YAML key.
     """
-    headers = {"Content-Type": "application/json"}
     variable = settings.key_variable
-    if variable is not None:
-        secret = os.environ.get(variable, "").strip()
-        if not secret:
-            raise SettingsError(
-                f"{key}.key_variable: expected the API key in the environment variable "
-                f"{variable!r}, which is not set; set it, or null where no key is needed"
-            )
-        if not (secret.isascii() and secret.isprintable()):
-            raise SettingsError(
-                f"{key}.key_variable: expected a key of printable ASCII characters in the "
-                f"environment variable {variable!r}, got others"
-            )
-        headers["Authorization"] = f"Bearer {secret}"
-    return headers
-
-
-def _without(secret: str, text: str) -> str:
-    """A server's message without the API key, which it may repeat."""
-    return masked(text.replace(secret, "***") if secret else text)
+    if variable is None:
+        return SecretStr("")
+    found = SecretStr(os.environ.get(variable, "").strip())
+    if not found:
+        raise SettingsError(
+            f"{key}.key_variable: expected the API key in the environment variable "
+            f"{variable!r}, which is not set; set it, or null where no key is needed"
+        )
+    if not (found.get_secret_value().isascii() and found.get_secret_value().isprintable()):
+        raise SettingsError(
+            f"{key}.key_variable: expected a key of printable ASCII characters in the "
+            f"environment variable {variable!r}, got others"
+        )
+    return found

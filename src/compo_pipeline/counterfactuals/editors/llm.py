@@ -32,10 +32,17 @@ class Message(TypedDict):
 
 
 class Answer(NamedTuple):
-    """Raw text of a language model's answer; `cut` where it reached its limit of tokens."""
+    """A language model's answer, unchecked and uncleaned.
+
+    Attributes:
+        text: as the model wrote it.
+        cut: whether it reached its limit of tokens.
+        refusal: why the model or its server says that it did not answer; empty where it did.
+    """
 
     text: str
     cut: bool
+    refusal: str = ""
 
 
 _SYSTEM = (
@@ -115,7 +122,10 @@ def checked(
 ) -> EditedCaption | EditFailure:
     """An answer as an edited caption, or why it is refused; attempts are counted from 0."""
     text = cleaned(answer.text, request.caption)
-    refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
+    if answer.refusal:
+        refused = f"the model refused: {answer.refusal[:200]!r}"
+    else:
+        refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
     if not refused:
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
