@@ -25,8 +25,8 @@ from compo_pipeline.counterfactuals.editors.llm import (
     Answer,
     answer_key,
     attempt_seed,
-    checked,
-    messages,
+    check_answer,
+    edit_messages,
     prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.requests import (
@@ -44,7 +44,7 @@ from compo_pipeline.stores import KeyValueStore
 # Requests that wait for their turn, for each that is under way.
 _AHEAD = 4
 # Replies after which no request at all can succeed, and the keys to correct.
-_HOPELESS = {
+_KEYS_TO_CORRECT = {
     **dict.fromkeys((301, 302, 303, 307, 308, 405, 501), "url"),
     **dict.fromkeys((401, 402, 407), "key_variable"),
     404: "url or model",
@@ -55,15 +55,15 @@ _HOPELESS = {
 _Ask = Callable[[Mapping[str, Any], str], Answer]
 
 
-class _Answered(NamedTuple):
-    """What an answer gives, and whether the server was asked for it."""
+class _Outcome(NamedTuple):
+    """The edit of a caption, and whether the server was asked or every answer was stored."""
 
     result: EditedCaption | EditFailure
     asked: bool
 
 
 class EndpointEditor:
-    """Asks the server for answers that are not stored; each is stored before it is checked."""
+    """Asks a language model on a server, and stores each answer before it is checked."""
 
     name: ClassVar[str] = "endpoint"
     concurrent: ClassVar[bool] = False
@@ -91,7 +91,7 @@ class EndpointEditor:
 
     @property
     def settings_fingerprint(self) -> str:
-        """Of all that changes the texts; not of the server's address and retries."""
+        """Hash of all that changes the texts; the server's address and retries do not."""
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
         return short_fingerprint(
@@ -99,7 +99,7 @@ class EndpointEditor:
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Answers in the requests' order.
+        """The edit of each caption, in the requests' order.
 
         When the loop over them ends early, requests under way are finished and stored; the others
         are not sent.
@@ -115,23 +115,24 @@ class EndpointEditor:
         ):
             ask = partial(self._ask, post, stop)
             results = in_order(
-                lambda request: pool.submit(self._result, ask, request),
+                lambda request: pool.submit(self._edit_one, ask, request),
                 Future.result,
                 requests,
                 own.in_flight * _AHEAD,
             )
             try:
-                yield from self._answers_of_a_running_server(results)
+                yield from self._results_until_down(results)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _answers_of_a_running_server(
-        self, results: Iterable[_Answered | EditFailure]
+    def _results_until_down(
+        self, results: Iterable[_Outcome | EditFailure]
     ) -> Iterator[EditedCaption | EditFailure]:
-        """Answers; failures of an unreachable server are held back until it answers again.
+        """The edits in order, until `give_up` captions in a row got no answer.
 
-        So the failures of a server that is down are never stored as answers.
+        Failures wait until the server answers again, so those of a server that is down are never
+        stored as answers.
         """
         held: list[EditedCaption | EditFailure] = []
         unanswered: list[EditFailure] = []
@@ -141,7 +142,7 @@ class EndpointEditor:
                 unanswered.append(each)
                 held.append(each)
                 if len(unanswered) >= self._settings.give_up:
-                    raise self._down(unanswered)
+                    raise self._down_error(unanswered)
                 continue
             held.append(each.result)
             if each.asked:
@@ -151,21 +152,22 @@ class EndpointEditor:
                 held = []
         # A refusal is final; what a server that is down did not answer is not.
         if not answers and not all(failure.final for failure in unanswered):
-            raise self._down(unanswered)
+            raise self._down_error(unanswered)
         yield from held
 
-    def _down(self, unanswered: Sequence[EditFailure]) -> SettingsError:
+    def _down_error(self, unanswered: Sequence[EditFailure]) -> SettingsError:
+        """The error of a server that answered none of these captions."""
         return SettingsError(
             f"{self._key}.url: {self._settings.url} answered none of {len(unanswered)} captions in "
             f"a row; the last: {unanswered[-1].reason}. Check that the server runs and the "
             f"settings under {self._key}; answers so far are stored"
         )
 
-    def _result(self, ask: _Ask, request: EditRequest) -> _Answered | EditFailure:
-        """Ask until an answer passes the checks; a failure where there is no answer."""
+    def _edit_one(self, ask: _Ask, request: EditRequest) -> _Outcome | EditFailure:
+        """Ask until an answer passes the checks; a failure where no answer comes."""
         asked = False
         for attempt in range(self._settings.attempts):
-            body = self._body(request, attempt)
+            body = self._request_body(request, attempt)
             key = answer_key({"attempt": attempt, **body})
             answer = self._answers.get([key]).get(key)
             if answer is None:
@@ -175,21 +177,22 @@ class EndpointEditor:
                 except BrokenReply as error:
                     return EditFailure(f"no answer: {error}", final=False)
                 except RefusedRequest as error:
-                    self._stop_where_hopeless(error)
+                    self._raise_if_never_accepted(error)
                     return EditFailure(f"refused: {error}")
                 # The first answer to a request counts, whichever process got it.
                 self._answers.put({key: new}, replace=False)
                 answer = self._answers.get([key])[key]
-            result = checked(request, answer, attempt, self._settings.checks)
+            result = check_answer(request, answer, attempt, self._settings.checks)
             if isinstance(result, EditedCaption):
                 break
-        return _Answered(result, asked)
+        return _Outcome(result, asked)
 
-    def _body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
+    def _request_body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
+        """The JSON body of one attempt to edit a caption."""
         own = self._settings
         body = {
             "model": own.model,
-            "messages": messages(request.caption, request.role),
+            "messages": edit_messages(request.caption, request.role),
             "temperature": own.temperature,
             "max_tokens": own.max_tokens,
             **own.more,
@@ -202,9 +205,9 @@ class EndpointEditor:
         rng = seeding.rng(self._seed, key)
         return with_retries(send, self._settings.retries, rng, stop, pause=self._pause)
 
-    def _stop_where_hopeless(self, error: RefusedRequest) -> None:
-        """Raise an error of the settings where every other request would be refused, too."""
-        if wrong := _HOPELESS.get(error.status):
+    def _raise_if_never_accepted(self, error: RefusedRequest) -> None:
+        """Raise where the server would refuse any other caption, too, by its status."""
+        if wrong := _KEYS_TO_CORRECT.get(error.status):
             held = f" (now {self._settings.key_variable or 'null'})"
             raise SettingsError(
                 f"{self._key}: {self._settings.url} refuses every request ({error}); "

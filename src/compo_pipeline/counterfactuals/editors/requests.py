@@ -28,7 +28,7 @@ from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.settings import RetrySettings
 from compo_pipeline.untrusted import parse_json
 
-_MOST = 2**24  # bytes of a reply
+_MAX_BYTES = 2**24  # bytes of a reply
 _RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one
 _QUOTED = 300  # characters of a reply in an error
 
@@ -111,16 +111,16 @@ async def _post(
             async with client.stream("POST", "chat/completions", content=content) as response:
                 async for piece in response.aiter_raw():
                     body += piece
-                    if len(body) > _MOST:
-                        raise BrokenReply(f"a reply of more than {_MOST} bytes")
+                    if len(body) > _MAX_BYTES:
+                        raise BrokenReply(f"a reply of more than {_MAX_BYTES} bytes")
     except TimeoutError:
         raise BrokenReply(f"no complete reply within {timeout:g} s") from None
     except httpx.HTTPError as error:
         cause = _system_error(error)
         # Its text may quote what the server sent.
-        text = _without_key(f"{type(cause).__name__}: {cause}".encode(), api_key).decode()
+        text = _mask_key(f"{type(cause).__name__}: {cause}".encode(), api_key).decode()
         raise BrokenReply(masked(text)) from None
-    return Reply(response.status_code, response.headers, _without_key(bytes(body), api_key))
+    return Reply(response.status_code, response.headers, _mask_key(bytes(body), api_key))
 
 
 def _system_error(error: httpx.HTTPError) -> BaseException:
@@ -134,12 +134,13 @@ def _system_error(error: httpx.HTTPError) -> BaseException:
     return behind or error
 
 
-def _without_key(text: bytes, api_key: SecretStr) -> bytes:
+def _mask_key(text: bytes, api_key: SecretStr) -> bytes:
+    """A text in which `***` stands for the API key."""
     return text.replace(api_key.get_secret_value().encode(), b"***") if api_key else text
 
 
 def read_answer(reply: Reply) -> Answer:
-    """The answer in the first choice of a reply.
+    """The model's answer: the first choice of a chat completion.
 
     Raises:
         BrokenReply: there is none.
@@ -191,7 +192,7 @@ def with_retries(
                 return read_answer(reply)
             text = " ".join(reply.body.decode(errors="replace").split())[:_QUOTED]
             reason = f"{reply.status}: {masked(text)}"
-            if not _may_pass(reply.status):
+            if not _is_temporary(reply.status):
                 raise RefusedRequest(reply.status, reason)
             requested = _retry_after(reply.headers, now())
         except BrokenReply as error:
@@ -206,8 +207,8 @@ def with_retries(
     raise BrokenReply(f"{reason} (sent {settings.most + 1} times)")
 
 
-def _may_pass(status: int) -> bool:
-    """Whether the same request may get another status later."""
+def _is_temporary(status: int) -> bool:
+    """Whether the same request may get another HTTP status later."""
     passing = codes.is_server_error(status) and status != codes.NOT_IMPLEMENTED
     return passing or status in _RETRIED
 

@@ -16,7 +16,7 @@ from compo_pipeline.counterfactuals.contract import (
     EditRequest,
     short_fingerprint,
 )
-from compo_pipeline.counterfactuals.editors.checks import refusal
+from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
 from compo_pipeline.language.concreteness import load
 from compo_pipeline.language.editing import Generated, Generator
@@ -31,7 +31,7 @@ _NOTHING = "no rule finds anything to change"
 
 
 class RuleEditor:
-    """Edits by rules; equal seeds and equal parses give equal texts, in any batch."""
+    """Edits captions by rules; equal seeds and parses give equal texts, in any batch."""
 
     name: ClassVar[str] = "rules"
     concurrent: ClassVar[bool] = True
@@ -41,25 +41,26 @@ class RuleEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of settings, seed, lexicon and code: a changed rule gives new texts."""
+        """Hash of settings, seed, lexicon and code: a changed rule gives new texts."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         code = code_fingerprint(__name__)
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The first text that passes the checks, of the rules in their order.
+        """For each caption the first text by its rules that passes the checks.
 
         Raises:
             SettingsError: WordNet is chosen but not installed.
         """
-        rules = self._rules
+        rules = self._generators
         for request in requests:
             parts = (request.sample_id, request.sentence, request.role)
-            yield self._answer(request, rules, seeding.rng(self._seed, self.name, *parts))
+            yield self._edit_one(request, rules, seeding.rng(self._seed, self.name, *parts))
 
     @cached_property
-    def _rules(self) -> Mapping[Rule, Generator]:
+    def _generators(self) -> Mapping[Rule, Generator]:
+        """The generator of each rule for negatives."""
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         drawing: Any = {"careful": self._settings.careful, "concreteness": ratings}
         generators: dict[Rule, Generator] = {
@@ -74,12 +75,13 @@ class RuleEditor:
             generators["relation"] = partial(related_otherwise, replacer=rated)
         return generators
 
-    def _answer(
+    def _edit_one(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> EditedCaption | EditFailure:
+        """The first draft that passes the checks, or why the last one did not."""
         reason = _NOTHING
         for draft in self._drafts(request, rules, rng):
-            refused = refusal(request, draft.text, self._settings.checks)
+            refused = reason_to_reject(request, draft.text, self._settings.checks)
             if not refused:
                 words = " > ".join(draft.words)
                 return EditedCaption(draft.text, f"{draft.generator}, {draft.category}: {words}")
@@ -89,6 +91,7 @@ class RuleEditor:
     def _drafts(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> Iterator[Generated]:
+        """Texts by the rules for the request's role, unchecked, `attempts` of each rule at most."""
         generators: list[Generator] = [paraphrase]
         if request.role == "negative":
             names = list(self._settings.negatives)
