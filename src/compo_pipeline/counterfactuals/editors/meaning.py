@@ -16,8 +16,8 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from compo_pipeline.language.clauses import turned_relations, turned_voices
-from compo_pipeline.language.editing import bare, edited
+from compo_pipeline.language.clauses import changed_voices, inverted_relations
+from compo_pipeline.language.editing import apply_edits, bare
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
 from compo_pipeline.language.scene_graph import PRONOUNS
 from compo_pipeline.records import Parse
@@ -249,8 +249,8 @@ def positive_flaw(caption: Parse, text: str) -> str:
 
 def _is_turned_clause(caption: Parse, text: str) -> bool:
     """Whether a rule turns the caption into this text: active to passive, "above" to "below"."""
-    clauses = chain(turned_voices(caption), turned_relations(caption))
-    return any(bare(edited(caption, one.edits)[0]) == bare(text) for one in clauses)
+    clauses = chain(changed_voices(caption), inverted_relations(caption))
+    return any(bare(apply_edits(caption, one.edits)[0]) == bare(text) for one in clauses)
 
 
 def _without_conjunctions(text: str) -> list[ContentWord]:

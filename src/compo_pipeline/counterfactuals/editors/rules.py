@@ -25,7 +25,7 @@ from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.language.units import related_otherwise
+from compo_pipeline.language.units import change_relation
 
 _NOTHING = "no rule finds anything to change"
 
@@ -72,7 +72,7 @@ class RuleEditor:
             plain = replacer(self._settings.replacements, key=key)
             rated = replace(plain, concreteness=ratings)
             generators["replace"] = rated
-            generators["relation"] = partial(related_otherwise, replacer=rated)
+            generators["relation"] = partial(change_relation, replacer=rated)
         return generators
 
     def _edit_one(
