@@ -150,7 +150,7 @@ def generate(
         texts.edit(jobs, engine, retry=settings.retry)
         images = _ImageGeneration(folders, generator, settings) if generator else None
         if images:
-            images.generate(texts.of(jobs), len(jobs))
+            images.generate(texts.outcomes(jobs), len(jobs))
         rows = Table.spilled(
             _table_rows(texts, images, jobs, settings), Counterfactual, folders.state
         )
@@ -171,8 +171,8 @@ def _table_rows(
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
     source = (editor.name, editor.settings_fingerprint, language, *image_source)
     fingerprint = digest(*source, settings.seed, settings.format)
-    for some in grouped(texts.of(jobs), _AT_ONCE):
-        made = images.of(some) if images else [""] * len(some)
+    for some in grouped(texts.outcomes(jobs), _AT_ONCE):
+        made = images.files_or_reasons(some) if images else [""] * len(some)
         for (job, (text, detail)), image in zip(some, made, strict=True):
             state, path = EDITED if text else FAILED, ""
             if isinstance(image, Path):
@@ -250,7 +250,7 @@ class _CaptionEdits:
                 else:
                     meter.advance()
 
-    def of(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
+    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
         """Each job with its text, or the reason why it has none."""
         for some in grouped(jobs, _AT_ONCE):
             keys = [job.key(*self._source) for job in some]
@@ -319,8 +319,8 @@ class _ImageGeneration:
                         self.store.save(key, answer)
                     meter.advance()
 
-    def of(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
-        """The stored image of each job, or why there is none; empty where there is no text."""
+    def files_or_reasons(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
+        """Each job's image file, or the reason why it has none; empty where it has no text."""
         keys = [self._key(*one) if one[1].text else "" for one in texts]
         paths = {key: path for key in keys if key and (path := self.store.path(key)).exists()}
         reasons = self._failures.get(key for key in keys if key and key not in paths)

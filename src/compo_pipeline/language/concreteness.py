@@ -79,7 +79,7 @@ def draw(
 
 
 def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
-    """The ratings of a table that settings name; None without a table.
+    """Read the concreteness ratings of the table that settings name; None without a table.
 
     Args:
         chosen: the settings.

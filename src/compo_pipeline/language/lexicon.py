@@ -201,7 +201,7 @@ class Lexicon:
 
 @cache
 def load_lexicon() -> Lexicon:
-    """The shipped lexicon."""
+    """The caption lexicon that the package ships."""
     return read_lexicon(RESOURCES / "lexicon.tsv")
 
 

@@ -56,7 +56,7 @@ _Ask = Callable[[Mapping[str, Any], str], Answer]
 
 
 class _Outcome(NamedTuple):
-    """The edit of a caption, and whether the server was asked or every answer was stored."""
+    """A caption's edit or failure, and whether the server was asked, not only the store."""
 
     result: EditedCaption | EditFailure
     asked: bool

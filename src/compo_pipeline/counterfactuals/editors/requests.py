@@ -167,7 +167,7 @@ def with_retries(
     pause: Pause = threading.Event.wait,
     now: Callable[[], float] = time.time,
 ) -> Answer:
-    """Send until there is an answer: 429, 5xx and broken replies are retried.
+    """Send a request until it is answered: 429, 5xx and broken replies are retried.
 
     Args:
         send: sends the request once.
