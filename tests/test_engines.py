@@ -22,7 +22,7 @@ from compo_pipeline import engines
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals import generation
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
 from compo_pipeline.images import decoding
@@ -154,9 +154,10 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     assert sorted(found) == ["parses.parquet", "views/epoch=00.parquet", "views/epoch=01.parquet"]
     found["images"] = measure(root, images, IngestSettings(), engine)
     editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
-    given = pa.chunked_array([["0"] * len(captions)]), editor, Parser("p", partial(parse_by, MODEL))
-    folders = Folders(root, folder / "counterfactuals", folder / "state")
-    made = generate(captions, *given, None, CounterfactualSettings(), folders, engine)
+    parser = Parser("p", partial(parse_by, MODEL))
+    jobs = Jobs(captions, pa.chunked_array([["0"] * len(captions)]), sentences=1)
+    folders = Folders(root, folder / "state")
+    made = generate(jobs, editor, parser, None, CounterfactualSettings(), folders, engine)
     found["edits"] = list(made[0])
     assert sum(row.state == "edited" for row in found["edits"]) > len(captions)
     return found

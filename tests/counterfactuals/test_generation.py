@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.image_store import ImageStore, publish, published
+from compo_pipeline.counterfactuals.image_store import ImageStore, publish, published_path
 from compo_pipeline.records import Counterfactual
 
 
@@ -251,7 +251,7 @@ def test_png_keeps_every_value(tmp_path: Path) -> None:
 # Sample ids come from tables in UTF-8: no lone surrogates.
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_sample_id_gives_a_plain_path(sample_id: str) -> None:
-    path = published(sample_id, 0, "negative", Path("store/0f/0f12ab.jpg"))
+    path = published_path(sample_id, 0, "negative", Path("store/0f/0f12ab.jpg"))
     folder, file = path.split("/")
     assert (len(folder), len(file) < 90) == (2, True)
     assert path.isascii() and path.isprintable()
@@ -261,9 +261,9 @@ def test_any_sample_id_gives_a_plain_path(sample_id: str) -> None:
 def test_equal_paths_are_of_equal_images() -> None:
     """The key of the store tells apart ids that read alike once they are safe."""
     stored = [Path(f"store/{key[:2]}/{key}.png") for key in ("0f12ab", "0f12ac")]
-    paths = {published(name, 0, "negative", file) for name in ("a", "a/b") for file in stored}
+    paths = {published_path(name, 0, "negative", file) for name in ("a", "a/b") for file in stored}
     assert len(paths) == 4 and all(path.startswith("0f/") for path in paths)
-    assert published("a/b", 1, "positive", stored[0]) == "0f/positive-1-a_b-0f12ab.png"
+    assert published_path("a/b", 1, "positive", stored[0]) == "0f/positive-1-a_b-0f12ab.png"
 
 
 @pytest.mark.parametrize("linked", [True, False])

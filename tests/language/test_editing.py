@@ -6,13 +6,13 @@ import pytest
 
 from compo_pipeline.language.editing import (
     Edit,
-    article,
+    apply_edits,
     bare,
-    capitalised_as,
-    edited,
-    exchange,
-    movable,
-    moved,
+    copy_capitals,
+    exchange_edits,
+    indefinite_article,
+    is_movable,
+    recapitalise,
     written,
 )
 from compo_pipeline.records import Parse
@@ -22,10 +22,10 @@ Tagged = Callable[[str], Parse]
 
 def test_edits_and_where_they_stand(tagged: Tagged) -> None:
     parse = tagged("a/DET fire/NOUN hydrant/NOUN near/ADP it/PRON _./PUNCT")
-    text, spans = edited(parse, [Edit(1, 3, "cat"), Edit(3, 4, "far from")])
+    text, spans = apply_edits(parse, [Edit(1, 3, "cat"), Edit(3, 4, "far from")])
     assert text == "a cat far from it."
     assert [text[start:end] for start, end in spans] == ["cat", "far from"]
-    assert edited(parse, []) == (parse.text, ())
+    assert apply_edits(parse, []) == (parse.text, ())
 
 
 def test_what_is_written_keeps_its_spacing(tagged: Tagged) -> None:
@@ -40,7 +40,7 @@ def test_what_is_written_keeps_its_spacing(tagged: Tagged) -> None:
 )
 def test_what_can_move(tagged: Tagged, start: int, end: int, expected: bool) -> None:
     parse = tagged("do/AUX _n't/PART run/VERB _!/PUNCT")
-    assert movable(parse, start, end) is expected
+    assert is_movable(parse, start, end) is expected
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_what_can_move(tagged: Tagged, start: int, end: int, expected: bool) -> 
 )
 def test_capitals(tagged: Tagged, source: str, to: str, place: int, expected: str) -> None:
     taken = tagged(source)
-    assert moved(tagged(to), place, taken.text, taken, 0) == expected
+    assert recapitalise(tagged(to), place, taken.text, taken, 0) == expected
 
 
 def test_an_exchange(tagged: Tagged) -> None:
     parse = tagged("The/DET cat/NOUN saw/VERB a/DET very/ADV old/ADJ dog/NOUN")
-    text, spans = edited(parse, exchange(parse, (0, 2), (3, 7)))
+    text, spans = apply_edits(parse, exchange_edits(parse, (0, 2), (3, 7)))
     assert text == "A very old dog saw the cat"
     assert [text[start:end] for start, end in spans] == ["A very old dog", "the cat"]
 
@@ -79,8 +79,8 @@ def test_case_and_closing_marks_tell_no_sentences_apart() -> None:
     ],
 )
 def test_articles(a: str, an: str) -> None:
-    assert [article(word) for word in a.split()] == ["a"] * len(a.split())
-    assert [article(word) for word in an.split()] == ["an"] * len(an.split())
+    assert [indefinite_article(word) for word in a.split()] == ["a"] * len(a.split())
+    assert [indefinite_article(word) for word in an.split()] == ["an"] * len(an.split())
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_articles(a: str, an: str) -> None:
     ],
 )
 def test_capitals_of_a_replacement(word: str, model: str, written: str) -> None:
-    assert capitalised_as(word, model) == written
+    assert copy_capitals(word, model) == written

@@ -14,7 +14,7 @@ from compo_pipeline.language.lexicon import (
     Opposite,
     load_lexicon,
     read_lexicon,
-    regular,
+    regular_form,
 )
 
 FORMS = [
@@ -235,4 +235,4 @@ def test_lemmas_that_do_not_fit_one_another(tmp_path: Path, line: str, said: str
     ],
 )
 def test_regular_forms(lemma: str, tag: str, form: str) -> None:
-    assert regular(lemma, tag) == form
+    assert regular_form(lemma, tag) == form

@@ -8,7 +8,7 @@ from spacy.language import Language
 
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.reordering import swap_phrases
-from compo_pipeline.language.sense import fits, says_the_same, unit
+from compo_pipeline.language.sense import can_replace, is_harmless_exchange, movable_unit
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.records import Parse
 
@@ -30,11 +30,11 @@ Tagged = Callable[[str], Parse]
     ],
 )
 def test_units(tagged: Tagged, source: str, place: int, expected: tuple[int, int] | None) -> None:
-    assert unit(tagged(source), (place, place + 1)) == expected
+    assert movable_unit(tagged(source), (place, place + 1)) == expected
 
 
 def test_a_phrase_of_several_words_is_its_own_unit(tagged: Tagged) -> None:
-    assert unit(tagged("a/DET piece/NOUN of/ADP it/PRON"), (0, 2)) == (0, 2)
+    assert movable_unit(tagged("a/DET piece/NOUN of/ADP it/PRON"), (0, 2)) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_a_phrase_of_several_words_is_its_own_unit(tagged: Tagged) -> None:
 )
 def test_what_agrees(tagged: Tagged, one: str, other: str, expected: bool) -> None:
     first, second = tagged(one), tagged(other)
-    assert fits(first, (0, 1), second, (0, 1)) is expected
+    assert can_replace(first, (0, 1), second, (0, 1)) is expected
 
 
 def test_verb_phrases_agree_at_both_ends(tagged: Tagged) -> None:
     phrase = tagged("is/AUX/VBZ sitting/VERB/VBG")
-    assert not fits(phrase, (0, 2), phrase, (1, 2))
+    assert not can_replace(phrase, (0, 2), phrase, (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_verb_phrases_agree_at_both_ends(tagged: Tagged) -> None:
     ],
 )
 def test_articles_suit(tagged: Tagged, one: str, other: str, expected: bool) -> None:
-    assert fits(tagged(one), (1, 2), tagged(other), (1, 2)) is expected
+    assert can_replace(tagged(one), (1, 2), tagged(other), (1, 2)) is expected
 
 
 SAME = [
@@ -97,7 +97,7 @@ OTHER = [
 def test_what_says_the_same(
     tagged: Tagged, source: str, one: tuple[int, int], other: tuple[int, int], expected: bool
 ) -> None:
-    assert says_the_same(tagged(source), one, other) is expected
+    assert is_harmless_exchange(tagged(source), one, other) is expected
 
 
 def outcomes(rule: Callable[..., object], *parses: Parse) -> set[object]:

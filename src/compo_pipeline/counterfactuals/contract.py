@@ -24,7 +24,7 @@ Role = Literal["negative", "positive"]
 
 @dataclass(frozen=True, slots=True)
 class EditRequest:
-    """A caption to edit. `sentence` is its index among the sample's sentences."""
+    """A caption to edit, with its parse; `sentence` is its index among the sample's sentences."""
 
     sample_id: str
     sentence: int
@@ -35,7 +35,7 @@ class EditRequest:
 
 @dataclass(frozen=True, slots=True)
 class EditedCaption:
-    """An edited caption that passed all checks; `detail` names the edit."""
+    """A caption after an edit that passed all checks; `detail` names the edit."""
 
     text: str
     detail: str
@@ -43,7 +43,7 @@ class EditedCaption:
 
 @dataclass(frozen=True, slots=True)
 class EditFailure:
-    """The reason why a request has no edited caption.
+    """Why a caption has no edit.
 
     `final` is false where the same request may succeed later: no server answered it.
     """
@@ -53,22 +53,22 @@ class EditFailure:
 
 
 class CaptionEditor(Protocol):
-    """Makes one minimal edit of each caption."""
+    """Makes one minimal edit of each caption that it is given."""
 
     @property
     def name(self) -> str:
-        """Name in the configuration."""
+        """Value of `counterfactuals.caption_editor` that selects it."""
 
     @property
     def settings_fingerprint(self) -> str:
-        """Equal fingerprints, equal texts."""
+        """Hash of what determines the texts besides the captions."""
 
     @property
     def concurrent(self) -> bool:
-        """Whether several processes may edit at once: it has no server or model of its own."""
+        """Whether several processes may edit at once: no server or model is shared."""
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """One answer for each request, in the requests' order."""
+        """An edit or a failure for each request, in the requests' order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageFailure:
-    """The reason why a request has no image."""
+    """Why a request has no image."""
 
     reason: str
 
 
 def real_image(path: Path) -> Image | ImageFailure:
-    """The real image of a request, following links; a failure where it cannot be read."""
+    """Load the real image of a request; a failure where it cannot be read."""
     from compo_pipeline.images import decoding
 
     try:
@@ -114,14 +114,14 @@ class ImageGenerator(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in the configuration."""
+        """Value of `counterfactuals.image_generator` that selects it."""
 
     @property
     def settings_fingerprint(self) -> str:
-        """Equal fingerprints, equal images (up to rounding)."""
+        """Hash of what determines the images, up to rounding, besides the requests."""
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """An RGB image for each request, in the requests' order, as soon as it is there."""
+        """An RGB image or a failure for each request, in the requests' order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class GeneratorEntry:
 
 
 def short_fingerprint(*parts: Any) -> str:
-    """Twelve hexadecimal digits of settings classes and other plain values."""
+    """Hash of settings and other plain values: twelve hexadecimal digits."""
     plain = [
         asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
         for part in parts

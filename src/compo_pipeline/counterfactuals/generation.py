@@ -30,9 +30,9 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Role,
 )
-from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, published
+from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, published_path
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
+from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantine_rows
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
@@ -49,16 +49,14 @@ _log = logging.getLogger(__name__)
 
 
 class TextOutcome(NamedTuple):
-    """A text and the edit that made it, or no text and the reason."""
+    """What editing a caption gave: a text and its edit, or an empty text and the reason."""
 
     text: str
     detail: str
 
 
 class Folders(NamedTuple):
-    """Folders: `root` of the real images, and `state` of all texts and images of all runs, under
-    any settings.
-    """
+    """`root`: folder of the real images. `state`: where texts and images of all runs are stored."""
 
     root: Path
     state: Path
@@ -66,8 +64,10 @@ class Folders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """A function from (sample_id, sentence, text) items to parses, and the name and version of
-    its language model. Both are empty for caption editors that read no parses.
+    """Parses sentences; with the name and version of its language model.
+
+    `parse` maps (sample_id, sentence, text) to parses. Both give nothing for caption editors that
+    read no parses.
     """
 
     language: str
@@ -76,7 +76,7 @@ class Parser:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One edit to make: which sentence of which row, and its role.
+    """One caption to edit in one role: a sentence of a caption row.
 
     `image_hash` is of the real image's bytes, so another image under the same name gets
     counterfactuals of its own.
@@ -93,14 +93,14 @@ class Job:
         return self.row.sentences[self.sentence]
 
     def key(self, *parts: str | int) -> str:
-        """Key of an answer: the job and everything else that the answer depends on."""
+        """Key under which a result is stored: a hash of the job and of what else determines it."""
         named = (self.row.sample_id, self.sentence, self.role, self.caption, self.image_hash)
         return f"{digest(*parts, *named):016x}"
 
 
 @dataclass(frozen=True)
 class Jobs(Iterable[Job]):
-    """The edits to make: two of each of the first sentences of each row."""
+    """All jobs: each role of the first sentences of each row."""
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray
@@ -132,7 +132,7 @@ def generate(
     folders: Folders,
     engine: PrepareSettings = LOCAL,
 ) -> tuple[Table[Counterfactual], Table[Rejected], Iterable[tuple[str, Path]]]:
-    """All counterfactuals, those that failed, and path and file of each image.
+    """Edit the captions and generate images: table rows, quarantined rows, and image files.
 
     A few thousand edits are in memory at a time.
 
@@ -145,33 +145,39 @@ def generate(
         folders: where to read and write.
         engine: edits captions, where the editor allows several processes.
     """
-    with _locked(folders.state):
-        texts = _Texts(folders.state, editor, parser)
+    with _state_lock(folders.state):
+        texts = _CaptionEdits(folders.state, editor, parser)
         texts.edit(jobs, engine, retry=settings.retry)
-        images = _Images(folders, generator, settings) if generator else None
+        images = _ImageGeneration(folders, generator, settings) if generator else None
         if images:
-            images.generate(texts.of(jobs), len(jobs))
-        rows = Table.spilled(_rows(texts, images, jobs, settings), Counterfactual, folders.state)
-        failed = quarantined(rows, (job.row.image for job in jobs))
+            images.generate(texts.outcomes(jobs), len(jobs))
+        rows = Table.spilled(
+            _table_rows(texts, images, jobs, settings), Counterfactual, folders.state
+        )
+        failed = quarantine_rows(rows, (job.row.image for job in jobs))
         files = StoredFiles(rows, images.store) if images else ()
         return rows, Table.spilled(failed, Rejected, folders.state), files
 
 
-def _rows(
-    texts: _Texts, images: _Images | None, jobs: Jobs, settings: CounterfactualSettings
+def _table_rows(
+    texts: _CaptionEdits,
+    images: _ImageGeneration | None,
+    jobs: Jobs,
+    settings: CounterfactualSettings,
 ) -> Iterator[Counterfactual]:
+    """The rows of the table `counterfactuals`."""
     editor, language = texts.editor, texts.parser.language
     generator = images.generator if images else None
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
     source = (editor.name, editor.settings_fingerprint, language, *image_source)
     fingerprint = digest(*source, settings.seed, settings.format)
-    for some in grouped(texts.of(jobs), _AT_ONCE):
-        made = images.of(some) if images else [""] * len(some)
+    for some in grouped(texts.outcomes(jobs), _AT_ONCE):
+        made = images.files_or_reasons(some) if images else [""] * len(some)
         for (job, (text, detail)), image in zip(some, made, strict=True):
             state, path = EDITED if text else FAILED, ""
             if isinstance(image, Path):
                 state = GENERATED
-                path = published(job.row.sample_id, job.sentence, job.role, image)
+                path = published_path(job.row.sample_id, job.sentence, job.role, image)
             elif image:
                 state, detail = FAILED, image
             yield Counterfactual(
@@ -190,8 +196,8 @@ def _rows(
 
 
 @contextmanager
-def _locked(state: Path) -> Iterator[None]:
-    """Lock of the state folder, which all runs on the same data share."""
+def _state_lock(state: Path) -> Iterator[None]:
+    """Hold the lock of the state folder, which all runs on the same data share."""
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "in_use.lock")
     try:
@@ -205,8 +211,8 @@ def _locked(state: Path) -> Iterator[None]:
         lock.release()
 
 
-class _Texts:
-    """The edited captions of jobs, stored by editor, parser and everything else they depend on.
+class _CaptionEdits:
+    """Edits captions, and stores the texts under editor, parser and all else they depend on.
 
     Failures that are not final are not stored: the next run asks again.
     """
@@ -220,11 +226,11 @@ class _Texts:
     def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
         """Edit the captions without a stored text; with `retry`, also those that failed."""
         with Meter(len(jobs), "editing captions") as meter:
-            calls = grouped(self._pending(jobs, meter, retry), _AT_ONCE)
-            edit = partial(_edited, self.editor, self.parser)
+            calls = grouped(self._jobs_to_edit(jobs, meter, retry), _AT_ONCE)
+            edit = partial(_edit_jobs, self.editor, self.parser)
             answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
             if self.editor.concurrent and engine.engine != "local":
-                answers = map_partitions(partial(_listed, edit), calls, engine)
+                answers = map_partitions(partial(_as_list, edit), calls, engine)
             else:
                 answers = map(edit, calls)
             for some in grouped(chain.from_iterable(answers), _STORED_TOGETHER):
@@ -233,8 +239,8 @@ class _Texts:
                 for _ in some:
                     meter.advance()
 
-    def _pending(self, jobs: Jobs, meter: Meter, retry: bool) -> Iterator[tuple[str, Job]]:
-        """The jobs to edit by their keys; the others are done."""
+    def _jobs_to_edit(self, jobs: Jobs, meter: Meter, retry: bool) -> Iterator[tuple[str, Job]]:
+        """The jobs without a stored text, with their keys; the meter counts the others."""
         for some in grouped(jobs, _AT_ONCE):
             keyed = {job.key(*self._source): job for job in some}
             known = self._store.get(keyed)
@@ -244,8 +250,8 @@ class _Texts:
                 else:
                     meter.advance()
 
-    def of(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
-        """Each job with its text, or why there is none."""
+    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
+        """Each job with its text, or the reason why it has none."""
         for some in grouped(jobs, _AT_ONCE):
             keys = [job.key(*self._source) for job in some]
             known = self._store.get(keys)
@@ -253,10 +259,10 @@ class _Texts:
                 yield job, self._unanswered.get(key) or known[key]
 
 
-def _edited(
+def _edit_jobs(
     editor: CaptionEditor, parser: Parser, jobs: Sequence[tuple[str, Job]]
 ) -> Iterator[tuple[str, TextOutcome, bool]]:
-    """Key and outcome of each job, and whether it is final."""
+    """For each job its key, its outcome, and whether the outcome is final."""
     parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for _, job in jobs)
     requests = [
         EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
@@ -269,13 +275,13 @@ def _edited(
             yield key, TextOutcome("", answer.reason), answer.final
 
 
-def _listed(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
-    """What a function yields, as processes exchange it."""
+def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
+    """What a function yields, as a list, which processes can exchange."""
     return list(function(argument))
 
 
-class _Images:
-    """The images of edited captions: stored files, or stored reasons why there is none."""
+class _ImageGeneration:
+    """Generates images of edited captions, and stores files and reasons of failures."""
 
     def __init__(
         self, folders: Folders, generator: ImageGenerator, settings: CounterfactualSettings
@@ -313,17 +319,19 @@ class _Images:
                         self.store.save(key, answer)
                     meter.advance()
 
-    def of(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
-        """The stored image of each job, or why there is none; empty where there is no text."""
+    def files_or_reasons(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
+        """Each job's image file, or the reason why it has none; empty where it has no text."""
         keys = [self._key(*one) if one[1].text else "" for one in texts]
         paths = {key: path for key in keys if key and (path := self.store.path(key)).exists()}
         reasons = self._failures.get(key for key in keys if key and key not in paths)
         return [paths.get(key) or reasons[key] if key else "" for key in keys]
 
     def _key(self, job: Job, outcome: TextOutcome) -> str:
+        """Key under which the image of a text is stored."""
         return job.key(*self._source, outcome.text)
 
     def _request(self, job: Job, text: str) -> ImageRequest:
+        """What the image generator is asked for."""
         named = (job.row.sample_id, job.sentence, job.role)
         # 63 bits: some generators of random numbers refuse the sign bit. "picture" is part of the
         # seed.

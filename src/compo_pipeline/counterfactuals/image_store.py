@@ -23,28 +23,28 @@ _READABLE = 40  # characters of a sample_id in a file's name
 
 
 class ImageStore:
-    """Images by key; a file in the store is complete."""
+    """Folder of image files, by key; every file in it is complete."""
 
     def __init__(self, folder: Path, format_: str) -> None:
         self._folder, self._format = folder, format_
 
     @property
     def encoding(self) -> str:
-        """Format and options, which a file depends on beside its image."""
+        """Format and encoder options, as part of an image's key."""
         return f"{self._format} {_OPTIONS[self._format]}"
 
     def path(self, key: str) -> Path:
-        """The file of an image, existing or not."""
+        """Path of an image's file, whether it exists or not."""
         return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
 
     def save(self, key: str, image: Image.Image) -> None:
-        """Write an image atomically."""
+        """Write an image to its file, atomically."""
         with atomic_file(self.path(key)) as temporary, temporary.open("wb") as file:
             image.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
 
 
-def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
-    """Path of an image below the published folder, safe for any sample_id.
+def published_path(sample_id: str, sentence: int, role: str, stored: Path) -> str:
+    """Path of an image within the published folder, safe for any sample_id.
 
     It ends with the image's key: equal paths, equal images, in all runs. The key's first digits
     spread the files over 256 folders.
@@ -55,7 +55,7 @@ def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
 
 @dataclass(frozen=True)
 class StoredFiles(Iterable[tuple[str, Path]]):
-    """The published path and the stored file of each image of a table."""
+    """Published path and stored file of each image of a table."""
 
     rows: Table[Counterfactual]
     store: ImageStore
@@ -67,7 +67,7 @@ class StoredFiles(Iterable[tuple[str, Path]]):
 
 
 def publish(files: Iterable[tuple[str, Path]], folder: Path) -> None:
-    """Put exactly these images into a folder, which is replaced as a whole unless it holds them.
+    """Make a folder that holds exactly these images; one that already does stays as it is.
 
     Args:
         files: path below the folder, and file of each image, iterated twice; linked where possible,

@@ -27,7 +27,9 @@ else:
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 # Fields of an endpoint's request that have settings of their own, or must not be set.
-_BODY = frozenset({"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"})
+_RESERVED_FIELDS = frozenset(
+    {"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"}
+)
 
 
 @settings
@@ -120,7 +122,8 @@ class RetrySettings:
     """most seconds to wait; a server that asks for more (Retry-After) counts as not answering."""
 
 
-def _address(url: str) -> str:
+def _check_url(url: str) -> str:
+    """An http(s) URL without query and fragment."""
     parts = urlsplit(url)
     complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     if not complete or parts.query or parts.fragment:
@@ -132,7 +135,7 @@ def _address(url: str) -> str:
 class EndpointSettings:
     """Caption editor `endpoint`: where the language model is and how it is asked."""
 
-    url: Annotated[str, AfterValidator(_address)]
+    url: Annotated[str, AfterValidator(_check_url)]
     """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
     model: Annotated[str, Field(min_length=1)]
     """name of the model on the server."""
@@ -150,7 +153,7 @@ class EndpointSettings:
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
     timeout: PositiveFloat = 60.0
-    """seconds for an answer."""
+    """seconds for a request, from the connection to the end of its reply."""
     in_flight: PositiveInt = 8
     """requests under way at a time."""
     give_up: PositiveInt = 10
@@ -162,7 +165,7 @@ class EndpointSettings:
 
     def __post_init__(self) -> None:
         """Further fields do not replace those of other settings."""
-        if taken := sorted(_BODY & self.more.keys()):
+        if taken := sorted(_RESERVED_FIELDS & self.more.keys()):
             raise ValueError(f"more: {taken} cannot be set here")
 
 

@@ -19,11 +19,11 @@ _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|
 
 
 class TooManyFailures(PlainError, ValueError):
-    """More edits failed than the settings tolerate."""
+    """A larger share of the edits failed than `tolerated_share` allows."""
 
 
-def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> Iterator[Rejected]:
-    """The failed rows, with the real image of each and the reason.
+def quarantine_rows(rows: Iterable[Counterfactual], images: Iterable[str]) -> Iterator[Rejected]:
+    """Rows of the quarantine: the failed rows with their real image and reason.
 
     Args:
         rows: of the table.
@@ -35,18 +35,19 @@ def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> Iterat
                 row=number,
                 sample_id=row.sample_id,
                 image=image,
-                rule=_rule(row),
+                rule=_failed_part(row),
                 detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
             )
 
 
-def _rule(row: Counterfactual) -> str:
+def _failed_part(row: Counterfactual) -> str:
+    """Rule for the quarantine: no image, or not even a text."""
     return NO_IMAGE if row.text else NO_TEXT
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
-    """Editor and generator, edits by role and state, and failures by rule."""
-    counts = Counter((row.role, row.state, _rule(row)) for row in rows)
+    """Numbers for the summary: edits by role and state, failures by rule, editor and generator."""
+    counts = Counter((row.role, row.state, _failed_part(row)) for row in rows)
     states, rules = Counter[tuple[str, str]](), Counter[str]()
     for (role, state, rule), times in counts.items():
         states[role, state] += times
@@ -68,7 +69,7 @@ def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
 
 
 class FailureReason(NamedTuple):
-    """Why edits of a role failed, how often, and the reason of one of them in full."""
+    """A reason of failures of a role: the common text, one example in full, and how often."""
 
     role: str
     reason: str
@@ -77,7 +78,7 @@ class FailureReason(NamedTuple):
 
 
 def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
-    """Reasons of failures, the most frequent first, grouped without quoted texts and numbers."""
+    """Reasons of failures, most frequent first; quoted texts and numbers make no new reason."""
     times, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for row in rows:
         if row.state == FAILED:
@@ -89,7 +90,7 @@ def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
 
 
 def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: Path) -> None:
-    """Stop a run in which too many edits failed.
+    """Raise where too large a share of the edits failed.
 
     Args:
         rows: of the table.

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError, pip_install
-from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular
+from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular_form
 from compo_pipeline.language.scene_graph import MODIFYING
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 3
 
 
 class Alternative(NamedTuple):
-    """A form that may replace a word: how likely it is drawn, and, of a singular noun, whether it
-    can follow "a" (countable) or be without a determiner (mass).
+    """A word form that may replace another, with the weight of its being drawn.
+
+    Of a singular noun also: whether it can follow "a" (`countable`) or have no determiner (`mass`).
     """
 
     word: str
@@ -53,7 +54,7 @@ lower case), its part of speech, its fine tag, and the conditions of `scene_grap
 def from_lexicon(
     word: str, upos: str, tag: str, conditions: frozenset[str]
 ) -> tuple[Alternative, ...]:
-    """Alternatives from the caption lexicon: members of the same group, and opposites."""
+    """Alternatives from the caption lexicon: co-hyponyms (members of a group) and opposites."""
     lemma = load_lexicon().reading(word, upos, tag)
     if lemma is None:
         return ()
@@ -61,7 +62,7 @@ def from_lexicon(
     unfit = {"he", "she"} - conditions if {"he", "she"} & conditions else set()
     found = {
         one.name: one
-        for one in _others(lemma, conditions)
+        for one in _exclusive_lemmas(lemma, conditions)
         if tag in one.forms and one.pronoun not in unfit
     }
     return tuple(
@@ -70,11 +71,12 @@ def from_lexicon(
     )
 
 
-def _others(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
+def _exclusive_lemmas(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
+    """Lemmas that cannot be true where this one is: co-hyponyms and opposites."""
     lexicon = load_lexicon()
     compatible = lexicon.compatible(lemma)
     for group in lemma.groups:
-        if _fits(lemma.upos, group, conditions):
+        if _group_fits(lemma.upos, group, conditions):
             for one in lexicon.group(group, lemma.upos):
                 if one.name not in compatible:
                     yield one
@@ -84,7 +86,7 @@ def _others(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
             yield lexicon.lemmas[opposite.lemma, lemma.upos]
 
 
-def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
+def _group_fits(upos: str, group: str, conditions: Set[str]) -> bool:
     """Whether members of a group fit the conditions. Groups of verbs are named by what follows
     them (transitive, intransitive) or who does it (animate), some of adjectives by what they are
     said of (place).
@@ -96,7 +98,7 @@ def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
 
 
 def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
-    """The user's WordNet.
+    """The WordNet that the user has installed for nltk.
 
     Args:
         key: the YAML key that asks for it, for errors.
@@ -139,6 +141,7 @@ class WordNetSource:
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
+        """A `Source`: what the class describes, in the form that the tag asks for."""
         if upos not in _POS:
             return from_lexicon(word, upos, tag, conditions)
         pos = _POS[upos]
@@ -146,17 +149,17 @@ class WordNetSource:
         senses = self._reader.synsets(base, pos) if base else []
         if not senses or (upos == "NOUN" and "before" in conditions):
             return ()
-        near = self._near(senses)
+        near = self._compatible_names(senses)
         if lemma := load_lexicon().reading(word, upos, tag):
             near |= load_lexicon().compatible(lemma)
         weights: dict[str, int] = {}
-        for lemma in self._others(base, senses[0], "transitive" in conditions):
+        for lemma in self._exclusive_lemmas(base, senses[0], "transitive" in conditions):
             name = lemma.name().replace("_", " ")
             if name.islower() and name not in near and (upos == "NOUN" or " " not in name):
                 weights[name] = max(weights.get(name, 0), lemma.count() + 1)
-        return tuple(_formed(weights, upos, tag))
+        return tuple(_inflect_all(weights, upos, tag))
 
-    def _others(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
+    def _exclusive_lemmas(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
         """Lemmas of co-hyponyms and antonyms; an adjective's antonyms may be those of the head
         of its cluster, and colours have their co-hyponyms as nouns.
         """
@@ -165,20 +168,20 @@ class WordNetSource:
             yield from _antonyms(head)
         if sense.pos() in "as":
             nouns = self._reader.synsets(base, "n")
-            if nouns and any(one.name() == "color.n.01" for one in _above(nouns[0])):
-                yield from _sisters(nouns[0])
+            if nouns and any(one.name() == "color.n.01" for one in _hypernyms(nouns[0])):
+                yield from _co_hyponyms(nouns[0])
         elif sense.pos() == "v":
-            for lemma in _sisters(sense):
+            for lemma in _co_hyponyms(sense):
                 if transitive == bool(_TRANSITIVE & set(lemma.frame_ids())):
                     yield lemma
         else:
-            yield from _sisters(sense)
+            yield from _co_hyponyms(sense)
 
-    def _near(self, senses: Iterable[Any]) -> set[str]:
-        """Names of synonyms, hypernyms and hyponyms in any sense."""
+    def _compatible_names(self, senses: Iterable[Any]) -> set[str]:
+        """Names of synonyms, hypernyms and hyponyms, in any of these senses."""
         names = set()
         for sense in senses:
-            for synset in (sense, *_above(sense), *sense.closure(lambda one: one.hyponyms())):
+            for synset in (sense, *_hypernyms(sense), *sense.closure(lambda one: one.hyponyms())):
                 names |= {name.replace("_", " ") for name in synset.lemma_names()}
         return names
 
@@ -200,6 +203,7 @@ class WordNetCousins:
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
+        """A `Source`: what the class describes, in the form that the tag asks for."""
         del conditions
         if upos == "ADP":
             return tuple(
@@ -213,13 +217,13 @@ class WordNetCousins:
         own = {lemma for sense in senses for lemma in sense.lemmas()}
         weights: Counter[str] = Counter()
         for sense in senses:
-            for lemma in (*_antonyms(sense), *self._related(sense)):
+            for lemma in (*_antonyms(sense), *self._cousin_lemmas(sense)):
                 if lemma not in own:
                     weights[lemma.name().replace("_", " ")] += max(lemma.count(), 1)
-        formed = _formed(weights, upos, tag)
+        formed = _inflect_all(weights, upos, tag)
         return tuple(one._replace(countable=True, mass=True) for one in formed)
 
-    def _related(self, sense: Any) -> Iterator[Any]:
+    def _cousin_lemmas(self, sense: Any) -> Iterator[Any]:
         """Lemmas of siblings and cousins; of an adjective, through nouns derived from it."""
         if sense.pos() not in "as":
             yield from self._cousins(sense)
@@ -237,25 +241,25 @@ class WordNetCousins:
                         yield derived
 
 
-def _formed(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
-    """The words with their tag, but those that have no such form by the lexicon."""
+def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
+    """Alternatives in the form of a tag; words without such a form are left out."""
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
         if lemma is None:
-            if form := _inflected(name, upos, tag):
+            if form := _inflect(name, upos, tag):
                 yield Alternative(form, weight, countable=True, mass=False)
         elif form := lemma.forms.get(tag):
             yield Alternative(form, weight, lemma.countable, lemma.mass)
 
 
-def _inflected(name: str, upos: str, tag: str) -> str | None:
+def _inflect(name: str, upos: str, tag: str) -> str | None:
     """The form of a name that the lexicon does not have; of several words the head is inflected:
     a verb's first ("blowing up"), a noun's before its preposition ("mothers of pearl") or last.
     None for one that is plural already where a singular is asked for ("widow's weeds").
     """
     words = name.split()
     if upos not in ("NOUN", "VERB") or len(words) == 1:
-        return regular(name, tag)
+        return regular_form(name, tag)
     head = 0
     if upos == "NOUN":
         within = (place for place in range(1, len(words)) if words[place] in _PREPOSITIONS)
@@ -263,17 +267,18 @@ def _inflected(name: str, upos: str, tag: str) -> str | None:
     lemma = load_lexicon().lemmas.get((words[head], upos))
     if upos == "NOUN" and lemma is None and _PLURAL.search(words[head]):
         return name if tag == "NNS" else None
-    form = lemma.forms.get(tag) if lemma else regular(words[head], tag)
+    form = lemma.forms.get(tag) if lemma else regular_form(words[head], tag)
     return " ".join([*words[:head], form, *words[head + 1 :]]) if form else None
 
 
 def _antonyms(synset: Any) -> Iterator[Any]:
+    """Lemmas of a synset's antonyms."""
     for lemma in synset.lemmas():
         yield from lemma.antonyms()
 
 
 def _cousins(synset: Any) -> Iterator[Any]:
-    """Lemmas of siblings and cousins, once for each grandparent in common."""
+    """Lemmas of synsets with a grandparent in common, once for each such grandparent."""
     for parent in synset.hypernyms():
         for grandparent in parent.hypernyms():
             for uncle in grandparent.hyponyms():
@@ -282,11 +287,13 @@ def _cousins(synset: Any) -> Iterator[Any]:
                         yield from cousin.lemmas()
 
 
-def _above(synset: Any) -> list[Any]:
+def _hypernyms(synset: Any) -> list[Any]:
+    """All hypernyms of a synset, also indirect ones."""
     return list(synset.closure(lambda one: one.hypernyms()))
 
 
-def _sisters(synset: Any) -> Iterator[Any]:
+def _co_hyponyms(synset: Any) -> Iterator[Any]:
+    """Lemmas of synsets with a hypernym in common."""
     for parent in synset.hypernyms():
         for sister in parent.hyponyms():
             if sister != synset:

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import Edit, exchange, movable, noun_phrases_of, written
+from compo_pipeline.language.editing import (
+    Edit,
+    exchange_edits,
+    is_movable,
+    noun_phrases_of,
+    written,
+)
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import kinds
 from compo_pipeline.records import Parse
 
 # Relations of the first thing to the second, and their inverses.
-_PAIRS = {
+_OPPOSITE_RELATIONS = {
     "above": "below",
     "over": "under",
     "in front of": "behind",
@@ -24,11 +30,11 @@ _PAIRS = {
     "left of": "right of",
     "on the left of": "on the right of",
 }
-EITHER_WAY = ("near", "close to", "next to", "beside", "alongside", "far from")
+SYMMETRIC = ("near", "close to", "next to", "beside", "alongside", "far from")
 _INVERSE = {
-    **_PAIRS,
-    **{second: first for first, second in _PAIRS.items()},
-    **{word: word for word in EITHER_WAY},
+    **_OPPOSITE_RELATIONS,
+    **{second: first for first, second in _OPPOSITE_RELATIONS.items()},
+    **{word: word for word in SYMMETRIC},
     "beneath": "above",
     "underneath": "above",
     "in back of": "in front of",
@@ -45,64 +51,64 @@ _PASSIVE = frozenset(
 _BE = {"is": False, "are": True}  # the number that it agrees with: plural?
 _ENDS = frozenset({".", ";", "!"})
 # Possessives that refer to a person named elsewhere in the caption.
-OWNED = frozenset({"his", "her", "its", "their", "my", "our", "your"})
+POSSESSIVES = frozenset({"his", "her", "its", "their", "my", "our", "your"})
 
 
-class Turned(NamedTuple):
-    """A clause turned round: the edits, and the words between its nouns, before and after."""
+class TurnedClause(NamedTuple):
+    """A clause with its nouns exchanged: the edits, and the words between them, old and new."""
 
     edits: list[Edit]
     words: tuple[str, str]
 
 
-class _Nominal(NamedTuple):
-    """A noun phrase, with an "of" phrase that follows it."""
+class _NounPhrase(NamedTuple):
+    """Tokens of a noun phrase and of the "of" phrase behind it; and whether it is plural."""
 
     start: int
     end: int
     plural: bool
 
 
-def turned_relations(parse: Parse) -> Iterator[Turned]:
-    """Clauses like "A left of B", as "B right of A"."""
-    for subject in _subjects(parse):
+def inverted_relations(parse: Parse) -> Iterator[TurnedClause]:
+    """The edits that turn "A left of B" into "B right of A"."""
+    for subject in _subject(parse):
         at = subject.end
         agrees = at < len(parse.words) and parse.words[at].lower() in _BE
         link = at + agrees
         for end in range(min(link + _LONGEST, len(parse.words) - 1), link, -1):
             inverse = _INVERSE.get(written(parse, link, end).lower())
-            other = _nominal(parse, end)
+            other = _noun_phrase_at(parse, end)
             # "is", or the "is" of "there is", has to agree with its new neighbour.
             there = subject.start > 0
             if other and (agrees or there) and subject.plural != other.plural:
                 continue
             if other and there and parse.words[other.start].lower() == "the":
                 continue
-            if inverse and other and _ends(parse, other.end):
-                yield _turned(parse, subject, Edit(link, end, inverse), other)
+            if inverse and other and _ends_or_background_follows(parse, other.end):
+                yield _turn_clause(parse, subject, Edit(link, end, inverse), other)
                 break
 
 
-def turned_voices(parse: Parse) -> Iterator[Turned]:
-    """Clauses like "A is riding B", as "B is being ridden by A", and the other way round."""
-    for subject in _subjects(parse):
-        found = None if subject.start else _verb(parse, subject.end)
-        other = _nominal(parse, found.end) if found else None
-        if found and other and _shared(parse, other.end):
+def changed_voices(parse: Parse) -> Iterator[TurnedClause]:
+    """The edits that turn "A is riding B" into "B is being ridden by A", and the reverse."""
+    for subject in _subject(parse):
+        found = None if subject.start else _other_voice(parse, subject.end)
+        other = _noun_phrase_at(parse, found.end) if found else None
+        if found and other and _ends_or_place_follows(parse, other.end):
             new = found.plural if other.plural else found.singular
-            yield _turned(parse, subject, Edit(subject.end, found.end, new), other)
+            yield _turn_clause(parse, subject, Edit(subject.end, found.end, new), other)
 
 
-class _Verb(NamedTuple):
-    """Where a verb's words end, and its other voice for one and for several."""
+class _OtherVoice(NamedTuple):
+    """Where a verb ends, and its other voice for a singular and for a plural subject."""
 
     end: int
     singular: str
     plural: str
 
 
-def _verb(parse: Parse, start: int) -> _Verb | None:
-    """The words from the subject to the object, and what they become."""
+def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
+    """The verb at a place in its other voice; None where no verb that captions use so is there."""
     words = [word.lower() for word in parse.words[start : start + 4]]
     be = bool(words) and words[0] in _BE
     being = words[be : be + 1] == ["being"]
@@ -116,37 +122,37 @@ def _verb(parse: Parse, start: int) -> _Verb | None:
         return None
     done, doing = lemma.forms["VBN"], lemma.forms["VBG"]
     if tag == "VBG" and not being:
-        return _turned_verb(at + 1, f"being {done} by", be)
+        return _with_be(at + 1, f"being {done} by", be)
     if tag in ("VBZ", "VBP") and not be:
-        return _Verb(at + 1, f"is {done} by", f"are {done} by")
+        return _OtherVoice(at + 1, f"is {done} by", f"are {done} by")
     if tag != "VBN" or parse.words[at + 1 : at + 2] != ("by",):
         return None
     if being:
-        return _turned_verb(at + 2, doing, be)
-    return _Verb(at + 2, lemma.forms["VBZ"], lemma.forms["VB"]) if be else None
+        return _with_be(at + 2, doing, be)
+    return _OtherVoice(at + 2, lemma.forms["VBZ"], lemma.forms["VB"]) if be else None
 
 
-def _turned_verb(end: int, participle: str, be: bool) -> _Verb:
-    """A participle, behind "is" or "are" where the caption has one of them."""
+def _with_be(end: int, participle: str, be: bool) -> _OtherVoice:
+    """A participle as the other voice, behind "is" or "are" if the caption has one of them."""
     if be:
-        return _Verb(end, f"is {participle}", f"are {participle}")
-    return _Verb(end, participle, participle)
+        return _OtherVoice(end, f"is {participle}", f"are {participle}")
+    return _OtherVoice(end, participle, participle)
 
 
-def _subjects(parse: Parse) -> Iterator[_Nominal]:
-    """The noun phrase that opens the caption, or the one behind its "there is"."""
+def _subject(parse: Parse) -> Iterator[_NounPhrase]:
+    """The noun phrase that opens the caption, or that follows its "there is"; at most one."""
     opening = [word.lower() for word in parse.words[:2]]
     start = 2 if opening in (["there", "is"], ["there", "are"]) else 0
-    subject = _nominal(parse, start)
+    subject = _noun_phrase_at(parse, start)
     if subject:
         yield subject
 
 
-def _nominal(parse: Parse, start: int) -> _Nominal | None:
-    """The noun phrase that starts here; None where it has a possessive, or is a fragment."""
+def _noun_phrase_at(parse: Parse, start: int) -> _NounPhrase | None:
+    """The noun phrase that starts at a place; None where it cannot move, or has a possessive."""
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(start)
-    if end is None or OWNED & {word.lower() for word in parse.words[start:end]}:
+    if end is None or POSSESSIVES & {word.lower() for word in parse.words[start:end]}:
         return None
     if {"VERB", "CCONJ", "PUNCT"} & set(parse.upos[start:end]):  # the tagger went astray
         return None
@@ -155,19 +161,19 @@ def _nominal(parse: Parse, start: int) -> _Nominal | None:
         if end + 1 not in phrases:
             return None
         end = phrases[end + 1]
-    return _Nominal(start, end, plural) if movable(parse, start, end) else None
+    return _NounPhrase(start, end, plural) if is_movable(parse, start, end) else None
 
 
-def _closed(parse: Parse, place: int) -> bool:
-    """Whether the clause ends here."""
+def _is_clause_end(parse: Parse, place: int) -> bool:
+    """Whether the clause ends at a place."""
     return place == len(parse.words) or parse.words[place] in _ENDS
 
 
-def _ends(parse: Parse, place: int) -> bool:
+def _ends_or_background_follows(parse: Parse, place: int) -> bool:
     """Whether the clause ends here but for what all of it shares: a background, which everything
     is before it, or a further thing that is there "too".
     """
-    if _closed(parse, place):
+    if _is_clause_end(parse, place):
         return True
     *words, last = [word.lower() for word in parse.words[place:]]
     if last == "." and words:
@@ -177,18 +183,21 @@ def _ends(parse: Parse, place: int) -> bool:
     return words[:1] in (["on"], ["against"]) and last == "background"
 
 
-def _shared(parse: Parse, place: int) -> bool:
-    """Whether the clause ends here, or goes on with where it all takes place: "on a beach"."""
-    if _closed(parse, place):
+def _ends_or_place_follows(parse: Parse, place: int) -> bool:
+    """Whether the clause ends, or only a place of all of it follows: "on a beach"."""
+    if _is_clause_end(parse, place):
         return True
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(place + 1)
     if end is None or parse.words[place].lower() not in ("on", "in", "at", "near"):
         return False
     noun = load_lexicon().reading(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
-    return "place" in kinds(noun) and _closed(parse, end)
+    return "place" in kinds(noun) and _is_clause_end(parse, end)
 
 
-def _turned(parse: Parse, subject: _Nominal, link: Edit, other: _Nominal) -> Turned:
-    first, last = exchange(parse, (subject.start, subject.end), (other.start, other.end))
-    return Turned([first, link, last], (written(parse, link.start, link.end), link.text))
+def _turn_clause(
+    parse: Parse, subject: _NounPhrase, link: Edit, other: _NounPhrase
+) -> TurnedClause:
+    """A clause whose nouns are exchanged and whose link is edited."""
+    first, last = exchange_edits(parse, (subject.start, subject.end), (other.start, other.end))
+    return TurnedClause([first, link, last], (written(parse, link.start, link.end), link.text))

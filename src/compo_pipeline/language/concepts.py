@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import NOUNS, Phrase, extent, key, noun_phrases_of
+from compo_pipeline.language.editing import NOUNS, Phrase, extent, fold_case, noun_phrases_of
 from compo_pipeline.records import Parse
 
 # Not part of a phrase when they are at its edge: "'s reflection".
@@ -48,7 +48,7 @@ class Concept(NamedTuple):
 
 
 def concepts(parse: Parse) -> tuple[Concept, ...]:
-    """Noun phrases of a parsed caption in their order, each once, whatever its case.
+    """The noun phrases of a caption that name something visible, each once.
 
     Where no phrase names a thing, the whole caption is the only one, without spaces around it and
     closing marks.
@@ -57,8 +57,8 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
     for first, last in naming_phrases(parse):
         start, end = extent(parse, first, last)
         text = parse.text[start:end]
-        found.setdefault(key(text), Concept(text, start, end))
-    return tuple(found.values()) or (_whole(parse.text),)
+        found.setdefault(fold_case(text), Concept(text, start, end))
+    return tuple(found.values()) or (_whole_caption(parse.text),)
 
 
 class Binding(NamedTuple):
@@ -69,33 +69,33 @@ class Binding(NamedTuple):
 
 
 def objects(parse: Parse) -> tuple[str, ...]:
-    """Last nouns of the phrases that name something to be seen, in lower case."""
-    return tuple(key(parse.words[place]) for place, _ in _objects(parse))
+    """The nouns of a caption that name something visible, in lower case."""
+    return tuple(fold_case(parse.words[place]) for place, _ in _object_nouns(parse))
 
 
 def bindings(parse: Parse) -> tuple[Binding, ...]:
-    """Adjectives and participles before the last noun of a phrase, each with that noun."""
+    """Attribute and object for each adjective or participle before a noun."""
     return tuple(
-        Binding(key(parse.words[place]), key(parse.words[noun]))
-        for noun, first in _objects(parse)
+        Binding(fold_case(parse.words[place]), fold_case(parse.words[noun]))
+        for noun, first in _object_nouns(parse)
         for place in range(first, noun)
         if parse.upos[place] == "ADJ" or parse.tags[place] in _PARTICIPLES
     )
 
 
 def relations(parse: Parse) -> tuple[str, ...]:
-    """What is between an object and the next one's phrase, if a preposition or a verb is."""
+    """The words between two neighbouring objects, where they have a preposition or a verb."""
     found = []
-    nouns = list(_objects(parse))
+    nouns = list(_object_nouns(parse))
     for (noun, _), (_, following) in pairwise(nouns):
         between = range(noun + 1, following)
         if any(parse.upos[place] in _RELATING for place in between):
-            found.append(" ".join(key(parse.words[place]) for place in between))
+            found.append(" ".join(fold_case(parse.words[place]) for place in between))
     return tuple(found)
 
 
-def _objects(parse: Parse) -> Iterator[tuple[int, int]]:
-    """The last noun of each phrase that names something, and the phrase's first word."""
+def _object_nouns(parse: Parse) -> Iterator[tuple[int, int]]:
+    """Place of the last noun of each naming phrase, and of the phrase's first word."""
     for first, last in naming_phrases(parse):
         nouns = [place for place in range(first, last) if parse.upos[place] in NOUNS]
         if nouns:
@@ -103,7 +103,7 @@ def _objects(parse: Parse) -> Iterator[tuple[int, int]]:
 
 
 def naming_phrases(parse: Parse) -> Iterator[Phrase]:
-    """Noun phrases that name something to be seen, without possessives and marks at their edges."""
+    """Noun phrases that name something visible, without punctuation at their edges."""
     for first, last in noun_phrases_of(parse):
         while first < last and parse.upos[first] in _EDGES:
             first += 1
@@ -114,9 +114,10 @@ def naming_phrases(parse: Parse) -> Iterator[Phrase]:
 
 
 def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
-    words = [key(word) for word in parse.words[first:last]]
+    """Whether a noun phrase names something visible: no "left side", "kind of", "photo of"."""
+    words = [fold_case(word) for word in parse.words[first:last]]
     *before, head = words
-    following = key(parse.words[last]) if last < len(parse.words) else ""
+    following = fold_case(parse.words[last]) if last < len(parse.words) else ""
     after_preposition = first > 0 and parse.upos[first - 1] == "ADP"
     if sum(map(str.isalpha, "".join(words))) < 2 or _PRONOMINAL.issuperset(words):
         return False
@@ -128,7 +129,8 @@ def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
     return not (vague and following == "of" and _VAGUE.issuperset(before))
 
 
-def _whole(text: str) -> Concept:
+def _whole_caption(text: str) -> Concept:
+    """The whole caption as a concept, without closing marks."""
     start = len(text) - len(text.lstrip())
     end = max(len(text.rstrip(" .?!")), start)
     return Concept(text[start:end], start, end)

@@ -29,7 +29,7 @@ _COLUMNS = (("word", "rating"), ("Word", "Conc.M"))
 
 @settings
 class ConcretenessSettings:
-    """Which words a generator prefers to change."""
+    """Whether words are drawn by their concreteness, and how strongly."""
 
     table: str | None = None
     """CSV of ratings, with the columns word and rating, or Word and Conc.M as Brysbaert et al.
@@ -44,7 +44,7 @@ class ConcretenessSettings:
 
 @dataclass(frozen=True, slots=True)
 class Concreteness:
-    """Ratings of words, by which one of several options is drawn."""
+    """Ratings of words' concreteness, and how they weight the options of a draw."""
 
     ratings: Mapping[str, float]
     power: float
@@ -57,6 +57,7 @@ class Concreteness:
         return self.power * sum(math.log(self._rating(text.lower())) for text in texts)
 
     def _rating(self, text: str) -> float:
+        """Rating of a text: its own, or that of its most concrete word."""
         if text in self.ratings:
             return self.ratings[text]
         return max(self.ratings.get(word, self.least) for word in (text, *text.split()))
@@ -68,7 +69,7 @@ def draw(
     texts: Callable[[Option], Iterable[str]],
     by: Concreteness | None,
 ) -> Option:
-    """One of the options: uniformly, or by the concreteness of the texts that each changes."""
+    """Draw an option: uniformly, or by the concreteness of the texts that it changes."""
     if by is None:
         return rng.choice(options)
     logs = [by.log_weight(texts(option)) for option in options]
@@ -78,7 +79,7 @@ def draw(
 
 
 def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
-    """The ratings that settings name; None where they name no table.
+    """Read the concreteness ratings of the table that settings name; None without a table.
 
     Args:
         chosen: the settings.
@@ -90,15 +91,15 @@ def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
     if chosen.table is None:
         return None
     try:
-        ratings, least = _ratings(Path(chosen.table))
+        ratings, least = _read_ratings(Path(chosen.table))
     except ValueError as error:
         raise SettingsError(f"{key}.table: {error}") from error
     return Concreteness(ratings, chosen.power, least)
 
 
 @cache
-def _ratings(path: Path) -> tuple[Mapping[str, float], float]:
-    """Ratings by word, and the least; inflected forms have that of their base."""
+def _read_ratings(path: Path) -> tuple[Mapping[str, float], float]:
+    """Ratings by word, also for inflected forms, and the least of them."""
     rows = read_csv(path)
     columns = [pair for pair in _COLUMNS if rows and rows[0].keys() >= set(pair)]
     if not columns:

@@ -29,7 +29,7 @@ _UNI = re.compile(r"^uni(?!n|d|m[ap])")
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A text made from a parsed one, and where it comes from.
+    """A hard negative or paraphrase made from a parsed caption, with the edit that made it.
 
     Attributes:
         text: the new text.
@@ -53,7 +53,7 @@ Generator = Callable[[Parse, random.Random], Generated | None]
 
 
 class Edit(NamedTuple):
-    """A text that replaces the tokens `[start, end)`."""
+    """Replacement text for the tokens `[start, end)`."""
 
     start: int
     end: int
@@ -66,38 +66,38 @@ def noun_phrases_of(parse: Parse) -> list[Phrase]:
 
 
 def upos_at(parse: Parse, place: int) -> str:
-    """Part of speech of a token; empty before the first and after the last one."""
+    """Universal part of speech of a token; empty for a place outside the parse."""
     return parse.upos[place] if 0 <= place < len(parse.upos) else ""
 
 
-def key(text: str) -> str:
-    """A text as it is compared."""
+def fold_case(text: str) -> str:
+    """A text without case, to compare words."""
     return text.casefold()
 
 
 def bare(text: str) -> str:
     """A sentence without case and closing punctuation, to compare sentences."""
-    return key(text).rstrip(" .?!")
+    return fold_case(text).rstrip(" .?!")
 
 
 @lru_cache(maxsize=4096)
-def separates(character: str) -> bool:
-    """Whether a character (or the text's end) is punctuation or a space."""
+def is_separator(character: str) -> bool:
+    """Whether a character is punctuation or a space, or is missing at the text's end."""
     return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
 
 
 def extent(parse: Parse, start: int, end: int) -> Span:
-    """The characters that the tokens `[start, end)` take up."""
+    """Span of characters of the tokens `[start, end)`."""
     return parse.offsets[start], parse.offsets[end - 1] + len(parse.words[end - 1])
 
 
 def written(parse: Parse, start: int, end: int) -> str:
-    """The tokens `[start, end)` as the text has them."""
+    """Text of the tokens `[start, end)`, with the spaces between them."""
     first, last = extent(parse, start, end)
     return parse.text[first:last]
 
 
-def movable(parse: Parse, start: int, end: int) -> bool:
+def is_movable(parse: Parse, start: int, end: int) -> bool:
     """Whether the tokens `[start, end)` can leave their place: they are more than punctuation, and
     no pieces of a longer run of characters.
 
@@ -107,14 +107,14 @@ def movable(parse: Parse, start: int, end: int) -> bool:
     first, last = extent(parse, start, end)
     text = parse.text
     return (
-        separates(text[first - 1 : first] if first else "")
-        and separates(text[last : last + 1])
-        and not all(map(separates, text[first:last]))
+        is_separator(text[first - 1 : first] if first else "")
+        and is_separator(text[last : last + 1])
+        and not all(map(is_separator, text[first:last]))
     )
 
 
-def moved(to: Parse, place: int, text: str, source: Parse, taken: int) -> str:
-    """A text as it is written at its new place: capitals that open sentences do not move.
+def recapitalise(to: Parse, place: int, text: str, source: Parse, taken: int) -> str:
+    """A text with the capitals that fit its new place: those that open a sentence stay behind.
 
     Args:
         to: the sentence that gets the text.
@@ -125,15 +125,18 @@ def moved(to: Parse, place: int, text: str, source: Parse, taken: int) -> str:
     """
     word = source.words[taken]
     borrowed = source.upos[taken] != "PROPN" and word != "I" and word[1:] == word[1:].lower()
-    if borrowed and _opens(source, taken):
-        text = _with_first(text, text[0].lower())
-    if _opens(to, place) and to.words[place][0].isupper():
-        text = _with_first(text, text[0].upper())
+    if borrowed and _opens_sentence(source, taken):
+        text = _replace_first_letter(text, text[0].lower())
+    if _opens_sentence(to, place) and to.words[place][0].isupper():
+        text = _replace_first_letter(text, text[0].upper())
     return text
 
 
-def edited(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
-    """The text after the edits, and the spans of the new pieces; edits are in text order."""
+def apply_edits(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
+    """The caption's text after edits, and the character spans of the new pieces.
+
+    Edits are in text order and do not overlap.
+    """
     pieces: list[str] = []
     spans: list[Span] = []
     position = copied = 0
@@ -147,51 +150,51 @@ def edited(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
     return "".join([*pieces, parse.text[copied:]]), tuple(spans)
 
 
-def exchange(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:
-    """Edits that exchange two phrases, the earlier one first."""
+def exchange_edits(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:
+    """The two edits that exchange two phrases, the earlier one first."""
     return [
-        Edit(*place, moved(parse, place[0], written(parse, *taken), parse, taken[0]))
+        Edit(*place, recapitalise(parse, place[0], written(parse, *taken), parse, taken[0]))
         for place, taken in ((one, other), (other, one))
     ]
 
 
-def replace_words(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
+def replacement_edits(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
     """Edits that put a lower-case word in the place of a phrase: with the phrase's capitals, and
     with a fixed article before it.
     """
     start, end = phrase
-    new = capitalised_as(word, written(parse, start, end))
+    new = copy_capitals(word, written(parse, start, end))
     edits = [Edit(start, end, new)]
     before = parse.words[start - 1] if start else ""
-    if before.lower() in _ARTICLES and before.lower() != article(new):
+    if before.lower() in _ARTICLES and before.lower() != indefinite_article(new):
         # "A" is the capital of "a" and of "an" alike: it depends on the next word.
         shouted = new.isupper() and len(new) > 1
         model = before if len(before) > 1 or not shouted else "AN"
-        edits.insert(0, Edit(start - 1, start, capitalised_as(article(new), model)))
+        edits.insert(0, Edit(start - 1, start, copy_capitals(indefinite_article(new), model)))
     return edits
 
 
-def _opens(parse: Parse, place: int) -> bool:
-    """Whether this is the first word of its sentence."""
-    return all(map(separates, parse.text[: parse.offsets[place]]))
+def _opens_sentence(parse: Parse, place: int) -> bool:
+    """Whether only punctuation and spaces precede a token."""
+    return all(map(is_separator, parse.text[: parse.offsets[place]]))
 
 
-def _with_first(word: str, letter: str) -> str:
-    """A word with another first letter, unless that makes it another word without case."""
+def _replace_first_letter(word: str, letter: str) -> str:
+    """A word with another first letter, unless it then differs by more than case."""
     changed = letter + word[1:]
     return changed if changed.lower() == word.lower() else word
 
 
-def article(following: str) -> str:
-    """`a` or `an`, as the word that follows wants it; its case does not matter."""
+def indefinite_article(following: str) -> str:
+    """`a` or `an`, by the sound of the word that follows."""
     word = following.lower()
     if _CONSONANT_SOUND.match(word) or _UNI.match(word):
         return "a"
     return "an" if _VOWEL_SOUND.match(word) or word[:1] in _VOWELS else "a"
 
 
-def capitalised_as(word: str, model: str) -> str:
-    """A lower-case word with the capitals of the word it replaces: none, the first, or all."""
+def copy_capitals(word: str, model: str) -> str:
+    """A lower-case word with the capitals of another one: none, the first letter, or all."""
     letters = [letter for letter in model if letter.isalpha()]
     if not letters or not letters[0].isupper():
         return word

@@ -2,7 +2,7 @@
 
 The data file, `resources/language/lexicon.tsv`, was written from general knowledge and never from
 the captions it is judged on. A line is a lemma, lower-case; its forms follow by rule
-(`regular`) but for the exceptions that the line names. resources/language/README.md
+(`regular_form`) but for the exceptions that the line names. resources/language/README.md
 explains the columns.
 """
 
@@ -42,8 +42,9 @@ _DOUBLES = re.compile(r"^[^aeiou]*(qu)?[aeiou][^aeiouwxy]$")
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """What a word may give way to: another lemma, and the kinds of nouns (`scene_graph.kinds`)
-    it then has to go with; no kinds: any noun.
+    """A lemma that is false where another is true.
+
+    It is an alternative only with nouns of these kinds (`scene_graph.kinds`); of any, if empty.
     """
 
     lemma: str
@@ -87,7 +88,7 @@ class Lemma:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One reading of a word form that is a single token.
+    """A word form of a single token with one of its readings.
 
     Attributes:
         word: the form, lower-case.
@@ -104,14 +105,14 @@ class Entry:
 
 
 class Lexicon:
-    """Lemmas, found by their forms, groups and meanings."""
+    """The lemmas of a lexicon, with look-ups by form, group and meaning."""
 
     def __init__(self, lemmas: Iterable[Lemma]) -> None:
         self.lemmas = {(lemma.name, lemma.upos): lemma for lemma in lemmas}
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """All readings of single tokens; a word with several readings has several.
+        """The readings of all word forms that are single tokens.
 
         A past tense that is spelled as the participle is never certain.
         """
@@ -125,12 +126,12 @@ class Lexicon:
         return tuple(entries)
 
     def reading(self, word: str, upos: str, tag: str) -> Lemma | None:
-        """The lemma that has this form (in lower case), the most common one of several."""
-        return self._readings.get((word, upos, tag))
+        """The lemma with this lower-case form, part of speech and tag, the most common one."""
+        return self._lemmas_by_form.get((word, upos, tag))
 
     @cached_property
     def longest(self) -> dict[str, int]:
-        """By its first word, how many words the longest preposition has."""
+        """Number of words of the longest preposition, by its first word."""
         longest: dict[str, int] = {}
         for name, upos in self.lemmas:
             if upos == "ADP":
@@ -139,22 +140,25 @@ class Lexicon:
         return longest
 
     def group(self, name: str, upos: str) -> tuple[Lemma, ...]:
-        """The members of a group, in the order of the file."""
-        return self._groups.get((name, upos), ())
+        """The lemmas of a group, in the file's order."""
+        return self._lemmas_by_group.get((name, upos), ())
 
     def synonyms(self, lemma: Lemma) -> frozenset[str]:
-        """Names of the other lemmas of the same meaning."""
-        return self._synonyms.get((lemma.name, lemma.upos), frozenset())
+        """Names of a lemma's synonyms, without its own."""
+        return self._synonym_sets.get((lemma.name, lemma.upos), frozenset())
 
     def compatible(self, lemma: Lemma) -> frozenset[str]:
         """Names of lemmas that may be true where this one is: itself, its synonyms, and what
         `also` says of any of them, in either direction.
         """
         same = {lemma.name} | self.synonyms(lemma)
-        return frozenset(same).union(*(self._also.get((name, lemma.upos), ()) for name in same))
+        return frozenset(same).union(
+            *(self._compatible_pairs.get((name, lemma.upos), ()) for name in same)
+        )
 
     @cached_property
-    def _readings(self) -> dict[tuple[str, str, str], Lemma]:
+    def _lemmas_by_form(self) -> dict[tuple[str, str, str], Lemma]:
+        """Lemmas by form, part of speech and tag; the most common one of several."""
         found: dict[tuple[str, str, str], Lemma] = {}
         for lemma in sorted(self.lemmas.values(), key=lambda lemma: -lemma.weight):
             for tag, word in lemma.forms.items():
@@ -162,7 +166,8 @@ class Lexicon:
         return found
 
     @cached_property
-    def _groups(self) -> dict[tuple[str, str], tuple[Lemma, ...]]:
+    def _lemmas_by_group(self) -> dict[tuple[str, str], tuple[Lemma, ...]]:
+        """Lemmas by group and part of speech."""
         members: dict[tuple[str, str], list[Lemma]] = defaultdict(list)
         for lemma in self.lemmas.values():
             for name in lemma.groups:
@@ -170,8 +175,8 @@ class Lexicon:
         return {key: tuple(group) for key, group in members.items()}
 
     @cached_property
-    def _synonyms(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Sets that share a member are one set."""
+    def _synonym_sets(self) -> dict[tuple[str, str], frozenset[str]]:
+        """Synonyms by lemma; sets with a common member are one set."""
         sets: dict[tuple[str, str], set[str]] = {}
         for lemma in self.lemmas.values():
             if lemma.synonyms:
@@ -181,7 +186,8 @@ class Lexicon:
         return {key: frozenset(names - {key[0]}) for key, names in sets.items()}
 
     @cached_property
-    def _also(self) -> dict[tuple[str, str], set[str]]:
+    def _compatible_pairs(self) -> dict[tuple[str, str], set[str]]:
+        """By lemma, the lemmas that `also` relates to it in either direction."""
         also: dict[tuple[str, str], set[str]] = defaultdict(set)
         for lemma in self.lemmas.values():
             for named in lemma.also:
@@ -195,7 +201,7 @@ class Lexicon:
 
 @cache
 def load_lexicon() -> Lexicon:
-    """The shipped lexicon."""
+    """The caption lexicon that the package ships."""
     return read_lexicon(RESOURCES / "lexicon.tsv")
 
 
@@ -209,26 +215,27 @@ def read_lexicon(path: Traversable) -> Lexicon:
         lemmas = []
         for number, row in enumerate(csv.DictReader(file, delimiter="\t"), start=2):
             try:
-                lemmas.append(_lemma({name: row[name] or "" for name in COLUMNS}))
+                lemmas.append(_read_lemma({name: row[name] or "" for name in COLUMNS}))
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f"{path}, line {number}: expected the columns {', '.join(COLUMNS)} as "
                     f"README.md beside it tells; got {list(row.values())} ({error})"
                 ) from error
-    _check(lemmas, path)
+    _check_references(lemmas, path)
     return Lexicon(lemmas)
 
 
-def _lemma(row: dict[str, str]) -> Lemma:
+def _read_lemma(row: dict[str, str]) -> Lemma:
+    """The lemma of a row of the file."""
     name, upos = row["lemma"], row["upos"]
     if not name or name != name.lower() or upos not in _PARADIGMS:
         raise ValueError("no lower-case lemma with a part of speech")
     flags = set(row["forms"].split())
-    forms = _forms(name, upos, flags)
+    forms = _inflected_forms(name, upos, flags)
     unsure = forms.keys() if row["unsure"] == _ALL else set(row["unsure"].split())
     if unsure - forms.keys():
         raise ValueError(f"unsure of forms that do not exist: {sorted(unsure - forms.keys())}")
-    opposites = (part.split("/") for part in _listed(row["opposites"]))
+    opposites = (part.split("/") for part in _split_commas(row["opposites"]))
     weight = row["weight"] or "0"
     if weight not in "0123":
         raise ValueError("a weight is 0 to 3")
@@ -243,26 +250,28 @@ def _lemma(row: dict[str, str]) -> Lemma:
         tuple(row["groups"].split()),
         int(weight),
         tuple(Opposite(other, frozenset(kinds)) for other, *kinds in opposites),
-        tuple(_listed(row["synonyms"])),
-        tuple(_listed(row["also"])),
+        tuple(_split_commas(row["synonyms"])),
+        tuple(_split_commas(row["also"])),
     )
 
 
-def _forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
-    """Forms by rule, but for `TAG=form`, and for `-TAG`, which is missing."""
+def _inflected_forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
+    """Forms by tag: by rule, but for irregular (`TAG=form`) and missing ones (`-TAG`)."""
     irregular = dict(part.split("=") for part in given if "=" in part)
     missing = {part[1:] for part in given if part.startswith("-")}
     known = _PARADIGMS[upos]
     if unknown := (irregular.keys() | missing) - set(known):
         raise ValueError(f"{upos} has no forms {sorted(unknown)}")
-    return {tag: irregular.get(tag, regular(name, tag)) for tag in known if tag not in missing}
+    return {tag: irregular.get(tag, regular_form(name, tag)) for tag in known if tag not in missing}
 
 
-def _listed(cell: str) -> list[str]:
+def _split_commas(cell: str) -> list[str]:
+    """The parts of a cell between commas."""
     return [part.strip() for part in cell.split(",") if part.strip()]
 
 
-def _check(lemmas: list[Lemma], path: Traversable) -> None:
+def _check_references(lemmas: list[Lemma], path: Traversable) -> None:
+    """Check that no lemma is twice and that all lemmas and groups named exist."""
     known = {(lemma.name, lemma.upos) for lemma in lemmas}
     if len(known) < len(lemmas):
         names = [(lemma.name, lemma.upos) for lemma in lemmas]
@@ -275,8 +284,8 @@ def _check(lemmas: list[Lemma], path: Traversable) -> None:
             raise ValueError(f"{path}: {lemma.name} ({lemma.upos}) names unknown lemmas {missing}")
 
 
-def regular(lemma: str, tag: str) -> str:
-    """The form of a lemma that has no irregular one.
+def regular_form(lemma: str, tag: str) -> str:
+    """The form of a lemma with a tag, by the regular rules of spelling.
 
     Args:
         lemma: lower-case; of several words the last one is inflected.
@@ -284,17 +293,19 @@ def regular(lemma: str, tag: str) -> str:
             other, which leaves the word as it is.
     """
     if tag in ("NNS", "VBZ"):
-        return _with_s(lemma)
-    return _with_suffix(lemma, _SUFFIXES[tag]) if tag in _SUFFIXES else lemma
+        return _add_s(lemma)
+    return _add_suffix(lemma, _SUFFIXES[tag]) if tag in _SUFFIXES else lemma
 
 
-def _with_s(word: str) -> str:
+def _add_s(word: str) -> str:
+    """A noun's plural, or a verb's third person."""
     if _SIBILANT.search(word):
         return word + "es"
     return word[:-1] + "ies" if _CONSONANT_Y.search(word) else word + "s"
 
 
-def _with_suffix(word: str, suffix: str) -> str:
+def _add_suffix(word: str, suffix: str) -> str:
+    """A word with -ing, -ed, -er or -est."""
     if suffix == "ing" and word.endswith("ie"):
         return word[:-2] + "ying"
     if suffix != "ing" and _CONSONANT_Y.search(word):

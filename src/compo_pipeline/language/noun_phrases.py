@@ -35,21 +35,22 @@ def noun_phrases(doc: Doc) -> list[tuple[int, int]]:
     A phrase is a noun with its determiners, adjectives, numbers, possessors and compound parts,
     without anything that follows it. Candidates that overlap are one phrase.
     """
-    candidates = sorted(_phrase(token) for token in doc if _heads_a_phrase(token))
+    candidates = sorted(_phrase_of_head(token) for token in doc if _heads_a_phrase(token))
     found: list[tuple[int, int]] = []
     for start, end in candidates:
-        if found and (start < found[-1][1] or _compounds(doc, found[-1], start)):
+        if found and (start < found[-1][1] or _continues_compound(doc, found[-1], start)):
             start, end = found[-1][0], max(end, found.pop()[1])
         found.append((start, end))
     return found
 
 
 def _heads_a_phrase(token: Token) -> bool:
+    """Whether a token is a noun that heads a phrase, and no part of another noun's."""
     inner = token.dep_ in _INNER and token.head.pos_ in NOUNS and token.head.i != token.i
     return token.pos_ in NOUNS and not inner
 
 
-def _compounds(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
+def _continues_compound(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
     """Whether what starts right behind a phrase goes on with it: "a zoo | enclosure", "a snow |
     covered slope", which a parser took for a subject and its verb, or for two objects.
     """
@@ -57,19 +58,20 @@ def _compounds(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
     return start == phrase[1] and following and doc[start - 1].tag_ in _SINGULAR
 
 
-def _astray(token: Token) -> bool:
-    """Whether a premodifier of nouns depends on something that is none."""
+def _is_misattached(token: Token) -> bool:
+    """Whether the parser attached a determiner or the like to a word that is no noun."""
     return token.dep_ in _PREMODIFIERS and token.head.pos_ not in NOUNS and token.i < token.head.i
 
 
-def _stands_before(token: Token) -> bool:
+def _opens_next_phrase(token: Token) -> bool:
     """Whether a word is by its tag a part of the phrase that starts behind it, whatever the parser
     hung it on: "here is a pink | arrow".
     """
     return token.pos_ in _ATTRIBUTES and token.nbor().pos_ not in _OPENING
 
 
-def _phrase(head: Token) -> tuple[int, int]:
+def _phrase_of_head(head: Token) -> tuple[int, int]:
+    """Span of the noun phrase that a noun heads."""
     start, end = head.i, head.i + 1
     # From the nearest child outwards; under UD the preposition is a child too and ends the walk.
     for child in reversed(list(head.lefts)):
@@ -78,10 +80,12 @@ def _phrase(head: Token) -> tuple[int, int]:
         elif child.dep_ not in _BETWEEN or child.pos_ in NOUNS:
             break
     # A premodifier may include what precedes the phrase: "over | a pink arrow".
-    while start < head.i and _outside(head.doc[start]):
+    while start < head.i and _cannot_open_phrase(head.doc[start]):
         start += 1
     # The parser hangs the determiner of "a gymnast leaps" on "leaps" when it takes that for a noun.
-    while start and (_astray(head.doc[start - 1]) or _stands_before(head.doc[start - 1])):
+    while start and (
+        _is_misattached(head.doc[start - 1]) or _opens_next_phrase(head.doc[start - 1])
+    ):
         start -= 1
     for child in head.rights:
         if child.dep_ != "flat" or child.left_edge.i != end:
@@ -90,5 +94,6 @@ def _phrase(head: Token) -> tuple[int, int]:
     return start, end
 
 
-def _outside(token: Token) -> bool:
+def _cannot_open_phrase(token: Token) -> bool:
+    """Whether a token cannot open a noun phrase: a preposition, a conjunction, a mark."""
     return token.pos_ in _JOINING or (token.pos_ == "ADV" and token.nbor().pos_ == "DET")

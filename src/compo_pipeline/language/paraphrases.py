@@ -10,19 +10,19 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compo_pipeline.language.clauses import OWNED, turned_relations, turned_voices
+from compo_pipeline.language.clauses import POSSESSIVES, changed_voices, inverted_relations
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
     Phrase,
-    article,
-    edited,
-    exchange,
-    key,
-    movable,
-    moved,
+    apply_edits,
+    exchange_edits,
+    fold_case,
+    indefinite_article,
+    is_movable,
     noun_phrases_of,
-    replace_words,
+    recapitalise,
+    replacement_edits,
     upos_at,
     written,
 )
@@ -32,11 +32,11 @@ from compo_pipeline.records import Parse
 
 # What may precede the first of two coordinated phrases without drawing it alone into
 # something else, and what may follow the second.
-_BEFORE = frozenset({"", "VERB", "AUX", "PUNCT", "PRON"})
-_AFTER = frozenset({"", "VERB", "AUX", "PUNCT", "SCONJ"})
+_UPOS_BEFORE = frozenset({"", "VERB", "AUX", "PUNCT", "PRON"})
+_UPOS_AFTER = frozenset({"", "VERB", "AUX", "PUNCT", "SCONJ"})
 _COUNTS = frozenset({"many", "several", "few", "various"})
 # Words that speak of what was named before: "a man and his dog", "cakes and other food".
-_REFERRING = OWNED | {"other", "another", "others"}
+_REFERRING = POSSESSIVES | {"other", "another", "others"}
 
 _FINITE = frozenset({"VBZ", "VBP", "VBD", "VB", "MD"})
 # Past participles that captions do not use as a past tense.
@@ -53,13 +53,15 @@ _VIEWS = frozenset(
 
 
 class _Draft(NamedTuple):
+    """A paraphrase before it is drawn: the rule's category, the edits, and the words they take."""
+
     category: str
     edits: list[Edit]
     words: tuple[str, ...]
 
 
 def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
-    """Say a caption in other words, by one of the rules that apply, drawn uniformly.
+    """A caption in other words that is as true: one of the rules that apply, drawn uniformly.
 
     The categories: `order` (coordinated parts change places), `voice` (active and passive),
     `relation` (the second thing first, the relation reversed), `synonym`; and `there` ("there is"
@@ -68,24 +70,27 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
     Returns:
         None where no rule applies.
     """
-    drafts = list(_orders(parse))
-    drafts += (_Draft("voice", *turned) for turned in turned_voices(parse))
-    drafts += (_Draft("relation", *turned) for turned in turned_relations(parse))
-    drafts += _synonyms(parse)
-    return _drawn(parse, drafts, rng) or _drawn(parse, list(_there(parse)), rng)
+    drafts = list(_coordination_drafts(parse))
+    drafts += (_Draft("voice", *turned) for turned in changed_voices(parse))
+    drafts += (_Draft("relation", *turned) for turned in inverted_relations(parse))
+    drafts += _synonym_drafts(parse)
+    return _draw_draft(parse, drafts, rng) or _draw_draft(
+        parse, list(_existential_drafts(parse)), rng
+    )
 
 
-def _drawn(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
+def _draw_draft(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
+    """The text of a drawn draft that changes the caption; None where none does."""
     while drafts:
         category, edits, words = drafts.pop(rng.randrange(len(drafts)))
-        text, spans = edited(parse, edits)
-        if key(text) != key(parse.text):
+        text, spans = apply_edits(parse, edits)
+        if fold_case(text) != fold_case(parse.text):
             return Generated(text, "paraphrase", category, words, spans)
     return None
 
 
-def _orders(parse: Parse) -> Iterator[_Draft]:
-    """Two noun phrases, or two adjectives, around "and" or "or"."""
+def _coordination_drafts(parse: Parse) -> Iterator[_Draft]:
+    """Exchanges of two noun phrases, or two adjectives, around "and" or "or"."""
     phrases = noun_phrases_of(parse)
     starts = dict(phrases)
     for place, word in enumerate(parse.words):
@@ -93,47 +98,49 @@ def _orders(parse: Parse) -> Iterator[_Draft]:
             continue
         for start, end in phrases:
             other = place + 1, starts.get(place + 1, 0)
-            if end == place and other[1] and _equals(parse, (start, end), other):
-                yield _exchange(parse, (start, end), other)
+            if end == place and other[1] and _are_coordinated(parse, (start, end), other):
+                yield _exchange_draft(parse, (start, end), other)
         one, other = (place - 1, place), (place + 1, place + 2)
-        if upos_at(parse, place - 1) == upos_at(parse, place + 1) == "ADJ" and _plain(parse, place):
-            yield _exchange(parse, one, other)
+        if upos_at(parse, place - 1) == upos_at(parse, place + 1) == "ADJ" and _are_free_adjectives(
+            parse, place
+        ):
+            yield _exchange_draft(parse, one, other)
 
 
-def _plain(parse: Parse, place: int) -> bool:
+def _are_free_adjectives(parse: Parse, place: int) -> bool:
     """Whether nothing before the adjectives around this "and" belongs to the first alone ("very
     big and red"), nothing behind to the second ("black and white striped"), and the article that
     may be there suits both.
     """
     before = parse.words[place - 2].lower() if place > 1 else ""
-    suits = before not in ("a", "an") or before == article(parse.words[place + 1])
+    suits = before not in ("a", "an") or before == indefinite_article(parse.words[place + 1])
     around = {upos_at(parse, place - 2), upos_at(parse, place + 2)}
     return suits and around.isdisjoint({"ADV", "ADJ"})
 
 
-def _equals(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether two phrases are coordinated with one another, and share what is around them."""
+def _are_coordinated(parse: Parse, one: Phrase, other: Phrase) -> bool:
+    """Whether "and" joins just these two phrases, and both share what is around them."""
     before, after = upos_at(parse, one[0] - 1), upos_at(parse, other[1])
-    if after not in _AFTER or not all(movable(parse, *phrase) for phrase in (one, other)):
+    if after not in _UPOS_AFTER or not all(is_movable(parse, *phrase) for phrase in (one, other)):
         return False
     if after in ("VERB", "AUX") and parse.tags[other[1]] in ("VBZ", "VBD"):
         return False  # of one of the two, it may be
     if _REFERRING & {word.lower() for word in parse.words[one[0] : other[1]]}:
         return False
     # "A red apple and pears", "red apples and pears": the second shares what the first says.
-    own = _determined(parse, other) or other[1] - other[0] > 1 or one[1] - one[0] == 1
-    if _determined(parse, one) != _determined(parse, other) or not own:
+    own = _has_determiner(parse, other) or other[1] - other[0] > 1 or one[1] - one[0] == 1
+    if _has_determiner(parse, one) != _has_determiner(parse, other) or not own:
         return False
-    return before in _BEFORE or (before == "ADP" and _alike(parse, one, other))
+    return before in _UPOS_BEFORE or (before == "ADP" and _share_a_group(parse, one, other))
 
 
-def _determined(parse: Parse, phrase: Phrase) -> bool:
-    """Whether a determiner or a number opens a phrase."""
+def _has_determiner(parse: Parse, phrase: Phrase) -> bool:
+    """Whether a phrase opens with a determiner or a number."""
     return parse.upos[phrase[0]] in ("DET", "NUM") or parse.words[phrase[0]].lower() in _COUNTS
 
 
-def _alike(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether two phrases name things of one group, so that a preposition governs both."""
+def _share_a_group(parse: Parse, one: Phrase, other: Phrase) -> bool:
+    """Whether the phrases' nouns share a group, so that a preposition before governs both."""
     groups = []
     for _, end in (one, other):
         word, tag = parse.words[end - 1].lower(), parse.tags[end - 1]
@@ -142,12 +149,14 @@ def _alike(parse: Parse, one: Phrase, other: Phrase) -> bool:
     return bool(groups[0] & groups[1])
 
 
-def _exchange(parse: Parse, one: Phrase, other: Phrase) -> _Draft:
+def _exchange_draft(parse: Parse, one: Phrase, other: Phrase) -> _Draft:
+    """The exchange of two phrases."""
     words = written(parse, *one), written(parse, *other)
-    return _Draft("order", exchange(parse, one, other), words)
+    return _Draft("order", exchange_edits(parse, one, other), words)
 
 
-def _synonyms(parse: Parse) -> Iterator[_Draft]:
+def _synonym_drafts(parse: Parse) -> Iterator[_Draft]:
+    """Replacements of an element of the scene graph by a synonym of the lexicon."""
     lexicon = load_lexicon()
     said = f" {' '.join(parse.words).lower()} "
     for element in scene_graph(parse).elements:
@@ -158,13 +167,13 @@ def _synonyms(parse: Parse) -> Iterator[_Draft]:
             continue
         for name in sorted(lexicon.synonyms(lemma)):
             word = lexicon.lemmas[name, lemma.upos].forms.get(element.tag)
-            if word and f" {word} " not in said and movable(parse, element.start, element.end):
-                edits = replace_words(parse, (element.start, element.end), word)
+            if word and f" {word} " not in said and is_movable(parse, element.start, element.end):
+                edits = replacement_edits(parse, (element.start, element.end), word)
                 yield _Draft("synonym", edits, (old, edits[-1].text))
 
 
-def _there(parse: Parse) -> Iterator[_Draft]:
-    """What is there with "there is" and without: "A man riding a horse".
+def _existential_drafts(parse: Parse) -> Iterator[_Draft]:
+    """A caption that is a noun phrase, with "there is" before it; or one without its "there is".
 
     A caption with a finite verb of its own stays as it is.
     """
@@ -173,12 +182,12 @@ def _there(parse: Parse) -> Iterator[_Draft]:
     phrases = dict(noun_phrases_of(parse))
     start = 2 if said in ("there is", "there are") else 0
     end = phrases.get(start)
-    if end is None or parse.text.isupper() or not _introduced(parse, start, end):
+    if end is None or parse.text.isupper() or not _is_new_indefinite(parse, start, end):
         return
     if start:
-        new = moved(parse, 0, written(parse, 2, 3), parse, 2)
+        new = recapitalise(parse, 0, written(parse, 2, 3), parse, 2)
         yield _Draft("there", [Edit(0, 3, new)], (written(parse, 0, 2),))
-    elif _FINITE.isdisjoint(parse.tags) and _goes_on(parse, words, end):
+    elif _FINITE.isdisjoint(parse.tags) and _is_followed_by_modifier(parse, words, end):
         some = words[end - 1] in _SOME and words[end : end + 1] == ["of"]
         be = "are" if parse.tags[end - 1] == "NNS" or some else "is"
         opening = f"there {be}"
@@ -187,18 +196,18 @@ def _there(parse: Parse) -> Iterator[_Draft]:
         yield _Draft("there", [Edit(0, 1, f"{opening} {words[0]}")], (opening,))
 
 
-def _introduced(parse: Parse, start: int, end: int) -> bool:
-    """Whether a phrase names things not spoken of before, as "there is" wants, and no view."""
+def _is_new_indefinite(parse: Parse, start: int, end: int) -> bool:
+    """Whether "there is" can introduce a phrase: it is indefinite, and no "view" or "photo"."""
     first, last = parse.words[start].lower(), parse.words[end - 1].lower()
-    if last in _VIEWS or not movable(parse, start, start + 1):
+    if last in _VIEWS or not is_movable(parse, start, start + 1):
         return False
     one = first in ("a", "an") and parse.tags[end - 1] == "NN"
     many = parse.upos[start] == "NUM" or first in _COUNTS
     return one or (many and first != "one" and parse.tags[end - 1] == "NNS")
 
 
-def _goes_on(parse: Parse, words: list[str], end: int) -> bool:
-    """Whether what follows a phrase can be nothing but said of it."""
+def _is_followed_by_modifier(parse: Parse, words: list[str], end: int) -> bool:
+    """Whether what follows a phrase surely modifies it, and is no verb of a clause."""
     if end == len(words) or parse.upos[end] in ("PUNCT", "ADP"):
         # A past participle further on may be the past tense of a clause of its own.
         return "VBN" not in parse.tags or any(word in _PARTICIPLES for word in words)

@@ -40,7 +40,7 @@ _REMEMBERED = 100_000
 
 
 def load(model: str) -> Language:
-    """Load a pipeline, without the components that the project does not need.
+    """Load a spaCy pipeline, with the components that the project does not need disabled.
 
     Args:
         model: `compo_en` for the pipeline shipped with the package, else the name of an installed
@@ -70,12 +70,12 @@ def load(model: str) -> Language:
         ) from error
     unused = [name for name in nlp.pipe_names if nlp.get_pipe_meta(name).factory in _UNUSED]
     nlp.disable_pipes(*unused)
-    _check(nlp, model)
+    _check_annotation(nlp, model)
     return nlp
 
 
 def refuse_foreign_code(folder: Path) -> None:
-    """Refuse a folder whose components or functions are not spaCy's own.
+    """Check that a pipeline's folder names only spaCy's own components and functions.
 
     Its configuration calls registered functions of any installed package, some of which run code
     of a folder or load other pipelines.
@@ -107,8 +107,8 @@ def name_and_version(nlp: Language) -> str:
     return f"{full}=={nlp.meta['version']}"
 
 
-def _check(nlp: Language, model: str) -> None:
-    """Try it: what counts is the annotation, not which component makes it."""
+def _check_annotation(nlp: Language, model: str) -> None:
+    """Check on a sentence that a pipeline gives parts of speech, tags and dependencies."""
     doc = nlp(_PROBE)
     wanted = {"POS": "parts of speech", "TAG": "fine tags", "DEP": "dependencies"}
     missing = [what for attribute, what in wanted.items() if not doc.has_annotation(attribute)]
@@ -123,7 +123,7 @@ def _check(nlp: Language, model: str) -> None:
 def parse(
     nlp: Language, items: Iterable[tuple[str, int, str]], batch_size: int = 256
 ) -> Iterator[Parse]:
-    """Parse sentences in their order.
+    """Parse sentences in their order, equal ones once.
 
     Args:
         nlp: a pipeline of `load`.
@@ -147,13 +147,13 @@ def parse(
 
 @cache
 def loaded(model: str) -> Language:
-    """The pipeline that `load` finds, loaded once in a process."""
+    """The spaCy pipeline of this name, loaded once in a process."""
     return load(model)
 
 
 @dataclass(frozen=True)
 class CaptionParser:
-    """Parses the sentences of a range of caption rows."""
+    """Parses the sentences of some caption rows, in any process."""
 
     captions: Sequence[Caption]
     model: str
@@ -173,24 +173,24 @@ class CaptionParser:
 
 
 def parse_by(model: str, items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
-    """`parse` by the pipeline that `load` finds."""
+    """Parse sentences with the pipeline of this name."""
     return parse(loaded(model), items)
 
 
 def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:
-    """Distinct texts to their parses by the pipeline that `load` finds."""
+    """The parse of each distinct text, with the pipeline of this name."""
     return {row.text: row for row in parse_by(model, (("", 0, text) for text in texts))}
 
 
 def one_sentence(doc: Doc) -> Doc:
-    """Mark a doc as a single sentence, which parsers and sentence splitters then respect."""
+    """Mark a doc as a single sentence, so that no component splits it."""
     for token in doc:
         token.is_sent_start = token.i == 0
     return doc
 
 
 def _annotation(doc: Doc) -> tuple[Any, ...]:
-    """The fields of a `Parse` that depend on its text alone: words to noun phrases.
+    """The fields of a `Parse` that the text alone determines, from words to noun phrases.
 
     Whitespace that the tokenizer keeps as a token is SPACE, whatever the tagger guessed.
     """

@@ -19,13 +19,13 @@ from compo_pipeline.language.editing import (
     Generated,
     Phrase,
     Span,
-    edited,
-    exchange,
-    key,
-    movable,
-    moved,
+    apply_edits,
+    exchange_edits,
+    fold_case,
+    is_movable,
+    is_separator,
     noun_phrases_of,
-    separates,
+    recapitalise,
     written,
 )
 from compo_pipeline.records import Parse
@@ -49,7 +49,7 @@ def swap_phrases(
     careful: bool = False,
     concreteness: Concreteness | None = None,
 ) -> Generated | None:
-    """Exchange two different phrases of one kind that do not overlap.
+    """Exchange two different phrases of one kind, such as two adjectives (NegCLIP).
 
     The kinds: singular nouns (tag NN), plural ones (NNS), adjectives, adverbs, noun phrases of more
     than two tokens, verb phrases. One kind is drawn of those that have a pair, then a pair; by
@@ -66,7 +66,8 @@ def swap_phrases(
         None where no kind has two different phrases.
     """
     candidates = {
-        name: list(_pairs(parse, found, careful)) for name, found in _phrases(parse).items()
+        name: list(_phrase_pairs(parse, found, careful))
+        for name, found in _phrases_by_kind(parse).items()
     }
     while kinds := [name for name, pairs in candidates.items() if pairs]:
         if concreteness is None:
@@ -74,22 +75,23 @@ def swap_phrases(
             one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
         else:
             options = [(name, pair) for name in kinds for pair in candidates[name]]
-            kind, (one, other) = draw(rng, options, partial(_texts, parse), concreteness)
+            kind, (one, other) = draw(rng, options, partial(_pair_texts, parse), concreteness)
             candidates[kind].remove((one, other))
-        text, spans = edited(parse, exchange(parse, one, other))
+        text, spans = apply_edits(parse, exchange_edits(parse, one, other))
         # Different phrases can still read the same after it: "red red", "red".
-        if key(text) != key(parse.text):
+        if fold_case(text) != fold_case(parse.text):
             words = (written(parse, *one), written(parse, *other))
             return Generated(text, "negclip", kind, words, spans)
     return None
 
 
-def _texts(parse: Parse, option: tuple[str, tuple[Phrase, Phrase]]) -> list[str]:
+def _pair_texts(parse: Parse, option: tuple[str, tuple[Phrase, Phrase]]) -> list[str]:
+    """The texts of a pair of phrases."""
     return [written(parse, *phrase) for phrase in option[1]]
 
 
-def _phrases(parse: Parse) -> dict[str, list[Phrase]]:
-    """Phrases by kind, those that can leave their place alone."""
+def _phrases_by_kind(parse: Parse) -> dict[str, list[Phrase]]:
+    """Phrases that can move, by kind: tag, part of speech, noun phrase or verb phrase."""
     found: dict[str, list[Phrase]] = {name: [] for name in (*_TAGS, *_UPOS)}
     for place, (tag, upos) in enumerate(zip(parse.tags, parse.upos, strict=True)):
         for name in {tag, upos} & found.keys():
@@ -100,78 +102,81 @@ def _phrases(parse: Parse) -> dict[str, list[Phrase]]:
     letters = "".join(_LETTERS.get(upos, " ") for upos in parse.upos)
     found[VERB_PHRASE] = [match.span() for match in _VERBS.finditer(letters)]
     return {
-        name: [phrase for phrase in phrases if movable(parse, *phrase)]
+        name: [phrase for phrase in phrases if is_movable(parse, *phrase)]
         for name, phrases in found.items()
     }
 
 
-def _pairs(parse: Parse, phrases: list[Phrase], careful: bool) -> Iterator[tuple[Phrase, Phrase]]:
-    """Pairs of different phrases; those of one kind never overlap."""
+def _phrase_pairs(
+    parse: Parse, phrases: list[Phrase], careful: bool
+) -> Iterator[tuple[Phrase, Phrase]]:
+    """Pairs of phrases that read differently; careful ones, whose exchange is sensible."""
     if careful:
-        units = (sense.unit(parse, phrase) for phrase in phrases)
-        phrases = [unit for unit in units if unit and movable(parse, *unit)]
-    keys = {phrase: key(written(parse, *phrase)) for phrase in phrases}
+        units = (sense.movable_unit(parse, phrase) for phrase in phrases)
+        phrases = [unit for unit in units if unit and is_movable(parse, *unit)]
+    keys = {phrase: fold_case(written(parse, *phrase)) for phrase in phrases}
     for one, other in combinations(phrases, 2):
-        if keys[one] != keys[other] and (not careful or sense.exchangeable(parse, one, other)):
+        if keys[one] != keys[other] and (not careful or sense.can_exchange(parse, one, other)):
             yield one, other
 
 
 def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:
-    """Permute the consecutive, non-overlapping pairs of a caption's words.
+    """Shuffle a caption's consecutive pairs of words (FSC-CLIP).
 
     An odd word at the end moves as a pair does; a last period stays last.
 
     Returns:
         None where there are fewer than two pairs, or ten permutations leave the text as it is.
     """
-    words = list(_written_words(parse))
+    words = list(_space_separated_words(parse))
     pairs = [words[start : start + 2] for start in range(0, len(words), 2)]
     shuffled = pairs.copy()
     for _ in range(_TRIES if len(pairs) > 1 else 0):
         rng.shuffle(shuffled)
-        text, spans = _rewritten(parse, words, [word for pair in shuffled for word in pair])
-        if key(text) != key(parse.text):
+        text, spans = _rearrange(parse, words, [word for pair in shuffled for word in pair])
+        if fold_case(text) != fold_case(parse.text):
             parted = [pair for pair, now in zip(pairs, shuffled, strict=True) if pair != now]
             taken = tuple(written(parse, pair[0][0], pair[-1][1]) for pair in parted)
             return Generated(text, "bigram", "pairs", taken, spans)
     return None
 
 
-def _rewritten(
+def _rearrange(
     parse: Parse, places: Sequence[Phrase], words: Sequence[Phrase]
 ) -> tuple[str, tuple[Span, ...]]:
-    """The text with other words at the words' places; places that read as before are no edits."""
+    """The text with words at other words' places, and the spans that changed."""
     edits = []
     for place, word in zip(places, words, strict=True):
         text = written(parse, *word)
-        if key(text) != key(written(parse, *place)):
-            edits.append(Edit(*place, moved(parse, place[0], text, parse, word[0])))
-    return edited(parse, edits)
+        if fold_case(text) != fold_case(written(parse, *place)):
+            edits.append(Edit(*place, recapitalise(parse, place[0], text, parse, word[0])))
+    return apply_edits(parse, edits)
 
 
-def _written_words(parse: Parse) -> Iterator[Phrase]:
-    """Words as spaces part them, without the punctuation at their ends."""
+def _space_separated_words(parse: Parse) -> Iterator[Phrase]:
+    """Spans of tokens between spaces, without punctuation at their ends."""
     start = 0
     for end in range(1, len(parse.words) + 1):
-        if end < len(parse.words) and not _apart(parse, end):
+        if end < len(parse.words) and not _is_after_space(parse, end):
             continue
         first, last = start, end
-        while first < last and _punctuation(parse, first):
+        while first < last and _is_punctuation(parse, first):
             first += 1
-        while first < last and _punctuation(parse, last - 1):
+        while first < last and _is_punctuation(parse, last - 1):
             last -= 1
         if first < last:
             yield first, last
         start = end
 
 
-def _apart(parse: Parse, place: int) -> bool:
+def _is_after_space(parse: Parse, place: int) -> bool:
     """Whether a space separates a token from the one before it."""
     before = parse.words[place - 1]
     gap = parse.offsets[place] > parse.offsets[place - 1] + len(before)
     return gap or before.isspace() or parse.words[place].isspace()
 
 
-def _punctuation(parse: Parse, place: int) -> bool:
+def _is_punctuation(parse: Parse, place: int) -> bool:
+    """Whether a token is punctuation; apostrophes belong to their word."""
     word = parse.words[place]
-    return parse.upos[place] in _MARKS and word not in _APOSTROPHES and all(map(separates, word))
+    return parse.upos[place] in _MARKS and word not in _APOSTROPHES and all(map(is_separator, word))

@@ -22,7 +22,14 @@ from compo_pipeline.language.alternatives import (
     open_wordnet,
 )
 from compo_pipeline.language.concreteness import Concreteness, draw
-from compo_pipeline.language.editing import Edit, Generated, edited, movable, replace_words, written
+from compo_pipeline.language.editing import (
+    Edit,
+    Generated,
+    apply_edits,
+    is_movable,
+    replacement_edits,
+    written,
+)
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
 
@@ -36,7 +43,7 @@ _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
 
 
 class Replacement(NamedTuple):
-    """The edits that replace an element, its category, and the words before and after."""
+    """A replaced element: its category, the edits, and its words, old and new."""
 
     category: Category
     edits: list[Edit]
@@ -45,7 +52,7 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replacer:
-    """Generator of replacements.
+    """Hard negatives of FSC-CLIP's `replace`: one element of a caption, drawn and replaced.
 
     Attributes:
         source: gives alternatives.
@@ -75,21 +82,22 @@ class Replacer:
         if not drawn:
             return None
         replacement = draw(rng, drawn, lambda one: one.words[:1], self.concreteness)
-        text, spans = edited(parse, replacement.edits)
+        text, spans = apply_edits(parse, replacement.edits)
         return Generated(text, "replace", replacement.category, replacement.words, spans)
 
     def replacements(
         self, parse: Parse, elements: Iterable[Element], rng: random.Random
     ) -> list[Replacement]:
-        """Up to two replacements of each element that can be replaced."""
+        """Up to two replacements of each element, drawn from the source's alternatives."""
         return [
-            _replacement(parse, element, word)
+            _make_replacement(parse, element, word)
             for element in elements
-            if self._replaces(element) and movable(parse, element.start, element.end)
+            if self._may_replace(element) and is_movable(parse, element.start, element.end)
             for word in self._candidates(parse, element, rng)
         ]
 
-    def _replaces(self, element: Element) -> bool:
+    def _may_replace(self, element: Element) -> bool:
+        """Whether the categories include the element."""
         verb = element.category == "relation" and element.upos == "VERB"
         return element.category in self.categories or (verb and "verb" in self.categories)
 
@@ -98,7 +106,7 @@ class Replacer:
         word = written(parse, element.start, element.end).lower()
         found = self.source(word, element.upos, element.tag, element.conditions)
         said = f" {' '.join(parse.words).lower()} "
-        use = _use(parse, element)
+        use = _noun_use(parse, element)
         pool = [
             one
             for one in found
@@ -113,8 +121,8 @@ class Replacer:
         return drawn
 
 
-def _use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
-    """How a singular noun is used, according to the determiner of its phrase or its lack."""
+def _noun_use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
+    """Whether a singular noun is counted ("a dog"), mass ("snow") or either ("the dog")."""
     if element.tag != "NN" or element.category != "entity":
         return "any"
     index = element.start - 1
@@ -125,8 +133,9 @@ def _use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
     return "any" if index >= 0 and parse.upos[index] in ("DET", "PRON") else "mass"
 
 
-def _replacement(parse: Parse, element: Element, word: str) -> Replacement:
-    edits = replace_words(parse, (element.start, element.end), word)
+def _make_replacement(parse: Parse, element: Element, word: str) -> Replacement:
+    """The replacement of an element by a lower-case word."""
+    edits = replacement_edits(parse, (element.start, element.end), word)
     old = written(parse, element.start, element.end)
     return Replacement(element.category, edits, (old, edits[-1].text))
 
@@ -134,7 +143,7 @@ def _replacement(parse: Parse, element: Element, word: str) -> Replacement:
 def replacer(
     source: str = "lexicon", categories: Iterable[str] = CATEGORIES, *, key: str = "source"
 ) -> Replacer:
-    """A generator of replacements.
+    """The `Replacer` with the source of this name.
 
     Args:
         source: `lexicon` (shipped); `wordnet` or `wordnet_cousins`, through nltk where the user has
@@ -162,5 +171,5 @@ def replacer(
 
 @cache
 def shipped() -> Replacer:
-    """The generator with the shipped lexicon and all categories."""
+    """The `Replacer` with the shipped lexicon and all categories."""
     return replacer()

@@ -19,7 +19,7 @@ Attributes = dict[str, Any]
 
 
 class Rule(NamedTuple):
-    """A pattern of tokens, the attributes that one of them gets, and which one."""
+    """A rule of spaCy's attribute_ruler: pattern, new attributes, and the token that gets them."""
 
     pattern: list[Attributes]
     attributes: dict[str, str]
@@ -27,20 +27,20 @@ class Rule(NamedTuple):
 
 
 def add_rules(nlp: Language, entries: Iterable[Entry]) -> None:
-    """Put two attribute_rulers after the taggers: certain words first, then neighbours.
+    """Add two attribute_rulers behind the taggers: for unambiguous words, then by context.
 
     The second one reads what the first one wrote.
     """
     entries = list(entries)
     certain: Any = nlp.add_pipe("attribute_ruler", name="lexicon", after="morphologizer")
-    for attributes, words in _certain(entries):
-        certain.add([[_word(*words)]], attributes)
+    for attributes, words in _unambiguous_words(entries):
+        certain.add([[_words(*words)]], attributes)
     context: Any = nlp.add_pipe("attribute_ruler", name="neighbours", after="lexicon")
-    for rule in (*_CONTEXT_RULES, *_open_words(entries)):
+    for rule in (*_CONTEXT_RULES, *_ambiguous_word_rules(entries)):
         context.add([rule.pattern], rule.attributes, index=rule.place)
 
 
-def _certain(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]:
+def _unambiguous_words(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]:
     """Words by what they are. The base form of verbs has several fine tags: it keeps its own."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in entries:
@@ -50,11 +50,13 @@ def _certain(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]
         yield ({"POS": upos} if tag == "VB" else {"POS": upos, "TAG": tag}), sorted(words)
 
 
-def _word(*words: str) -> Attributes:
+def _words(*words: str) -> Attributes:
+    """Pattern of a token that is one of these words, in any case."""
     return {"LOWER": {"IN": list(words)}}
 
 
-def _pos(*tags: str) -> Attributes:
+def _upos(*tags: str) -> Attributes:
+    """Pattern of a token with one of these parts of speech."""
     return {"POS": {"IN": list(tags)}}
 
 
@@ -63,66 +65,73 @@ _NOUN, _ADJECTIVE, _ADVERB = (
     {"POS": "ADJ", "TAG": "JJ"},
     {"POS": "ADV", "TAG": "RB"},
 )
-_OWNERS = _word("a", "an", "the", "his", "her", "its", "their", "another", "each", "every", "no")
-_SIDES = _word("left", "right")
-_BE = _word("is", "are", "was", "were")
+_OWNERS = _words("a", "an", "the", "his", "her", "its", "their", "another", "each", "every", "no")
+_SIDES = _words("left", "right")
+_BE = _words("is", "are", "was", "were")
 
 _CONTEXT_RULES = (
     # Compounds whose first half looks like a participle.
-    Rule([_word("living", "dining", "waiting"), _word("room", "rooms", "area")], _NOUN, 0),
-    Rule([_word("dining"), _word("table", "tables", "chair", "chairs", "car")], _NOUN, 0),
-    Rule([_word("swimming"), _word("pool", "pools", "trunks", "suit")], _NOUN, 0),
-    Rule([_word("cutting", "chopping"), _word("board", "boards")], _NOUN, 0),
-    Rule([_word("baking", "cooking", "frying"), _word("pan", "pans", "pot", "sheet")], _NOUN, 0),
-    Rule([_word("washing", "sewing", "vending"), _word("machine", "machines")], _NOUN, 0),
+    Rule([_words("living", "dining", "waiting"), _words("room", "rooms", "area")], _NOUN, 0),
+    Rule([_words("dining"), _words("table", "tables", "chair", "chairs", "car")], _NOUN, 0),
+    Rule([_words("swimming"), _words("pool", "pools", "trunks", "suit")], _NOUN, 0),
+    Rule([_words("cutting", "chopping"), _words("board", "boards")], _NOUN, 0),
     Rule(
-        [_word("parking"), _word("lot", "lots", "meter", "meters", "garage", "space", "spaces")],
+        [_words("baking", "cooking", "frying"), _words("pan", "pans", "pot", "sheet")],
         _NOUN,
         0,
     ),
-    Rule([_word("stop", "traffic"), _word("sign", "signs", "light", "lights")], _NOUN, 0),
+    Rule([_words("washing", "sewing", "vending"), _words("machine", "machines")], _NOUN, 0),
+    Rule(
+        [
+            _words("parking"),
+            _words("lot", "lots", "meter", "meters", "garage", "space", "spaces"),
+        ],
+        _NOUN,
+        0,
+    ),
+    Rule([_words("stop", "traffic"), _words("sign", "signs", "light", "lights")], _NOUN, 0),
     # Colours that are things too: adjectives before what they colour and after a copula.
-    Rule([_OWNERS, _word("orange")], _NOUN, 1),
-    Rule([_word("orange", "silver", "gold"), _pos("NOUN", "PROPN", "ADJ")], _ADJECTIVE, 0),
-    Rule([_BE, _word("orange", "silver", "gold")], _ADJECTIVE, 1),
-    Rule([_word("light", "dark", "bright", "pale"), _pos("ADJ")], _ADJECTIVE, 0),
+    Rule([_OWNERS, _words("orange")], _NOUN, 1),
+    Rule([_words("orange", "silver", "gold"), _upos("NOUN", "PROPN", "ADJ")], _ADJECTIVE, 0),
+    Rule([_BE, _words("orange", "silver", "gold")], _ADJECTIVE, 1),
+    Rule([_words("light", "dark", "bright", "pale"), _upos("ADJ")], _ADJECTIVE, 0),
     # Sides: "the left of", "left of", "the left side".
-    Rule([_pos("NOUN", "AUX", "VERB"), _SIDES, _word("of")], _ADVERB, 1),
-    Rule([_word("the", "its", "his", "her", "their", "far"), _SIDES], _NOUN, 1),
-    Rule([_SIDES, _pos("NOUN", "PROPN")], _ADJECTIVE, 0),
-    Rule([_word("next", "close"), _word("to")], {"POS": "ADP", "TAG": "IN"}, 1),
+    Rule([_upos("NOUN", "AUX", "VERB"), _SIDES, _words("of")], _ADVERB, 1),
+    Rule([_words("the", "its", "his", "her", "their", "far"), _SIDES], _NOUN, 1),
+    Rule([_SIDES, _upos("NOUN", "PROPN")], _ADJECTIVE, 0),
+    Rule([_words("next", "close"), _words("to")], {"POS": "ADP", "TAG": "IN"}, 1),
     # Drawn shapes that prose knows as other words.
-    Rule([_pos("DET", "ADJ", "NUM"), _word("plus")], _NOUN, 1),
+    Rule([_upos("DET", "ADJ", "NUM"), _words("plus")], _NOUN, 1),
     # "has" and "have" before what is had.
-    Rule([_word("has", "have", "had"), _pos("DET", "NUM", "ADJ", "NOUN")], {"POS": "VERB"}, 0),
+    Rule([_words("has", "have", "had"), _upos("DET", "NUM", "ADJ", "NOUN")], {"POS": "VERB"}, 0),
 )
 
 
-def _open_words(entries: list[Entry]) -> Iterator[Rule]:
-    """Rules for words of several readings: things and acts, acts and states."""
+def _ambiguous_word_rules(entries: list[Entry]) -> Iterator[Rule]:
+    """Rules by context for words of several readings: "a red slide", "he slides"."""
     readings: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for entry in entries:
         readings[entry.word].add((entry.upos, entry.tag))
     uncertain = sorted(readings.keys() - {entry.word for entry in entries if entry.certain})
 
     def reading(*wanted: tuple[str, str]) -> Attributes:
-        return _word(*(word for word in uncertain if readings[word] == set(wanted)))
+        return _words(*(word for word in uncertain if readings[word] == set(wanted)))
 
     def may_be(upos: str, tag: str) -> Attributes:
-        return _word(*(word for word in uncertain if (upos, tag) in readings[word]))
+        return _words(*(word for word in uncertain if (upos, tag) in readings[word]))
 
     adjectives: Attributes = {"POS": "ADJ", "OP": "*"}
     singular = reading(("NOUN", "NN"), ("VERB", "VB"))
     plural = reading(("NOUN", "NNS"), ("VERB", "VBZ"))
     # "a red slide", "two big waves"; "a man parks the car", "people board a train".
     yield Rule([_OWNERS, adjectives, singular], _NOUN, -1)
-    yield Rule([_pos("NUM"), adjectives, plural], {"POS": "NOUN", "TAG": "NNS"}, -1)
+    yield Rule([_upos("NUM"), adjectives, plural], {"POS": "NOUN", "TAG": "NNS"}, -1)
     yield Rule([{"TAG": "NN"}, plural, _OWNERS], {"POS": "VERB", "TAG": "VBZ"}, 1)
     yield Rule([{"TAG": "NNS"}, singular, _OWNERS], {"POS": "VERB", "TAG": "VBP"}, 1)
     # "the open door"; "covered in snow".
-    yield Rule([_OWNERS, may_be("ADJ", "JJ"), _pos("NOUN")], _ADJECTIVE, 1)
+    yield Rule([_OWNERS, may_be("ADJ", "JJ"), _upos("NOUN")], _ADJECTIVE, 1)
     yield Rule(
-        [may_be("VERB", "VBN"), _word("with", "in", "by", "from")],
+        [may_be("VERB", "VBN"), _words("with", "in", "by", "from")],
         {"POS": "VERB", "TAG": "VBN"},
         0,
     )

@@ -24,7 +24,7 @@ _COPULAS = frozenset({"is", "are", "was", "were", "looks", "look"})
 # Groups of nouns that precede nouns: "a wood table", "a kitchen chair".
 MODIFYING = frozenset({"material", "fabric", "room.kind"})
 # "covered with snow", "filled by water": the preposition belongs to the participle.
-_BOUND = frozenset({"with", "by", "in", "of", "as"})
+_PARTICIPLE_PREPOSITIONS = frozenset({"with", "by", "in", "of", "as"})
 # Kinds of nouns by group, or by the first part of its name.
 _KINDS = {
     "person": ("animate", "grown"),
@@ -59,7 +59,7 @@ _SINGLE = frozenset({"a", "an", "one", "another", "each", "every", "this", "that
 
 
 class Element(NamedTuple):
-    """A stretch of words `[start, end)` that a replacement may take the place of.
+    """An entity, attribute or relation of a caption that another word may replace.
 
     Attributes:
         category: entity, attribute or relation.
@@ -83,7 +83,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SceneGraph:
-    """Elements by category; `entities` counts those too that nothing can replace."""
+    """Replaceable elements of a caption, and the number of all its entities."""
 
     entities: int
     elements: tuple[Element, ...]
@@ -91,7 +91,7 @@ class SceneGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Phrase:
-    """A noun phrase: its words `[start, end)`, where its head begins, and the head's lemma."""
+    """A noun phrase, with its head noun's place, lemma and kinds."""
 
     start: int
     end: int
@@ -111,6 +111,7 @@ def kinds(lemma: Lemma | None) -> frozenset[str]:
 
 
 def _kinds(group: str) -> tuple[str, ...]:
+    """Kinds of a group of nouns, by its name or the first part of it."""
     return _KINDS.get(group) or _KINDS.get(group.partition(".")[0], ("thing",))
 
 
@@ -123,19 +124,19 @@ def scene_graph(parse: Parse) -> SceneGraph:
     elements = [
         *_entities(parse, phrases),
         *_attributes(parse, words, phrases),
-        *_between(parse, words, phrases, found),
-        *_verbs(parse, phrases),
+        *_preposition_relations(parse, words, phrases, found),
+        *_verb_relations(parse, phrases),
     ]
     return SceneGraph(len(phrases), tuple(elements))
 
 
 def _tag(parse: Parse, index: int) -> str:
-    """The fine tag of a word, as the lexicon knows them."""
+    """Fine tag of a word under which the lexicon lists its form."""
     return _TAGS.get(parse.tags[index], parse.tags[index])
 
 
 def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
-    """Prepositions of the lexicon, the longest at each place; several words in any tags."""
+    """Spans of the lexicon's prepositions, the longest at each place ("to the left of")."""
     lexicon, index = load_lexicon(), 0
     while index < len(words):
         end = index + 1
@@ -150,7 +151,7 @@ def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _phrases(parse: Parse, covered: set[int]) -> Iterator[_Phrase]:
-    """Noun phrases but those inside a preposition ("the left" of "to the left of")."""
+    """Noun phrases with their heads; not those within a preposition ("to the left of")."""
     for start, end in noun_phrases_of(parse):
         if parse.upos[end - 1] not in NOUNS or covered & set(range(start, end)):
             continue
@@ -163,18 +164,19 @@ def _phrases(parse: Parse, covered: set[int]) -> Iterator[_Phrase]:
 
 
 def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
-    """Heads of phrases, without their compounds: "bat" of "baseball bat" is no animal."""
+    """Head nouns as entities; not "bat" of "baseball bat", which would be an animal."""
     named = {PRONOUNS[word.lower()] for word in parse.words if word.lower() in PRONOUNS}
     for phrase in phrases:
         modified = NOUNS & set(parse.upos[phrase.start : phrase.head])
-        tag = _number(parse, phrase)
-        if tag and not modified and not _measures(parse, phrase):
+        tag = _number_tag(parse, phrase)
+        if tag and not modified and not _is_measure(parse, phrase):
             yield Element("entity", phrase.head, phrase.end, "NOUN", tag, phrase.kinds | named)
 
 
-def _measures(parse: Parse, phrase: _Phrase) -> bool:
-    """Whether a noun is an amount or kind of another ("a bed of flowers"); what stands in
-    a kitchen can give way to the like of it ("a cup of tea").
+def _is_measure(parse: Parse, phrase: _Phrase) -> bool:
+    """Whether a noun is an amount or kind of another ("a bed of flowers").
+
+    Kitchen things are none: the like of it can replace "cup" in "a cup of tea".
     """
     groups = phrase.lemma.groups if phrase.lemma else ()
     of = parse.words[phrase.end : phrase.end + 1] == ("of",)
@@ -182,10 +184,8 @@ def _measures(parse: Parse, phrase: _Phrase) -> bool:
     return of and "thing" in phrase.kinds and not kitchen
 
 
-def _number(parse: Parse, phrase: _Phrase) -> str | None:
-    """The tag of the head, None where the phrase speaks against it: "a cats", "two giraffe"; and
-    where nothing shows the number of a word that has one form for both.
-    """
+def _number_tag(parse: Parse, phrase: _Phrase) -> str | None:
+    """NN or NNS of a phrase's head; None where the number is unclear or wrong ("a cats")."""
     tag = _tag(parse, phrase.end - 1)
     first = parse.words[phrase.start].lower()
     single = first in _SINGLE
@@ -197,12 +197,13 @@ def _number(parse: Parse, phrase: _Phrase) -> str | None:
 
 
 def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Iterator[Element]:
+    """Attributes: adjectives, numbers and materials before a noun, adjectives behind "is"."""
     for phrase in phrases:
         for index in range(phrase.start, phrase.head):
             upos, tag = parse.upos[index], parse.tags[index]
             counted = index > 0 and words[index] in _COUNTED and words[index - 1] == "a"
             behind_noun = index > 0 and parse.upos[index - 1] in NOUNS
-            if counted or behind_noun or _named(parse, index):
+            if counted or behind_noun or _begins_compound(parse, index):
                 continue
             if upos in ("ADJ", "NUM"):
                 tag = "CD" if upos == "NUM" else "JJ"
@@ -212,7 +213,7 @@ def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Itera
                 if lemma and MODIFYING.intersection(lemma.groups):
                     conditions = phrase.kinds | {"before"}
                     yield Element("attribute", index, index + 1, upos, tag, conditions)
-    inside = _covered(phrases)
+    inside = _token_places(phrases)
     for index in range(1, len(words)):
         if parse.upos[index] == "ADJ" and index not in inside and words[index - 1] in _COPULAS:
             before = [phrase for phrase in phrases if phrase.end <= index]
@@ -220,32 +221,33 @@ def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Itera
                 yield Element("attribute", index, index + 1, "ADJ", "JJ", before[-1].kinds)
 
 
-def _named(parse: Parse, index: int) -> bool:
-    """Whether a word begins a noun of several words: "hot" of "a hot dog stand"."""
+def _begins_compound(parse: Parse, index: int) -> bool:
+    """Whether a word begins a noun of two words in the lexicon: "hot" of "hot dog"."""
     pair = written(parse, index, index + 2).lower()
     return load_lexicon().reading(pair, "NOUN", "NN") is not None
 
 
-def _covered(phrases: list[_Phrase]) -> set[int]:
+def _token_places(phrases: list[_Phrase]) -> set[int]:
+    """Places of all tokens in the phrases."""
     return {index for phrase in phrases for index in range(phrase.start, phrase.end)}
 
 
-def _between(
+def _preposition_relations(
     parse: Parse, words: list[str], phrases: list[_Phrase], found: list[tuple[int, int]]
 ) -> Iterator[Element]:
-    """Prepositions behind an entity and right before another one."""
+    """Prepositions between two entities as relations."""
     starts = {phrase.start: phrase for phrase in phrases}
     for start, end in found:
         follows = starts.get(end)
-        if follows and phrases[0].end <= start and not _bound(parse, start, end):
+        if follows and phrases[0].end <= start and not _belongs_to_word_before(parse, start, end):
             counted = words[end] in _COUNTED or parse.upos[end] == "NUM"
             bare = not counted and words[follows.end : follows.end + 1] != ["of"]
             conditions = follows.kinds | {"bare"} if bare else follows.kinds
             yield Element("relation", start, end, "ADP", "IN", conditions)
 
 
-def _bound(parse: Parse, start: int, end: int) -> bool:
-    """Whether a preposition belongs to the word before it: "covered with", "in between"."""
+def _belongs_to_word_before(parse: Parse, start: int, end: int) -> bool:
+    """Whether the word before fixes a preposition: "covered with", "looking at"."""
     word, before = parse.words[start].lower(), start - 1
     if parse.upos[before] == "ADP":
         return True
@@ -254,14 +256,14 @@ def _bound(parse: Parse, start: int, end: int) -> bool:
     if word == "at":
         verb = load_lexicon().reading(parse.words[before].lower(), "VERB", _tag(parse, before))
         return verb is None or verb.name in _AIMING
-    return word in _BOUND and parse.tags[before] == "VBN"
+    return word in _PARTICIPLE_PREPOSITIONS and parse.tags[before] == "VBN"
 
 
-def _verbs(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
-    """Verbs with an entity on either side; an entity right behind is their object."""
+def _verb_relations(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
+    """Verbs between two entities as relations; transitive where an entity follows at once."""
     if not phrases:
         return
-    starts, inside = {phrase.start for phrase in phrases}, _covered(phrases)
+    starts, inside = {phrase.start for phrase in phrases}, _token_places(phrases)
     for index, upos in enumerate(parse.upos):
         if upos != "VERB" or index in inside or not phrases[0].end <= index < phrases[-1].start:
             continue

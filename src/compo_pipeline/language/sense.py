@@ -11,8 +11,8 @@ from __future__ import annotations
 from compo_pipeline.language.editing import (
     NOUNS,
     Phrase,
-    article,
-    key,
+    fold_case,
+    indefinite_article,
     noun_phrases_of,
     upos_at,
     written,
@@ -24,7 +24,7 @@ _NOMINAL = NOUNS | {"DET", "ADJ", "PRON", "NUM"}
 _EITHER_WAY = frozenset({"and", "or", ",", "&", "next", "to", "near", "beside", "alongside"})
 
 
-def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
+def movable_unit(parse: Parse, phrase: Phrase) -> Phrase | None:
     """The expression that a phrase heads, itself in most cases; it moves as a whole or not at all.
 
     A noun heads its compound ("parking meter"). Nothing is headed by the other nouns in one, by a
@@ -45,65 +45,66 @@ def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
     return phrase if apart else None
 
 
-def fits(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
+def can_replace(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
     """Whether a phrase of one parse can replace the other grammatically: with
     the same inflection, as much of an object after it, and the article before it.
     """
-    return _form(parse, phrase) == _form(source, taken) and (
+    return _inflection(parse, phrase) == _inflection(source, taken) and (
         _article_suits(parse, phrase, written(source, *taken))
         and _article_suits(source, taken, written(parse, *phrase))
     )
 
 
-def exchangeable(parse: Parse, one: Phrase, other: Phrase) -> bool:
+def can_exchange(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether two phrases, the earlier one first, can change places so that the caption stays
     English and says something else.
     """
-    return fits(parse, one, parse, other) and not says_the_same(parse, one, other)
+    return can_replace(parse, one, parse, other) and not is_harmless_exchange(parse, one, other)
 
 
-def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
+def is_harmless_exchange(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether a caption says the same when two of its phrases, the earlier one first, change
     places: both qualify one noun ("a big red car"), or are in one list and differ in nothing
     else ("a man and a woman", but not "a black cat and a white dog").
     """
-    first, second = _around(parse, one), _around(parse, other)
+    first, second = _enclosing_noun_phrase(parse, one), _enclosing_noun_phrase(parse, other)
     if first == second:
         return True
     # A bare second member shares what qualifies the first: "an old church and statue".
-    if second != other and _rest(parse, first, one) != _rest(parse, second, other):
+    if second != other and _other_words(parse, first, one) != _other_words(parse, second, other):
         return False
     between = range(first[1], second[0])  # other members of the list may be there
     listed = _NOMINAL if parse.upos[one[1] - 1] in NOUNS else frozenset[str]()
-    return all(key(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between)
+    return all(
+        fold_case(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between
+    )
 
 
-def _form(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
-    """What must agree: the inflection at both ends of a verb phrase, or of the last word, and
-    whether something nominal follows.
-    """
+def _inflection(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
+    """What must agree in an exchange: tags at the phrase's ends, and whether a noun follows."""
     start, end = phrase
     first = parse.tags[start] if parse.upos[end - 1] == "VERB" else ""
     return first, parse.tags[end - 1], upos_at(parse, end) in _NOMINAL
 
 
 def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
+    """Whether a text can follow the article, if any, before a phrase."""
     before = parse.words[phrase[0] - 1].lower() if phrase[0] else ""
-    return before not in ("a", "an") or before == article(text)
+    return before not in ("a", "an") or before == indefinite_article(text)
 
 
-def _around(parse: Parse, phrase: Phrase) -> Phrase:
-    """The noun phrase that holds a phrase, or the phrase itself."""
+def _enclosing_noun_phrase(parse: Parse, phrase: Phrase) -> Phrase:
+    """The noun phrase around a phrase; the phrase itself where there is none."""
     for start, end in noun_phrases_of(parse):
         if start <= phrase[0] and phrase[1] <= end:
             return start, end
     return phrase
 
 
-def _rest(parse: Parse, around: Phrase, phrase: Phrase) -> list[str]:
-    """What a noun phrase says besides one of its phrases, articles apart."""
+def _other_words(parse: Parse, around: Phrase, phrase: Phrase) -> list[str]:
+    """The words of a noun phrase outside a phrase within it, without determiners."""
     return [
-        key(parse.words[at])
+        fold_case(parse.words[at])
         for at in range(*around)
         if not phrase[0] <= at < phrase[1] and parse.upos[at] != "DET"
     ]

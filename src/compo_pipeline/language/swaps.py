@@ -20,12 +20,12 @@ from compo_pipeline.language.editing import (
     Generated,
     Phrase,
     Span,
+    apply_edits,
     bare,
-    edited,
-    exchange,
-    key,
-    movable,
-    moved,
+    exchange_edits,
+    fold_case,
+    is_movable,
+    recapitalise,
 )
 from compo_pipeline.records import Parse
 
@@ -36,7 +36,7 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two sentences after a swap across them.
+    """Two sentences after a word of one and a word of the other have changed places.
 
     Attributes:
         first: the first sentence.
@@ -54,7 +54,7 @@ class Swap:
 
 
 class _Word(NamedTuple):
-    """A token that may be swapped."""
+    """A token that may change places."""
 
     place: int
     key: str  # for comparisons
@@ -62,7 +62,7 @@ class _Word(NamedTuple):
 
     @property
     def phrase(self) -> Phrase:
-        """Its tokens, just the one."""
+        """Its span of tokens."""
         return self.place, self.place + 1
 
 
@@ -76,7 +76,7 @@ def swap_across(
     careful: bool = False,
     concreteness: Concreteness | None = None,
 ) -> Swap | None:
-    """Exchange a word of one sentence for a word of the other.
+    """Exchange a word of one sentence for a word of another, of one part of speech.
 
     A category common to both sentences is drawn, then a distinct word of each side; words that
     are in both sentences take no part. Without a common category, any two different words.
@@ -97,27 +97,30 @@ def swap_across(
         None where no two different words exist, or where the outcome is the two sentences in
         the other order ("a red ball", "a blue ball"), which is no negative.
     """
-    ours, theirs = list(_swappable(first)), list(_swappable(second))
+    ours, theirs = list(_swappable_words(first)), list(_swappable_words(second))
     shared = {word.key for word in ours} & {word.key for word in theirs}
     if careful:
         mine, yours = (
-            _sensible(parse, words, excluded, shared)
+            _careful_candidates(parse, words, excluded, shared)
             for parse, words in ((first, ours), (second, theirs))
         )
         pairs = (
             (a, b)
             for a, b in product(mine, yours)
-            if a.upos == b.upos and sense.fits(first, a.phrase, second, b.phrase)
+            if a.upos == b.upos and sense.can_replace(first, a.phrase, second, b.phrase)
         )
-        category, drawn = _draw_sensible(pairs, rng, concreteness)
+        category, drawn = _draw_careful(pairs, rng, concreteness)
     else:
-        category, drawn = _draw(ours, theirs, rng, excluded, shared, concreteness)
+        category, drawn = _draw_as_paper(ours, theirs, rng, excluded, shared, concreteness)
     if drawn is None:
         return None
     a, b = drawn
-    new_first, spans_a = _put(b, second, first, _places(first, ours, a, occurrence))
-    new_second, spans_b = _put(a, first, second, _places(second, theirs, b, occurrence))
-    if (bare(new_first), bare(new_second)) == (bare(second.text), bare(first.text)):
+    new_first, spans_a = _replace_at(b, second, first, _occurrences(first, ours, a, occurrence))
+    new_second, spans_b = _replace_at(a, first, second, _occurrences(second, theirs, b, occurrence))
+    if (bare(new_first), bare(new_second)) == (
+        bare(second.text),
+        bare(first.text),
+    ):
         return None
     words = (first.words[a.place], second.words[b.place])
     return Swap(new_first, new_second, category, words, (spans_a, spans_b))
@@ -138,31 +141,32 @@ def swap_within(
     Returns:
         None where the sentence holds no two different words.
     """
-    words = list(_swappable(parse))
+    words = list(_swappable_words(parse))
     if careful:
         pairs = (
             (a, b)
-            for a, b in combinations(_sensible(parse, words, excluded), 2)
-            if a.upos == b.upos and a.key != b.key and sense.exchangeable(parse, a.phrase, b.phrase)
+            for a, b in combinations(_careful_candidates(parse, words, excluded), 2)
+            if a.upos == b.upos and a.key != b.key and sense.can_exchange(parse, a.phrase, b.phrase)
         )
-        category, drawn = _draw_sensible(pairs, rng, concreteness)
+        category, drawn = _draw_careful(pairs, rng, concreteness)
     else:
-        category, drawn = _draw(words, words, rng, excluded, concreteness=concreteness)
+        category, drawn = _draw_as_paper(words, words, rng, excluded, concreteness=concreteness)
     if drawn is None:
         return None
     a, b = sorted(drawn)
-    text, spans = edited(parse, exchange(parse, a.phrase, b.phrase))
+    text, spans = apply_edits(parse, exchange_edits(parse, a.phrase, b.phrase))
     pair = (parse.words[a.place], parse.words[b.place])
     return Generated(text, "swap_within", category, pair, spans)
 
 
-def _swappable(parse: Parse) -> Iterator[_Word]:
+def _swappable_words(parse: Parse) -> Iterator[_Word]:
+    """The words of a sentence that can move alone."""
     for index, word in enumerate(parse.words):
-        if movable(parse, index, index + 1):
-            yield _Word(index, key(word), parse.upos[index])
+        if is_movable(parse, index, index + 1):
+            yield _Word(index, fold_case(word), parse.upos[index])
 
 
-def _draw(
+def _draw_as_paper(
     ours: Sequence[_Word],
     theirs: Sequence[_Word],
     rng: random.Random,
@@ -170,7 +174,9 @@ def _draw(
     shared: Set[str] = frozenset(),
     concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """A category with two different words, one a side, and such words; else any two.
+    """Draw a part of speech that both sides have, then two different words of it, one a side.
+
+    Words that both sentences share do not count. Without such a part of speech, any two words.
 
     Words that both sentences share make no category.
     """
@@ -183,31 +189,31 @@ def _draw(
     if concreteness is not None:
         grouped = [pair for name in common for pair in product(mine[name], yours[name])]
         pairs = [(a, b) for a, b in grouped or product(ours, theirs) if a.key != b.key]
-        drawn = draw(rng, pairs, _keys, concreteness) if pairs else None
+        drawn = draw(rng, pairs, _pair_keys, concreteness) if pairs else None
         return (drawn[0].upos if drawn and common else ANY), drawn
     if not common:
-        return ANY, _draw_pair(ours, theirs, rng)
+        return ANY, _draw_distinct_words(ours, theirs, rng)
     category = rng.choice(common)
-    return category, _draw_pair(mine[category], yours[category], rng)
+    return category, _draw_distinct_words(mine[category], yours[category], rng)
 
 
-def _sensible(
+def _careful_candidates(
     parse: Parse, words: Sequence[_Word], excluded: Set[str], shared: Set[str] = frozenset()
 ) -> list[_Word]:
-    """Words that a careful swap may take."""
+    """Words for a careful swap: of no excluded category, not shared, no part of a compound."""
     return [
         word
         for word in words
         if word.upos not in excluded
         and word.key not in shared
-        and sense.unit(parse, word.phrase) == word.phrase
+        and sense.movable_unit(parse, word.phrase) == word.phrase
     ]
 
 
-def _draw_sensible(
+def _draw_careful(
     pairs: Iterable[tuple[_Word, _Word]], rng: random.Random, concreteness: Concreteness | None
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """A category that has pairs, and one of these; nothing else will do."""
+    """Draw a part of speech among those of the pairs, then a pair; None without pairs."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}
     for pair in pairs:
         groups.setdefault(pair[0].upos, []).append(pair)
@@ -215,19 +221,21 @@ def _draw_sensible(
         return ANY, None
     if concreteness is not None:
         every = [pair for name in sorted(groups) for pair in groups[name]]
-        drawn = draw(rng, every, _keys, concreteness)
+        drawn = draw(rng, every, _pair_keys, concreteness)
         return drawn[0].upos, drawn
     category = rng.choice(sorted(groups))
     return category, rng.choice(groups[category])
 
 
-def _keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
+def _pair_keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
+    """The texts of a pair by which concreteness is looked up."""
     return pair[0].key, pair[1].key
 
 
 def _by_category(
     words: Sequence[_Word], excluded: Set[str], shared: Set[str]
 ) -> dict[str, list[_Word]]:
+    """Words by part of speech, without excluded and shared ones."""
     groups: dict[str, list[_Word]] = {}
     for word in words:
         if word.upos not in excluded and word.key not in shared:
@@ -235,10 +243,10 @@ def _by_category(
     return groups
 
 
-def _draw_pair(
+def _draw_distinct_words(
     ours: Sequence[_Word], theirs: Sequence[_Word], rng: random.Random
 ) -> tuple[_Word, _Word] | None:
-    """Two different words drawn uniformly among distinct ones, and an occurrence of each."""
+    """Draw two different words, uniformly by distinct word, and an occurrence of each."""
     keys = [dict.fromkeys(word.key for word in side) for side in (ours, theirs)]
     pairs = [(a, b) for a in keys[0] for b in keys[1] if a != b]
     if not pairs:
@@ -250,19 +258,20 @@ def _draw_pair(
     )
 
 
-def _places(
+def _occurrences(
     parse: Parse, words: Sequence[_Word], drawn: _Word, occurrence: Literal["drawn", "all"]
 ) -> list[int]:
+    """The places of a drawn word to replace: its own, or all where it occurs."""
     if occurrence == "drawn":
         return [drawn.place]
     return [word.place for word in words if word.key == drawn.key]
 
 
-def _put(
+def _replace_at(
     word: _Word, source: Parse, to: Parse, places: Sequence[int]
 ) -> tuple[str, tuple[Span, ...]]:
-    """A sentence with a word of the other one at some of its places, and the new spans."""
+    """A sentence with another one's word at some places, and the spans of these."""
     written = source.words[word.place]
-    return edited(
-        to, [Edit(at, at + 1, moved(to, at, written, source, word.place)) for at in places]
+    return apply_edits(
+        to, [Edit(at, at + 1, recapitalise(to, at, written, source, word.place)) for at in places]
     )

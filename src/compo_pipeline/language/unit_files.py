@@ -32,7 +32,7 @@ _PARTS = ("subject", "relation_type", "object")
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnit:
-    """A unit's text and its foils: one of each group is drawn, and one of these is the foil.
+    """A unit and its foils, read from a file; foils are drawn by group, then within it.
 
     Each negative of a relation in the file is a group of its own; the foils of its subject and
     those of its object are one group each (utils/sampler.py, `_sample_structured_relation_pair`).
@@ -43,19 +43,19 @@ class WrittenUnit:
     foils: tuple[tuple[str, ...], ...]
 
     def foil(self, rng: random.Random) -> str:
-        """A drawn foil."""
+        """A foil, drawn."""
         return rng.choice(rng.choice(self.foils))
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnits:
-    """The units of a caption that have a foil, and negatives of the whole caption."""
+    """A caption's units that have foils, and its negatives by exchange, read from a file."""
 
     units: tuple[WrittenUnit, ...]
     swaps: tuple[str, ...]
 
     def negative(self, caption: str, rng: random.Random) -> tuple[str, str] | None:
-        """A negative of the whole caption, and how it was made.
+        """A drawn negative of the whole caption, and its kind: `swap` or `entity`.
 
         A swap of the file, else the caption with one of its entities replaced by a foil
         (utils/sampler.py, `OriginalCaptionNegativeSampler`, with its published probabilities of 1).
@@ -74,7 +74,7 @@ class WrittenUnits:
 
 
 def files(folder: Path, key: str) -> list[Path]:
-    """The files below a folder.
+    """The JSON files below a folder.
 
     Args:
         folder: searched for *.json.
@@ -90,7 +90,7 @@ def files(folder: Path, key: str) -> list[Path]:
 
 
 def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
-    """The records of a folder by their caption, without case and closing punctuation.
+    """Units and foils of all captions in a folder's files, by `bare` caption.
 
     Records that cannot be read are counted and the first is named in the log.
 
@@ -112,7 +112,7 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
         for place, record in enumerate(records if isinstance(records, list) else [records]):
             try:
                 found[bare(_text(record.get("original_caption") or record["caption"]))] = (
-                    WrittenUnits(tuple(_units(record)), _texts(record.get("swap_negatives")))
+                    WrittenUnits(tuple(_read_units(record)), _texts(record.get("swap_negatives")))
                 )
             except (AttributeError, KeyError, TypeError) as error:
                 refused.append(f"{file}, record {place}: {error!r}")
@@ -123,7 +123,8 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
     return found
 
 
-def _units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
+def _read_units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
+    """The units of a record that have foils."""
     others = {
         _text(entity): _texts(foils)
         for entity, foils in (record.get("negative_entities") or {}).items()
@@ -133,7 +134,7 @@ def _units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
             yield WrittenUnit("entity", entity, (others[entity],))
     for relation in record.get("relations") or ():
         subject, name, other = (_text(relation.get(part)) for part in _PARTS)
-        text = _sentence(subject, name, other)
+        text = _relation_text(subject, name, other)
         groups = _relation_foils(relation, subject, name, other, others)
         differing = (tuple(foil for foil in group if foil != text) for group in groups)
         foils = tuple(group for group in differing if group)
@@ -148,27 +149,31 @@ def _relation_foils(
     other: str,
     others: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, ...]]:
+    """The groups of foils of a relation."""
     for negative in relation.get("negatives") or ():
         change = str(negative.get("change_type")).strip().lower()
         if change in _SWAPS:
             first, last = _text(negative.get("subject")), _text(negative.get("object"))
-            yield (_sentence(first or other, name, last or subject),)
+            yield (_relation_text(first or other, name, last or subject),)
         elif change in _CHANGES and (new := _text(negative.get("relation_type"))):
-            yield (_sentence(subject, new, other),)
-    yield tuple(_sentence(foil, name, other) for foil in others.get(subject, ()))
-    yield tuple(_sentence(subject, name, foil) for foil in others.get(other, ()))
+            yield (_relation_text(subject, new, other),)
+    yield tuple(_relation_text(foil, name, other) for foil in others.get(subject, ()))
+    yield tuple(_relation_text(subject, name, foil) for foil in others.get(other, ()))
 
 
-def _sentence(subject: str, name: str, other: str) -> str:
+def _relation_text(subject: str, name: str, other: str) -> str:
+    """A relation as a text: subject, relation and object."""
     return f"{subject} {name.replace('_', ' ')} {other}"
 
 
 def _texts(values: Iterable[Any] | None) -> tuple[str, ...]:
+    """Foils of a record's list, as texts or as `{negative}`; empty ones are left out."""
     texts = (_text(one["negative"] if isinstance(one, dict) else one) for one in values or ())
     return tuple(text for text in texts if text)
 
 
 def _text(value: Any) -> str:
+    """A field as a text without spaces around it; empty for a missing one."""
     if problem := text_problem(value or ""):
         raise TypeError(problem)
     return (value or "").strip()

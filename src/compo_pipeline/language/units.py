@@ -13,18 +13,18 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from compo_pipeline.language import sense
-from compo_pipeline.language.clauses import EITHER_WAY, OWNED
+from compo_pipeline.language.clauses import POSSESSIVES, SYMMETRIC
 from compo_pipeline.language.concepts import naming_phrases
 from compo_pipeline.language.concreteness import draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
     Phrase,
-    edited,
-    exchange,
+    apply_edits,
+    exchange_edits,
     extent,
-    key,
-    movable,
+    fold_case,
+    is_movable,
     upos_at,
     written,
 )
@@ -37,7 +37,7 @@ from compo_pipeline.records import Parse
 _PARTING = frozenset({"CCONJ", "PUNCT", "SCONJ", "SPACE"})
 _AUXILIARY = frozenset({"AUX", "PRON", "ADV"})
 # Words of relations that hold either way round.
-_SYMMETRIC = {"by", "touching", "with"} | {word for name in EITHER_WAY for word in name.split()}
+_SYMMETRIC = {"by", "touching", "with"} | {word for name in SYMMETRIC for word in name.split()}
 
 
 Category = Literal["entity", "relation"]
@@ -46,7 +46,7 @@ _Draft = tuple[str, list[Edit], tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """An entity or a relation of a caption.
+    """An entity or a relation of a caption, as spans of tokens.
 
     Attributes:
         category: entity or relation.
@@ -59,48 +59,50 @@ class Unit(NamedTuple):
 
     @property
     def phrase(self) -> Phrase:
-        """All its tokens."""
+        """Its span of tokens."""
         return self.parts[0][0], self.parts[-1][1]
 
 
 def units(parse: Parse) -> tuple[Unit, ...]:
-    """Entities, then relations, each in text order; of units that read alike the first."""
+    """The units of a caption: entities, then relations, each in text order and no text twice."""
     phrases = _entities(parse)
     found = [Unit("entity", (phrase,)) for phrase in phrases]
     found += (
         Unit("relation", (subject, (subject[1], other[0]), other))
         for subject, other in pairwise(phrases)
-        if _related(parse, subject, other)
+        if _are_related(parse, subject, other)
     )
-    distinct = {key(written(parse, *unit.phrase)): unit for unit in reversed(found)}
+    distinct = {fold_case(written(parse, *unit.phrase)): unit for unit in reversed(found)}
     return tuple(unit for unit in found if unit in distinct.values())
 
 
 def _entities(parse: Parse) -> list[Phrase]:
-    """Phrases that name something, joined where only "of" is between: "a group of people"."""
+    """Noun phrases of entities; one with its "of" phrase is a single entity ("group of people")."""
     found: list[Phrase] = []
     for start, end in naming_phrases(parse):
-        if found and [key(word) for word in parse.words[found[-1][1] : start]] == ["of"]:
+        if found and [fold_case(word) for word in parse.words[found[-1][1] : start]] == ["of"]:
             start, _ = found.pop()
         found.append((start, end))
     return found
 
 
-def _related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
-    """Whether what is between two entities relates the first to the second.
+def _are_related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
+    """Whether the words between two entities state a relation of the first to the second.
 
     In "a man in a suit riding a bike" no suit rides a bike: a participle behind a preposition's
     object may be of another subject.
     """
     between = range(subject[1], other[0])
     kinds = {parse.upos[at] for at in between}
-    prepositions = any((key(parse.words[at]), "ADP") in load_lexicon().lemmas for at in between)
+    prepositions = any(
+        (fold_case(parse.words[at]), "ADP") in load_lexicon().lemmas for at in between
+    )
     astray = upos_at(parse, subject[0] - 1) == "ADP" and parse.tags[subject[1]] == "VBG"
     return (prepositions or "VERB" in kinds) and not kinds & _PARTING and not astray
 
 
 def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Generated | None:
-    """A text that is one word or one exchange away from a unit, and false where it is true.
+    """A foil of a unit: one edit away from it, and false where it is true.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
     attribute or relation (none that the whole caption names), or subject and object exchanged. By
@@ -118,22 +120,22 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     drafts = _drafts(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
         return None
-    category, edits, words = _drawn(drafts, rng, replacer)
+    category, edits, words = _draw_draft(drafts, rng, replacer)
     start, end = unit.phrase
-    part = _part(parse, start, end)
+    part = _sub_parse(parse, start, end)
     own = [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
-    text, spans = edited(part, own)
+    text, spans = apply_edits(part, own)
     return Generated(text, "foil", category, words, spans)
 
 
-def _changed(draft: _Draft) -> tuple[str, ...]:
-    """The texts that leave their place: of a replacement the old one."""
+def _replaced_texts(draft: _Draft) -> tuple[str, ...]:
+    """The texts that an edit takes from their place."""
     kind, _, words = draft
     return words if kind == "swap" else words[:1]
 
 
-def related_otherwise(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
-    """A caption with another relation: one replaced, or its subject and object exchanged.
+def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
+    """A caption with another relation: one word replaced, or subject and object exchanged.
 
     Args:
         parse: the caption.
@@ -149,51 +151,53 @@ def related_otherwise(parse: Parse, rng: random.Random, replacer: Replacer) -> G
             drafts += _drafts(parse, unit, unit.parts[1], rng, replacer)
     if not drafts:
         return None
-    category, edits, words = _drawn(drafts, rng, replacer)
-    text, spans = edited(parse, edits)
+    category, edits, words = _draw_draft(drafts, rng, replacer)
+    text, spans = apply_edits(parse, edits)
     return Generated(text, "relation", category, words, spans)
 
 
-def _drawn(drafts: list[_Draft], rng: random.Random, replacer: Replacer) -> _Draft:
-    """One of the drafts of a kind that is drawn; with ratings one of all, by concreteness."""
+def _draw_draft(drafts: list[_Draft], rng: random.Random, replacer: Replacer) -> _Draft:
+    """Draw a kind of edit, then a draft of it; with ratings, one of all by concreteness."""
     kinds = sorted({kind for kind, _, _ in drafts})
     if replacer.concreteness is None:
         kinds = [rng.choice(kinds)]
     options = [draft for kind in kinds for draft in drafts if draft[0] == kind]
-    return draw(rng, options, _changed, replacer.concreteness)
+    return draw(rng, options, _replaced_texts, replacer.concreteness)
 
 
 def _drafts(
     parse: Parse, unit: Unit, within: Phrase, rng: random.Random, replacer: Replacer
 ) -> list[_Draft]:
-    """Replacements of the elements within a phrase, and the exchange of a relation."""
+    """Edits of a unit: replacements within a span, and the exchange of subject and object."""
     start, end = within
     elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
     drafts: list[_Draft] = [*replacer.replacements(parse, elements, rng)]
-    if unit.category == "relation" and _reversible(parse, unit):
+    if unit.category == "relation" and _is_reversible(parse, unit):
         subject, _, other = unit.parts
         exchanged = written(parse, *subject), written(parse, *other)
-        drafts.append(("swap", exchange(parse, subject, other), exchanged))
+        drafts.append(("swap", exchange_edits(parse, subject, other), exchanged))
     return drafts
 
 
-def _reversible(parse: Parse, unit: Unit) -> bool:
-    """Whether the relation is English and false with its subject and object exchanged."""
+def _is_reversible(parse: Parse, unit: Unit) -> bool:
+    """Whether a relation with subject and object exchanged is English, and false."""
     subject, between, other = unit.parts
-    relation = [key(parse.words[at]) for at in range(*between) if parse.upos[at] not in _AUXILIARY]
-    named = {key(word) for word in parse.words[subject[0] : other[1]]}
+    relation = [
+        fold_case(parse.words[at]) for at in range(*between) if parse.upos[at] not in _AUXILIARY
+    ]
+    named = {fold_case(word) for word in parse.words[subject[0] : other[1]]}
     return (
         not _SYMMETRIC.issuperset(relation)
-        and not OWNED & named
-        and key(written(parse, *subject)) != key(written(parse, *other))
-        and movable(parse, *subject)
-        and movable(parse, *other)
-        and sense.fits(parse, subject, parse, other)
+        and not POSSESSIVES & named
+        and fold_case(written(parse, *subject)) != fold_case(written(parse, *other))
+        and is_movable(parse, *subject)
+        and is_movable(parse, *other)
+        and sense.can_replace(parse, subject, parse, other)
     )
 
 
-def _part(parse: Parse, start: int, end: int) -> Parse:
-    """The tokens `[start, end)` as a parse of their own, without noun phrases."""
+def _sub_parse(parse: Parse, start: int, end: int) -> Parse:
+    """The parse of the tokens `[start, end)` alone, without noun phrases."""
     first, last = extent(parse, start, end)
     return Parse(
         parse.sample_id,

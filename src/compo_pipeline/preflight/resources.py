@@ -231,10 +231,10 @@ def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
         # Stored answers need no key: of those only a request asks for it.
         state = Path(parameters.paths.counterfactuals_state)
         if chosen.caption_editor == "endpoint" and not (state / "endpoint.sqlite").exists():
-            from compo_pipeline.counterfactuals.editors.endpoint import headers_of
+            from compo_pipeline.counterfactuals.editors.endpoint import api_key
 
             key = "counterfactuals.endpoint"
-            headers_of(parse(EndpointSettings, chosen.endpoint, key), key)
+            api_key(parse(EndpointSettings, chosen.endpoint, key), key)
         if chosen.caption_editor == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 

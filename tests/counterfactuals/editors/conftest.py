@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,13 +61,20 @@ class Turn(BaseHTTPRequestHandler):
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish}
         self.reply(200, json.dumps({"choices": [choice]}))
 
-    def reply(self, status: int, body: str, headers: dict[str, str] | None = None) -> None:
+    def reply(self, status: int, body: str | bytes, headers: dict[str, str] | None = None) -> None:
+        content = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body.encode())))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(content)
+
+    def drip(self, drop: Callable[[], bytes], pause: float = 0.02) -> None:
+        """Write for ten seconds, or until the client gives up or the test ends."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end and not self.server.done.wait(pause):
+            self.wfile.write(drop())
 
     def break_off(self) -> None:
         self.send_response(200)
@@ -87,7 +95,7 @@ class Chat(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Turn)
-        self.lock = threading.Lock()
+        self.lock, self.done = threading.Lock(), threading.Event()
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.script: Script = lambda turn, number, body: turn.reply(500, "no script")
 
@@ -106,6 +114,7 @@ def chat() -> Iterator[Chat]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.done.set()
     server.shutdown()
     server.server_close()
     thread.join()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.checks import cleaned, refusal
+from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.records import Parse
 
@@ -37,7 +37,7 @@ DEFAULTS = CheckSettings()
     ],
 )
 def test_cleaned(answer: str) -> None:
-    assert cleaned(answer, CAPTION) == ANSWER
+    assert clean_answer(answer, CAPTION) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_cleaned(answer: str) -> None:
     ],
 )
 def test_dressed_as_the_caption(answer: str, caption: str, text: str) -> None:
-    assert cleaned(answer, caption) == text
+    assert clean_answer(answer, caption) == text
 
 
 @pytest.mark.parametrize(
@@ -77,35 +77,44 @@ def test_dressed_as_the_caption(answer: str, caption: str, text: str) -> None:
     ],
 )
 def test_refusal(bare_request: Bare, text: str, reason: str) -> None:
-    found = refusal(bare_request(CAPTION), text, DEFAULTS)
+    found = reason_to_reject(bare_request(CAPTION), text, DEFAULTS)
     assert (reason in found) if reason else found == ""
 
 
 def test_the_role_decides(bare_request: Bare) -> None:
     positive = bare_request(CAPTION, "positive")
-    assert refusal(positive, ANSWER, DEFAULTS) == "says 'cat' in place of 'dog'"
-    assert refusal(positive, "A dog on a rug.", DEFAULTS) != "unchanged"
-    assert refusal(positive, "Dogs on the mat.", DEFAULTS) == "says 'dogs' in place of 'dog'"
+    assert reason_to_reject(positive, ANSWER, DEFAULTS) == "says 'cat' in place of 'dog'"
+    assert reason_to_reject(positive, "A dog on a rug.", DEFAULTS) != "unchanged"
+    assert (
+        reason_to_reject(positive, "Dogs on the mat.", DEFAULTS) == "says 'dogs' in place of 'dog'"
+    )
 
 
 def test_limits(bare_request: Bare) -> None:
     request = bare_request(CAPTION)
-    assert refusal(request, ANSWER, CheckSettings(most_words=4)).startswith("5 words, more than")
-    assert refusal(request, "A cat on a mat near two red lamps.", CheckSettings(longer=1.0)) == ""
-    assert refusal(request, "A cat on a red mat.", CheckSettings(longer=0.0)) == ""
-    assert "longer: 0" in refusal(request, "A cat on a very big red mat.", CheckSettings(longer=0))
+    assert reason_to_reject(request, ANSWER, CheckSettings(most_words=4)).startswith(
+        "5 words, more than"
+    )
+    assert (
+        reason_to_reject(request, "A cat on a mat near two red lamps.", CheckSettings(longer=1.0))
+        == ""
+    )
+    assert reason_to_reject(request, "A cat on a red mat.", CheckSettings(longer=0.0)) == ""
+    assert "longer: 0" in reason_to_reject(
+        request, "A cat on a very big red mat.", CheckSettings(longer=0)
+    )
 
 
 def test_captions_that_hold_what_is_refused(bare_request: Bare) -> None:
     request = bare_request('A "stop" sign. It is red.')
-    assert refusal(request, 'A "stop" sign. It is blue.', DEFAULTS) == ""
-    assert refusal(bare_request("Dr. Who on a mat"), "Dr. Who on a bed", DEFAULTS) == ""
+    assert reason_to_reject(request, 'A "stop" sign. It is blue.', DEFAULTS) == ""
+    assert reason_to_reject(bare_request("Dr. Who on a mat"), "Dr. Who on a bed", DEFAULTS) == ""
 
 
 @given(answer=st.text(max_size=60), caption=st.text(min_size=1, max_size=30))
 def test_any_answer(answer: str, caption: str) -> None:
     request = EditRequest("id", 0, "negative", caption, Parse("id", 0, caption, (), (), (), (), ()))
-    text = cleaned(answer, caption)
-    if not refusal(request, text, DEFAULTS):
+    text = clean_answer(answer, caption)
+    if not reason_to_reject(request, text, DEFAULTS):
         assert text and "\n" not in text and text.casefold() != caption.casefold()
-    assert refusal(request, caption, DEFAULTS)
+    assert reason_to_reject(request, caption, DEFAULTS)

@@ -1,15 +1,19 @@
 """The caption editor `endpoint`: whole replies, retries, and a server with every kind of fault."""
 
 import json
+import logging
 import random
 import threading
+import time
+import traceback
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from pydantic import SecretStr
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
@@ -20,7 +24,7 @@ from compo_pipeline.counterfactuals.editors.requests import (
     Interrupted,
     RefusedRequest,
     Reply,
-    post,
+    chat_completions,
     read_answer,
     with_retries,
 )
@@ -172,6 +176,28 @@ def test_an_answer_that_was_cut_off(chat: Any, editor: Any, captions: list[EditR
     assert isinstance(failed, EditFailure) and "cut off by max_tokens" in failed.reason
 
 
+@pytest.mark.parametrize(
+    ("message", "ending", "reason"),
+    [
+        ({"content": None, "refusal": "No cats."}, "stop", "the model refused: 'No cats.'"),
+        ({"content": "A cat on 0 mats."}, "content_filter", "finish_reason content_filter"),
+    ],
+)
+def test_an_answer_that_the_model_refuses(
+    chat: Any,
+    editor: Any,
+    captions: list[EditRequest],
+    message: dict[str, Any],
+    ending: str,
+    reason: str,
+) -> None:
+    reply = json.dumps({"choices": [{"message": message, "finish_reason": ending}]})
+    chat.script = lambda turn, number, body: turn.reply(200, reply)
+    (failed,) = editor(attempts=2).edit(captions[:1])
+    assert isinstance(failed, EditFailure) and reason in failed.reason
+    assert failed.reason.startswith("asked 2 times; ")
+
+
 def test_troubles_that_pass(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     troubles: list[Callable[[Any], None]] = [
         lambda turn: turn.reply(429, "slow down", {"Retry-After": "17"}),
@@ -219,7 +245,7 @@ def test_the_key_is_written_nowhere(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("FAKE_KEY", SECRET)
-    chat.script = good
+    chat.script = lambda turn, number, body: turn.say(f"A cat that says {SECRET}.")
     own = editor(key_variable="FAKE_KEY")
     list(own.edit(captions))
     assert SECRET.encode() not in (tmp_path / "answers.sqlite").read_bytes()
@@ -339,17 +365,19 @@ Headers = dict[str, str]
 OK = Reply(200, {}, json.dumps({"choices": [{"message": {"content": "fine"}}]}).encode())
 
 
-def sent(url: str, headers: Headers | None = None, timeout: float = 5.0) -> Reply:
-    with httpx.Client(headers=headers, timeout=timeout) as client:
-        return post(client, url, b'{"a": 1}', timeout)
+def sent(url: str, key: str = "", timeout: float = 5.0) -> Reply:
+    with chat_completions(url, SecretStr(key), timeout) as post:
+        return post(b'{"a": 1}')
 
 
-def test_a_whole_reply(chat: Any) -> None:
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_whole_reply(chat: Any, end: str) -> None:
     chat.script = lambda turn, number, body: turn.reply(418, "tea", {"Retry-After": "3"})
-    reply = sent(chat.url + "/x", {"Authorization": "Bearer k"})
+    reply = sent(chat.url + end, "k")
     assert (reply.status, reply.body, reply.headers["retry-after"]) == (418, b"tea", "3")
     path, headers, body = chat.seen[0]
-    assert (path, headers["Authorization"], body) == ("/v1/x", "Bearer k", {"a": 1})
+    sent_body = ("/v1/chat/completions", "Bearer k", {"a": 1})
+    assert (path, headers["Authorization"], body) == sent_body
 
 
 def test_broken_off(chat: Any) -> None:
@@ -363,38 +391,105 @@ def test_a_reply_nested_too_deeply_is_broken() -> None:
         read_answer(Reply(200, {}, b"[" * 100_000))
 
 
-def test_too_slow(chat: Any) -> None:
-    done = threading.Event()
-    chat.script = lambda turn, number, body: done.wait(10)
-    with pytest.raises(BrokenReply, match="[Tt]ime"):
-        sent(chat.url, timeout=0.1)
-    done.set()
+def silent(turn: Any) -> None:
+    """No reply at all."""
+    turn.server.done.wait(10)
 
 
-def test_drop_by_drop(chat: Any) -> None:
-    done = threading.Event()
+def drops_of_a_body(turn: Any) -> None:
+    turn.send_response(200)
+    turn.send_header("Content-Length", "1000")
+    turn.end_headers()
+    turn.drip(lambda: b".")
 
-    def drip(turn: Any, number: int, body: Any) -> None:
-        turn.send_response(200)
-        turn.send_header("Content-Length", "1000")
-        turn.end_headers()
-        while not done.wait(0.02):
-            turn.wfile.write(b".")
 
-    chat.script = drip
-    with pytest.raises(BrokenReply, match="longer than 0.2 s"):
+def drops_of_a_header(turn: Any) -> None:
+    turn.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    turn.drip(lambda: b"a")
+
+
+def replies_before_the_reply(turn: Any) -> None:
+    turn.drip(lambda: b"HTTP/1.1 102 Processing\r\n\r\n")
+
+
+def gzip_of_nothing(turn: Any) -> None:
+    """Blocks that unpack to no byte, so a client that unpacks sees nothing arrive."""
+    turn.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n")
+    packer = zlib.compressobj(wbits=31)
+    turn.wfile.write(packer.compress(b""))
+    turn.drip(lambda: packer.flush(zlib.Z_FULL_FLUSH) or b"\0\0\0\xff\xff")
+
+
+SLOW = [silent, drops_of_a_body, drops_of_a_header, replies_before_the_reply, gzip_of_nothing]
+
+
+@pytest.mark.parametrize("slowly", SLOW)
+def test_a_deadline_for_all_of_a_request(chat: Any, slowly: Callable[[Any], None]) -> None:
+    chat.script = lambda turn, number, body: slowly(turn)
+    begun = time.monotonic()
+    with pytest.raises(BrokenReply, match="no complete reply within 0.2 s"):
         sent(chat.url, timeout=0.2)
-    done.set()
+    # Far more than any delay of a busy machine, and less than the server's ten seconds.
+    assert time.monotonic() - begun < 8
 
 
-def test_no_server(chat: Any) -> None:
-    with pytest.raises(BrokenReply, match="refused"):
-        sent("http://127.0.0.1:9/v1")
+def test_an_endless_reply(chat: Any) -> None:
+    def endless(turn: Any, number: int, body: Any) -> None:
+        turn.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        turn.drip(lambda: b" " * 2**20, pause=0)
+
+    chat.script = endless
+    with pytest.raises(BrokenReply, match="more than 16777216 bytes"):
+        sent(chat.url, timeout=60)
+
+
+def test_no_reply_is_unpacked(chat: Any) -> None:
+    packed = zlib.compress(b" " * 10**7)
+    chat.script = lambda turn, number, body: turn.reply(
+        200, packed, {"Content-Encoding": "deflate"}
+    )
+    reply = sent(chat.url)
+    assert reply.body == packed
+    assert chat.seen[0][1]["Accept-Encoding"] == "identity"
+    with pytest.raises(BrokenReply, match="without an answer"):
+        read_answer(reply)
+
+
+@pytest.mark.parametrize("before", [0, 290, 2000])
+def test_a_reply_that_repeats_the_key(chat: Any, before: int) -> None:
+    """Also where an error would quote the first half of it."""
+    chat.script = lambda turn, number, body: turn.reply(500, "x" * before + f" {SECRET}")
+    once = RetrySettings(most=0)
+    with pytest.raises(BrokenReply) as caught:
+        with_retries(lambda: sent(chat.url, SECRET), once, random.Random(0), threading.Event())
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "500: " in shown and SECRET[:4] not in shown
+
+
+def test_a_broken_reply_that_repeats_the_key(chat: Any) -> None:
+    chat.script = lambda turn, number, body: turn.wfile.write(f"{SECRET}\r\n\r\n".encode())
+    with pytest.raises(BrokenReply, match="RemoteProtocolError") as caught:
+        sent(chat.url, SECRET)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_no_log_has_the_password_of_the_url(chat: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    chat.script = lambda turn, number, body: turn.reply(200, "fine")
+    sent(chat.url.replace("//", f"//me:{SECRET}@"))
+    assert chat.seen[0][1]["Authorization"].startswith("Basic ")
+    assert "chat/completions" in caplog.text and SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_server(host: str) -> None:
+    with pytest.raises(BrokenReply, match="ConnectionRefusedError: .*127.0.0.1|::1"):
+        sent(f"http://{host}:9/v1")
 
 
 def test_a_redirect_is_not_followed(chat: Any) -> None:
     chat.script = lambda turn, number, body: turn.reply(307, "", {"Location": chat.url + "/other"})
-    assert sent(chat.url, {"Authorization": "Bearer k"}).status == 307
+    assert sent(chat.url, "k").status == 307
     assert len(chat.seen) == 1
 
 

@@ -13,7 +13,11 @@ import pytest
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.llm import Answer
-from compo_pipeline.counterfactuals.editors.local import TransformersEditor, _Draws, _Model
+from compo_pipeline.counterfactuals.editors.local import (
+    TransformersEditor,
+    _GumbelSampling,
+    _LoadedModel,
+)
 from compo_pipeline.counterfactuals.settings import TransformersSettings
 
 torch = pytest.importorskip("torch")
@@ -137,19 +141,19 @@ def test_equal_captions_are_asked_for_once(editor: Any, captions: list[EditReque
     assert made[0] == made[1]
 
 
-def answers(model: _Model, requests: list[EditRequest], seeds: list[int]) -> list[str]:
+def answers(model: _LoadedModel, requests: list[EditRequest], seeds: list[int]) -> list[str]:
     return [one.text for one in model.answers(requests, seeds)]
 
 
 def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[EditRequest]) -> None:
-    own = _Model(TransformersSettings(str(model), max_tokens=6, device="cpu"), KEY)
+    own = _LoadedModel(TransformersSettings(str(model), max_tokens=6, device="cpu"), KEY)
     seeds = [5, 6, 7, 8, 9]
     together = answers(own, captions, seeds)
     assert [answers(own, [one], [seed])[0] for one, seed in zip(captions, seeds, strict=True)] == (
         together
     )
     assert answers(own, captions, seeds[::-1]) != together
-    greedy = _Model(
+    greedy = _LoadedModel(
         TransformersSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY
     )
     assert answers(greedy, captions, seeds) == answers(greedy, captions, seeds[::-1])
@@ -164,30 +168,30 @@ def test_greedy_asks_once(editor: Any, captions: list[EditRequest]) -> None:
 
 def test_draws_follow_the_softmax() -> None:
     logits = torch.log(torch.tensor([0.5, 0.3, 0.2]))
-    draws = _Draws(1.0, list(range(4000)))
+    draws = _GumbelSampling(1.0, list(range(4000)))
     found = draws(torch.zeros(4000, 1), logits.expand(4000, 3)).argmax(1).bincount() / 4000
     assert torch.allclose(found, torch.tensor([0.5, 0.3, 0.2]), atol=0.03)
-    cold = _Draws(0.5, list(range(4000)))
+    cold = _GumbelSampling(0.5, list(range(4000)))
     found = cold(torch.zeros(4000, 1), logits.expand(4000, 3)).argmax(1).bincount() / 4000
     squared = torch.tensor([0.25, 0.09, 0.04])
     assert torch.allclose(found, squared / squared.sum(), atol=0.03)
 
 
 def test_ends_of_answers(model: Path) -> None:
-    own = _Model(TransformersSettings(str(model), max_tokens=4, device="cpu"), KEY)
+    own = _LoadedModel(TransformersSettings(str(model), max_tokens=4, device="cpu"), KEY)
     cat, end = 5, 1
-    assert own._answer(torch.tensor([cat, cat, end, end])) == ("cat cat", False)
-    assert own._answer(torch.tensor([cat, cat, cat, cat])).cut
+    assert own._decode(torch.tensor([cat, cat, end, end])) == Answer("cat cat", False)
+    assert own._decode(torch.tensor([cat, cat, cat, cat])).cut
     own._tokenizer.decode = lambda row, skip_special_tokens: "\na cat\nCaption: a dog"
-    assert own._answer(torch.tensor([cat] * 4)) == ("a cat", False)
+    assert own._decode(torch.tensor([cat] * 4)) == Answer("a cat", False)
 
 
 def test_chat_template(model: Path, captions: list[EditRequest]) -> None:
-    own = _Model(TransformersSettings(str(model), device="cpu"), KEY)
-    assert own._text(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
+    own = _LoadedModel(TransformersSettings(str(model), device="cpu"), KEY)
+    assert own._prompt(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
     own._tokenizer.chat_template = TEMPLATE
-    assert own._text(captions[0]).endswith(" a dog on a mat ")
-    assert "Caption:" not in own._text(captions[0])
+    assert own._prompt(captions[0]).endswith(" a dog on a mat ")
+    assert "Caption:" not in own._prompt(captions[0])
 
 
 def test_settings_fingerprint(editor: Any, model: Path, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.counterfactuals.editors.meaning import (
-    agree,
-    altered,
-    contents,
-    exclude,
+    content_words,
     kept_share,
-    same,
-    still_true,
+    may_both_be_true,
+    mutually_exclusive,
+    negative_flaw,
+    positive_flaw,
+    same_meaning,
 )
 from compo_pipeline.records import Parse
 
@@ -43,14 +43,14 @@ OTHER = [
 
 @pytest.mark.parametrize(("caption", "text"), SAME)
 def test_the_same(parsed: Parsed, caption: str, text: str) -> None:
-    assert altered(parsed(caption), text) == ""
-    assert still_true(parsed(caption), text) != ""
+    assert positive_flaw(parsed(caption), text) == ""
+    assert negative_flaw(parsed(caption), text) != ""
 
 
 @pytest.mark.parametrize(("caption", "text", "reason"), OTHER)
 def test_another_thing(parsed: Parsed, caption: str, text: str, reason: str) -> None:
-    assert reason in altered(parsed(caption), text)
-    assert still_true(parsed(caption), text) == ""
+    assert reason in positive_flaw(parsed(caption), text)
+    assert negative_flaw(parsed(caption), text) == ""
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_another_thing(parsed: Parsed, caption: str, text: str, reason: str) -> 
 )
 def test_between(parsed: Parsed, caption: str, text: str, positive: str, negative: str) -> None:
     assert (
-        (positive in altered(parsed(caption), text))
+        (positive in positive_flaw(parsed(caption), text))
         if positive
-        else not altered(parsed(caption), text)
+        else not positive_flaw(parsed(caption), text)
     )
-    assert still_true(parsed(caption), text) == negative
+    assert negative_flaw(parsed(caption), text) == negative
 
 
 def test_kept() -> None:
@@ -96,14 +96,14 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join)
 def test_any_words(caption: str, text: str) -> None:
     bare = Parse("id", 0, caption, (), (), (), (), ())
     assert 0 <= kept_share(caption, text) <= 1
-    assert altered(bare, caption) == "" and still_true(bare, caption)
+    assert positive_flaw(bare, caption) == "" and negative_flaw(bare, caption)
     # Nothing is a positive and a negative with certainty but additions and unknown words.
-    if not altered(bare, text) and not still_true(bare, text):
+    if not positive_flaw(bare, text) and not negative_flaw(bare, text):
         assert "xyz" in f"{caption} {text}" or {"rides", "on", "by", "and"} & set(text.split())
 
 
 def words(text: str) -> list[str]:
-    return [one.word for one in contents(text)]
+    return [one.word for one in content_words(text)]
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,25 @@ def test_contents(text: str, found: list[str]) -> None:
     ],
 )
 def test_relations(one: str, other: str, how: str) -> None:
-    (a,), (b,) = contents(one), contents(other)
-    found = {"same": same(a, b), "agree": agree(a, b), "exclude": exclude(a, b)}
+    (a,), (b,) = content_words(one), content_words(other)
+    found = {
+        "same": same_meaning(a, b),
+        "agree": may_both_be_true(a, b),
+        "exclude": mutually_exclusive(a, b),
+    }
     wanted = {"same": {"same", "agree"}, "nothing": set()}.get(how, {how})
     assert {name for name, holds in found.items() if holds} == wanted
-    assert (same(b, a), agree(b, a), exclude(b, a)) == tuple(found.values())
+    assert (same_meaning(b, a), may_both_be_true(b, a), mutually_exclusive(b, a)) == tuple(
+        found.values()
+    )
 
 
 def test_kinds_of_words() -> None:
-    dog, walking, unknown, no, near, hound = contents("dog sitting qwertz without near hound")
-    assert dog.thing and dog.known and not dog.links
-    assert walking.links and not walking.thing
-    assert unknown.thing and not unknown.known
+    dog, walking, unknown, no, near, hound = content_words("dog sitting qwertz without near hound")
+    assert dog.names_thing and dog.is_described and not dog.is_verb_or_preposition
+    assert walking.is_verb_or_preposition and not walking.names_thing
+    assert unknown.names_thing and not unknown.is_described
     # A word of the lexicon, which says nothing of it.
-    assert hound.thing and not hound.known
-    assert no.denies and not no.thing
+    assert hound.names_thing and not hound.is_described
+    assert no.negates and not no.names_thing
     assert near.may_be("ADP")

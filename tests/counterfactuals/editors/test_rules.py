@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest, Role
-from compo_pipeline.counterfactuals.editors.checks import refusal
+from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.settings import CheckSettings, RulesSettings
 from compo_pipeline.records import Parse
@@ -120,6 +120,6 @@ def test_any_text(
     (request,) = requests(data.draw(parses), role)
     (made,) = write(RulesSettings(), [request], seed)
     if isinstance(made, EditedCaption):
-        assert refusal(request, made.text, CheckSettings()) == ""
+        assert reason_to_reject(request, made.text, CheckSettings()) == ""
     else:
         assert made.reason

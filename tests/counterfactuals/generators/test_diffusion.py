@@ -146,7 +146,7 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[generator._generator(request) for request in requests],
+        generator=[generator._random_numbers(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
@@ -167,7 +167,7 @@ def test_what_is_injected_is_the_image_behind_the_first_end(
     real = [Image.open(request.image) for request in requests]
     texts = [request.text for request in requests]
     with torch.inference_mode():
-        asked, full = generator._prompt(texts, real)
+        asked, full = generator._prompt_inputs(texts, real)
         pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
         plain = pipe.encode_prompt(texts, "cpu", 1, False)[0]
         inputs = processor()(images=real, return_tensors="pt")
@@ -251,7 +251,7 @@ class Small:
     """Stands for a GPU that holds so many images."""
 
     def __init__(self, generator: DiffusionGenerator, holds: int) -> None:
-        self.draw_all, self.holds, self.asked = generator._drawn, holds, []
+        self.draw_all, self.holds, self.asked = generator._generate_batch, holds, []
 
     def draw(self, wanted: Sequence[Any]) -> list[Any]:
         self.asked.append(len(wanted))
@@ -275,7 +275,7 @@ def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
     expected = pixels(DiffusionGenerator(settings(folder)), many)
     generator = DiffusionGenerator(settings(folder, batch=6))
     gpu = Small(generator, holds)
-    monkeypatch.setattr(generator, "_drawn", gpu.draw)
+    monkeypatch.setattr(generator, "_generate_batch", gpu.draw)
     assert max(apart(pixels(generator, many), expected)) <= 1
     assert gpu.asked == asked
     assert "counterfactuals.diffusion.batch" in caplog.text
@@ -285,7 +285,7 @@ def test_a_gpu_that_holds_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = DiffusionGenerator(settings(folder))
-    monkeypatch.setattr(generator, "_drawn", Small(generator, 0).draw)
+    monkeypatch.setattr(generator, "_generate_batch", Small(generator, 0).draw)
     with pytest.raises(SettingsError, match=r"counterfactuals\.diffusion\.batch: not even one"):
         list(generator.generate(requests))
 
@@ -294,14 +294,14 @@ def test_numbers_that_make_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = DiffusionGenerator(settings(folder))
-    decoded = generator._decoded
+    decoded = generator._decode
 
     def spoiled(latents: torch.Tensor, real: list[Image.Image]) -> torch.Tensor:
         made = decoded(latents, real)
         made[1, 0, 0, 0] = float("nan")
         return made
 
-    monkeypatch.setattr(generator, "_decoded", spoiled)
+    monkeypatch.setattr(generator, "_decode", spoiled)
     answers = list(generator.generate(requests))
     assert [isinstance(answer, ImageFailure) for answer in answers] == [False, True, False]
     assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
-from compo_pipeline.counterfactuals.generators.loading import lacking, locate
+from compo_pipeline.counterfactuals.generators.loading import locate, missing_file
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 
 KEY = r"^counterfactuals\.diffusion"
@@ -27,7 +27,7 @@ def edit(file: Path, **changes: Any) -> None:
 
 def test_a_whole_pipeline_lacks_nothing(tiny_diffusion: Callable[..., Path]) -> None:
     folder = tiny_diffusion()
-    assert lacking(folder) == ""
+    assert missing_file(folder) == ""
     check(folder)
 
 

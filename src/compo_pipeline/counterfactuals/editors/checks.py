@@ -11,7 +11,7 @@ import math
 import re
 
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.meaning import altered, kept_share, still_true
+from compo_pipeline.counterfactuals.editors.meaning import kept_share, negative_flaw, positive_flaw
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
@@ -39,10 +39,11 @@ _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
 _SPARE = 2
 
 
-def cleaned(answer: str, caption: str) -> str:
-    """An answer without what is wrapped around it, with the caption's capital and closing mark.
+def clean_answer(answer: str, caption: str) -> str:
+    """The caption in a model's answer: without quotes, labels and thoughts around it.
 
-    Several lines stay: `refusal` refuses them.
+    It gets the capital and the closing mark of the original. Several lines stay:
+    `reason_to_reject` rejects them.
     """
     text = _THOUGHT.sub("", answer).strip()
     text = _FENCE.sub(r"\1", text).strip()
@@ -53,17 +54,18 @@ def cleaned(answer: str, caption: str) -> str:
             text = _LABEL.sub("", text, count=1).strip()
         if not _BULLET.match(caption):
             text = _BULLET.sub("", text, count=1)
-        text = _unwrapped(text, caption)
+        text = _strip_quotes(text, caption)
     lines = (" ".join(line.split()) for line in text.splitlines())
-    return _dressed("\n".join(line for line in lines if line), caption)
+    return _match_caption_ends("\n".join(line for line in lines if line), caption)
 
 
-def refusal(request: EditRequest, text: str, settings: CheckSettings) -> str:
-    """Why a text is no valid answer to a request; empty for a valid one."""
-    return _form(request.caption, text, settings) or _meaning(request, text, settings)
+def reason_to_reject(request: EditRequest, text: str, settings: CheckSettings) -> str:
+    """Why a text is no valid edit of a caption; empty for a valid one."""
+    return _form_flaw(request.caption, text, settings) or _meaning_flaw(request, text, settings)
 
 
-def _form(caption: str, text: str, settings: CheckSettings) -> str:
+def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
+    """What is wrong with a text's form: unchanged, too long, several sentences; or nothing."""
     if not _SPOKEN.search(text):
         return "empty"
     if len(text.splitlines()) > 1:
@@ -73,7 +75,7 @@ def _form(caption: str, text: str, settings: CheckSettings) -> str:
     for mark in _MARKS:
         if text.count(mark) > caption.count(mark):
             return f"holds {mark!r}, which the caption does not"
-    if _sentences(text) > max(1, _sentences(caption)):
+    if _count_sentences(text) > max(1, _count_sentences(caption)):
         return "more than one sentence"
     words, ours = word_count(text), word_count(caption)
     if words > settings.most_words:
@@ -86,20 +88,22 @@ def _form(caption: str, text: str, settings: CheckSettings) -> str:
     return ""
 
 
-def _meaning(request: EditRequest, text: str, settings: CheckSettings) -> str:
+def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:
+    """What is wrong with its meaning: a negative that is still true, a positive that is not."""
     if request.role == "positive":
-        return altered(request.parse, text)
+        return positive_flaw(request.parse, text)
     if kept_share(request.caption, text) < settings.kept:
         return f"keeps less than {settings.kept:.0%} of the caption's words"
-    return still_true(request.parse, text)
+    return negative_flaw(request.parse, text)
 
 
-def _sentences(text: str) -> int:
-    """Sentences, those that open without a capital among them."""
+def _count_sentences(text: str) -> int:
+    """Number of sentences, also of those that begin in lower case."""
     return len(split(_BOUNDARY.sub(lambda found: f"{found[1]} {found[2].upper()}", text)))
 
 
-def _unwrapped(text: str, caption: str) -> str:
+def _strip_quotes(text: str, caption: str) -> str:
+    """A text without the quotes or Markdown marks around it, unless its caption has such marks."""
     for opening, closing in _WRAPPED:
         inner = text[len(opening) : -len(closing)]
         whole = text.startswith(opening) and text.endswith(closing) and inner
@@ -108,8 +112,8 @@ def _unwrapped(text: str, caption: str) -> str:
     return text
 
 
-def _dressed(text: str, caption: str) -> str:
-    """A text with the capital that opens its caption, or none, and the caption's closing mark."""
+def _match_caption_ends(text: str, caption: str) -> str:
+    """A text with its caption's first letter (capital or not) and closing mark."""
     closing = _CLOSING.search(caption)
     text = _CLOSING.sub("", text) + (closing.group().strip() if closing else "")
     first, ours = text[:1], caption[:1]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import httpx
+from pydantic import SecretStr
 
 from compo_pipeline import seeding
-from compo_pipeline.configuration import SettingsError, masked
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -26,15 +26,16 @@ from compo_pipeline.counterfactuals.editors.llm import (
     Answer,
     answer_key,
     attempt_seed,
-    checked,
-    messages,
+    check_answer,
+    edit_messages,
     prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.requests import (
     BrokenReply,
     Pause,
+    Post,
     RefusedRequest,
-    post,
+    chat_completions,
     with_retries,
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings
@@ -44,22 +45,26 @@ from compo_pipeline.stores import KeyValueStore
 # Requests that wait for their turn, for each that is under way.
 _AHEAD = 4
 # Replies after which no request at all can succeed, and the keys to correct.
-_HOPELESS = {
+_KEYS_TO_CORRECT = {
     **dict.fromkeys((301, 302, 303, 307, 308, 405, 501), "url"),
     **dict.fromkeys((401, 402, 407), "key_variable"),
     404: "url or model",
 }
 
 
-class _Answered(NamedTuple):
-    """What an answer gives, and whether the server was asked for it."""
+# Gives the server's answer to a request's body; its key is that of the stored answer.
+_Ask = Callable[[Mapping[str, Any], str], Answer]
+
+
+class _Outcome(NamedTuple):
+    """A caption's edit or failure, and whether the server was asked, not only the store."""
 
     result: EditedCaption | EditFailure
     asked: bool
 
 
 class EndpointEditor:
-    """Asks the server for answers that are not stored; each is stored before it is checked."""
+    """Asks a language model on a server, and stores each answer before it is checked."""
 
     name: ClassVar[str] = "endpoint"
     concurrent: ClassVar[bool] = False
@@ -87,7 +92,7 @@ class EndpointEditor:
 
     @property
     def settings_fingerprint(self) -> str:
-        """Of all that changes the texts; not of the server's address and retries."""
+        """Hash of all that changes the texts; the server's address and retries do not."""
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
         return short_fingerprint(
@@ -95,7 +100,7 @@ class EndpointEditor:
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Answers in the requests' order.
+        """The edit of each caption, in the requests' order.
 
         When the loop over them ends early, requests under way are finished and stored; the others
         are not sent.
@@ -104,29 +109,31 @@ class EndpointEditor:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
                 captions in a row without an answer.
         """
-        headers, stop = headers_of(self._settings, self._key), threading.Event()
+        own, stop = self._settings, threading.Event()
         with (
-            httpx.Client(headers=headers, timeout=self._settings.timeout) as client,
-            ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool,
+            chat_completions(own.url, api_key(own, self._key), own.timeout) as post,
+            ThreadPoolExecutor(own.in_flight, "endpoint") as pool,
         ):
+            ask = partial(self._ask, post, stop)
             results = in_order(
-                lambda request: pool.submit(self._result, client, stop, request),
+                lambda request: pool.submit(self._edit_one, ask, request),
                 Future.result,
                 requests,
-                self._settings.in_flight * _AHEAD,
+                own.in_flight * _AHEAD,
             )
             try:
-                yield from self._settled(results)
+                yield from self._results_until_down(results)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _settled(
-        self, results: Iterable[_Answered | EditFailure]
+    def _results_until_down(
+        self, results: Iterable[_Outcome | EditFailure]
     ) -> Iterator[EditedCaption | EditFailure]:
-        """Answers; failures of an unreachable server are held back until it answers again.
+        """The edits in order, until `give_up` captions in a row got no answer.
 
-        So the failures of a server that is down are never stored as answers.
+        Failures wait until the server answers again, so those of a server that is down are never
+        stored as answers.
         """
         held: list[EditedCaption | EditFailure] = []
         unanswered: list[EditFailure] = []
@@ -136,7 +143,7 @@ class EndpointEditor:
                 unanswered.append(each)
                 held.append(each)
                 if len(unanswered) >= self._settings.give_up:
-                    raise self._down(unanswered)
+                    raise self._down_error(unanswered)
                 continue
             held.append(each.result)
             if each.asked:
@@ -146,70 +153,62 @@ class EndpointEditor:
                 held = []
         # A refusal is final; what a server that is down did not answer is not.
         if not answers and not all(failure.final for failure in unanswered):
-            raise self._down(unanswered)
+            raise self._down_error(unanswered)
         yield from held
 
-    def _down(self, unanswered: Sequence[EditFailure]) -> SettingsError:
+    def _down_error(self, unanswered: Sequence[EditFailure]) -> SettingsError:
+        """The error of a server that answered none of these captions."""
         return SettingsError(
             f"{self._key}.url: {self._settings.url} answered none of {len(unanswered)} captions in "
             f"a row; the last: {unanswered[-1].reason}. Check that the server runs and the "
             f"settings under {self._key}; answers so far are stored"
         )
 
-    def _result(
-        self, client: httpx.Client, stop: threading.Event, request: EditRequest
-    ) -> _Answered | EditFailure:
-        """Ask until an answer passes the checks; a failure where there is no answer."""
+    def _edit_one(self, ask: _Ask, request: EditRequest) -> _Outcome | EditFailure:
+        """Ask until an answer passes the checks; a failure where no answer comes."""
         asked = False
         for attempt in range(self._settings.attempts):
-            body = self._body(request, attempt)
+            body = self._request_body(request, attempt)
             key = answer_key({"attempt": attempt, **body})
             answer = self._answers.get([key]).get(key)
             if answer is None:
                 asked = True
                 try:
-                    new = self._asked(body, key, client, stop)
+                    new = ask(body, key)
                 except BrokenReply as error:
                     return EditFailure(f"no answer: {error}", final=False)
                 except RefusedRequest as error:
-                    self._check_hope(error)
+                    self._raise_if_never_accepted(error)
                     return EditFailure(f"refused: {error}")
                 # The first answer to a request counts, whichever process got it.
                 self._answers.put({key: new}, replace=False)
                 answer = self._answers.get([key])[key]
-            result = checked(request, answer, attempt, self._settings.checks)
+            result = check_answer(request, answer, attempt, self._settings.checks)
             if isinstance(result, EditedCaption):
                 break
-        return _Answered(result, asked)
+        return _Outcome(result, asked)
 
-    def _body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
+    def _request_body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
+        """The JSON body of one attempt to edit a caption."""
         own = self._settings
         body = {
             "model": own.model,
-            "messages": messages(request.caption, request.role),
+            "messages": edit_messages(request.caption, request.role),
             "temperature": own.temperature,
             "max_tokens": own.max_tokens,
             **own.more,
         }
         return body | {"seed": attempt_seed(self._seed, request, attempt)} if own.seeded else body
 
-    def _asked(
-        self, body: Mapping[str, Any], key: str, client: httpx.Client, stop: threading.Event
-    ) -> Answer:
-        own, secret = self._settings, client.headers.get("Authorization", "")[len("Bearer ") :]
-        url = own.url.rstrip("/") + "/chat/completions"
-        send = partial(post, client, url, json.dumps(body).encode(), own.timeout)
+    def _ask(self, post: Post, stop: threading.Event, body: Mapping[str, Any], key: str) -> Answer:
+        """The server's answer, after retries; seed and key determine their waits."""
+        send = partial(post, json.dumps(body).encode())
         rng = seeding.rng(self._seed, key)
-        try:
-            return with_retries(send, own.retries, rng, stop, pause=self._pause)
-        except BrokenReply as error:
-            raise BrokenReply(_without(secret, str(error))) from None
-        except RefusedRequest as error:
-            raise RefusedRequest(error.status, _without(secret, str(error))) from None
+        return with_retries(send, self._settings.retries, rng, stop, pause=self._pause)
 
-    def _check_hope(self, error: RefusedRequest) -> None:
-        """Stop where no other caption can succeed."""
-        if wrong := _HOPELESS.get(error.status):
+    def _raise_if_never_accepted(self, error: RefusedRequest) -> None:
+        """Raise where the server would refuse any other caption, too, by its status."""
+        if wrong := _KEYS_TO_CORRECT.get(error.status):
             held = f" (now {self._settings.key_variable or 'null'})"
             raise SettingsError(
                 f"{self._key}: {self._settings.url} refuses every request ({error}); "
@@ -217,33 +216,27 @@ class EndpointEditor:
             )
 
 
-def headers_of(settings: EndpointSettings, key: str) -> dict[str, str]:
-    """Headers of all requests, with the API key where one is needed.
+def api_key(settings: EndpointSettings, key: str) -> SecretStr:
+    """The API key in the environment; empty where none is needed.
 
     Raises:
         SettingsError: the environment lacks it, or holds what no header can; names the YAML key.
     """
-    headers = {"Content-Type": "application/json"}
     variable = settings.key_variable
-    if variable is not None:
-        secret = os.environ.get(variable, "").strip()
-        if not secret:
-            raise SettingsError(
-                f"{key}.key_variable: expected the API key in the environment variable "
-                f"{variable!r}, which is not set; set it, or null where no key is needed"
-            )
-        if not (secret.isascii() and secret.isprintable()):
-            raise SettingsError(
-                f"{key}.key_variable: expected a key of printable ASCII characters in the "
-                f"environment variable {variable!r}, got others"
-            )
-        headers["Authorization"] = f"Bearer {secret}"
-    return headers
-
-
-def _without(secret: str, text: str) -> str:
-    """A server's message without the API key, which it may repeat."""
-    return masked(text.replace(secret, "***") if secret else text)
+    if variable is None:
+        return SecretStr("")
+    found = SecretStr(os.environ.get(variable, "").strip())
+    if not found:
+        raise SettingsError(
+            f"{key}.key_variable: expected the API key in the environment variable "
+            f"{variable!r}, which is not set; set it, or null where no key is needed"
+        )
+    if not (found.get_secret_value().isascii() and found.get_secret_value().isprintable()):
+        raise SettingsError(
+            f"{key}.key_variable: expected a key of printable ASCII characters in the "
+            f"environment variable {variable!r}, got others"
+        )
+    return found
 
 
 def open_editor(settings: EndpointSettings, key: str, opening: Opening) -> EndpointEditor:

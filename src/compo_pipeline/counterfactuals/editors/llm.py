@@ -18,24 +18,31 @@ from compo_pipeline.counterfactuals.contract import (
     Role,
     short_fingerprint,
 )
-from compo_pipeline.counterfactuals.editors.checks import cleaned, refusal
+from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.counterfactuals.settings import CheckSettings
 
 _SEEDS = 2**31  # what servers take for a seed
 
 
 class Message(TypedDict):
-    """A turn of a chat."""
+    """One message of a chat, as chat completions take it."""
 
     role: str
     content: str
 
 
 class Answer(NamedTuple):
-    """Raw text of a language model's answer; `cut` where it reached its limit of tokens."""
+    """A language model's answer, unchecked and uncleaned.
+
+    Attributes:
+        text: as the model wrote it.
+        cut: whether it reached its limit of tokens.
+        refusal: why the model or its server says that it did not answer; empty where it did.
+    """
 
     text: str
     cut: bool
+    refusal: str = ""
 
 
 _SYSTEM = (
@@ -76,8 +83,8 @@ _EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
 }
 
 
-def messages(caption: str, role: Role) -> list[Message]:
-    """The chat that asks for an edit of a caption, which is put on one line."""
+def edit_messages(caption: str, role: Role) -> list[Message]:
+    """The chat that asks a model to edit a caption: task, examples, and the caption on one line."""
     turns: list[Message] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
     for given, edited in _EXAMPLES[role]:
         turns.append({"role": "user", "content": given})
@@ -86,7 +93,7 @@ def messages(caption: str, role: Role) -> list[Message]:
     return turns
 
 
-def plain(chat: list[Message]) -> str:
+def as_plain_text(chat: list[Message]) -> str:
     """A chat as one text to continue, for models without a chat template."""
     system, *turns, last = (message["content"] for message in chat)
     pairs = zip(turns[::2], turns[1::2], strict=True)
@@ -95,28 +102,40 @@ def plain(chat: list[Message]) -> str:
 
 
 def prompts_fingerprint() -> str:
-    """A short hash of all prompts."""
-    return short_fingerprint(_SYSTEM, _TASKS, _EXAMPLES, plain(messages("", "negative")))
+    """Hash of all prompts."""
+    return short_fingerprint(
+        _SYSTEM, _TASKS, _EXAMPLES, as_plain_text(edit_messages("", "negative"))
+    )
 
 
 def answer_key(asked: Mapping[str, Any]) -> str:
-    """Key of a stored answer: a hash of model, prompt and parameters."""
+    """Key under which an answer is stored: a hash of model, prompt and parameters."""
     text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
-    """Seed of one attempt: of the caption and the role alone, so equal captions share an answer."""
+    """Sampling seed of an attempt; equal captions have equal seeds, so they share an answer."""
     return seeding.digest(seed, request.caption, request.role, attempt) % _SEEDS
 
 
-def checked(
+def check_answer(
     request: EditRequest, answer: Answer, attempt: int, settings: CheckSettings
 ) -> EditedCaption | EditFailure:
-    """An answer as an edited caption, or why it is refused; attempts are counted from 0."""
-    text = cleaned(answer.text, request.caption)
-    refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
+    """The edited caption in a model's answer, or a failure with the reason why it is rejected.
+
+    Attempts are counted from 0.
+    """
+    text = clean_answer(answer.text, request.caption)
+    refused = _no_answer(answer) or reason_to_reject(request, text, settings)
     if not refused:
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
     return EditFailure(f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")
+
+
+def _no_answer(answer: Answer) -> str:
+    """Why a model's output is no answer at all; empty for an answer."""
+    if answer.refusal:
+        return f"the model refused: {answer.refusal[:200]!r}"
+    return "cut off by max_tokens" if answer.cut else ""

@@ -21,10 +21,10 @@ from compo_pipeline.counterfactuals.contract import (
 from compo_pipeline.counterfactuals.editors.llm import (
     Answer,
     answer_key,
+    as_plain_text,
     attempt_seed,
-    checked,
-    messages,
-    plain,
+    check_answer,
+    edit_messages,
     prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import TransformersSettings
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 
 class TransformersEditor:
-    """Each answer has its caption's own seed: other captions of a batch change no more than the
+    """Asks a language model in this process, and stores each answer before it is checked.
+
+    Each caption samples by a seed of its own: other captions of its batch change no more than the
     last digits of the logits.
     """
 
@@ -50,7 +52,7 @@ class TransformersEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of all that changes the texts, the model's files included."""
+        """Hash of all that changes the texts, the model's files among it."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
         model = self._model_fingerprint
@@ -59,7 +61,7 @@ class TransformersEditor:
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Answers in the requests' order, batch by batch.
+        """The edit of each caption, in the requests' order, batch by batch.
 
         The model is loaded for the first answer that is not stored, and unloaded after the last:
         an image generator may need the memory.
@@ -70,26 +72,26 @@ class TransformersEditor:
         size = self._settings.batch_size
         try:
             for start in range(0, len(requests), size):
-                yield from self._batch(requests[start : start + size])
+                yield from self._edit_batch(requests[start : start + size])
         finally:
             self.__dict__.pop("_model", None)
 
-    def _batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
-        """Ask for all, then again for those whose answer was refused."""
+    def _edit_batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
+        """The edits of a batch; captions whose answer is rejected are asked for again."""
         results: dict[int, EditedCaption | EditFailure] = {}
         open_ = list(range(len(requests)))
         for attempt in range(self._settings.attempts if self._settings.temperature else 1):
-            answers = self._answers([requests[place] for place in open_], attempt)
+            answers = self._answers_of_attempt([requests[place] for place in open_], attempt)
             for place, answer in zip(open_, answers, strict=True):
                 checks = self._settings.checks
-                results[place] = checked(requests[place], answer, attempt, checks)
+                results[place] = check_answer(requests[place], answer, attempt, checks)
             open_ = [place for place in open_ if isinstance(results[place], EditFailure)]
             if not open_:
                 break
         return [results[place] for place in range(len(requests))]
 
-    def _answers(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
-        """Answers of one attempt; those that are not stored are asked for together."""
+    def _answers_of_attempt(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
+        """The answers of one attempt: stored ones, and new ones from one batch."""
         keys = [self._answer_key(request, attempt) for request in requests]
         stored = self._store.get(keys)
         new = {key: one for key, one in zip(keys, requests, strict=True) if key not in stored}
@@ -102,10 +104,11 @@ class TransformersEditor:
         return [stored[key] for key in keys]
 
     def _answer_key(self, request: EditRequest, attempt: int) -> str:
+        """Key under which the answer of an attempt is stored."""
         own = self._settings
         asked = {
             "model": self._model_fingerprint,
-            "messages": messages(request.caption, request.role),
+            "messages": edit_messages(request.caption, request.role),
             "temperature": own.temperature,
             "max_tokens": own.max_tokens,
             "dtype": own.dtype,
@@ -115,7 +118,7 @@ class TransformersEditor:
 
     @cached_property
     def _model_fingerprint(self) -> str:
-        """A hash of the model's files."""
+        """Hash of the model's files."""
         folder = Path(self._settings.folder)
         check_folder(folder, self._key)
         files = (path for path in sorted(folder.glob("*")) if path.is_file())
@@ -124,12 +127,13 @@ class TransformersEditor:
         )
 
     @cached_property
-    def _model(self) -> _Model:
-        return _Model(self._settings, self._key)
+    def _model(self) -> _LoadedModel:
+        """Model and tokenizer, loaded when first needed."""
+        return _LoadedModel(self._settings, self._key)
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Check that a folder holds a language model, and asks for no code of its own.
+    """Check that a folder holds a language model without code of its own.
 
     Raises:
         SettingsError: it does not, or does; names the key.
@@ -142,8 +146,8 @@ def check_folder(folder: Path, key: str) -> None:
     foreign.refuse_code(folder, f"{key}.folder")
 
 
-class _Model:
-    """Model and tokenizer, loaded."""
+class _LoadedModel:
+    """A causal language model with its tokenizer, in memory."""
 
     def __init__(self, settings: TransformersSettings, key: str) -> None:
         import torch
@@ -179,17 +183,21 @@ class _Model:
             self._tokenizer.pad_token = self._tokenizer.eos_token
 
     def answers(self, requests: Sequence[EditRequest], seeds: Sequence[int]) -> list[Answer]:
-        """One answer for each request, with its seed."""
+        """Generate the answers of a batch, each sampled by its own seed."""
         import torch
         from transformers import LogitsProcessorList
 
         rows = self._tokenizer(
-            [self._text(request) for request in requests],
+            [self._prompt(request) for request in requests],
             return_tensors="pt",
             padding=True,
             add_special_tokens=self._tokenizer.chat_template is None,
         ).to(self._device)  # [B, T]
-        draws = [_Draws(self._settings.temperature, seeds)] if self._settings.temperature else []
+        draws = (
+            [_GumbelSampling(self._settings.temperature, seeds)]
+            if self._settings.temperature
+            else []
+        )
         with torch.inference_mode():
             written = self._network.generate(
                 input_ids=rows["input_ids"],
@@ -203,19 +211,22 @@ class _Model:
                 top_k=None,
                 pad_token_id=self._tokenizer.pad_token_id,
             )
-        return [self._answer(row) for row in written[:, rows["input_ids"].shape[1] :]]
+        return [self._decode(row) for row in written[:, rows["input_ids"].shape[1] :]]
 
-    def _text(self, request: EditRequest) -> str:
-        chat = messages(request.caption, request.role)
+    def _prompt(self, request: EditRequest) -> str:
+        """The text that the model continues for a request."""
+        chat = edit_messages(request.caption, request.role)
         if self._tokenizer.chat_template is None:
-            return plain(chat)
+            return as_plain_text(chat)
         return str(
             self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         )
 
-    def _answer(self, row: torch.Tensor) -> Answer:
-        """The text of new tokens [N]. A model without a chat template continues with further
-        captions: its answer is the first line.
+    def _decode(self, row: torch.Tensor) -> Answer:
+        """The answer in new tokens [N].
+
+        A model without a chat template continues with further captions: its answer is the first
+        line.
         """
         ends = self._network.generation_config.eos_token_id
         ends = {ends} if isinstance(ends, int) else set(ends or ())
@@ -227,8 +238,8 @@ class _Model:
         return Answer(text, full)
 
 
-class _Draws:
-    """Sampling as a maximum: Gumbel noise on logits over temperature, from a seed for each row.
+class _GumbelSampling:
+    """Sampling for greedy search: Gumbel noise on the logits, from a seed for each row.
 
     The largest of noisy logits is a draw of their softmax; so greedy search samples, and no row's
     draws depend on another row.

@@ -16,8 +16,8 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from compo_pipeline.language.clauses import turned_relations, turned_voices
-from compo_pipeline.language.editing import bare, edited
+from compo_pipeline.language.clauses import changed_voices, inverted_relations
+from compo_pipeline.language.editing import apply_edits, bare
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
 from compo_pipeline.language.scene_graph import PRONOUNS
 from compo_pipeline.records import Parse
@@ -38,61 +38,61 @@ _LINKS = frozenset({"VERB", "ADP"})
 
 
 class Reading(NamedTuple):
-    """A lemma that a form may belong to.
+    """A lemma of the lexicon that has a given word form.
 
     Attributes:
         lemma: its name.
         upos: its part of speech.
-        many: whether the form is a plural noun's.
-        placed: whether the lexicon says more of it than that it exists.
+        plural: whether the form is a plural noun's.
+        described: whether the lexicon says more of it than that it exists.
     """
 
     lemma: str
     upos: str
-    many: bool
-    placed: bool
+    plural: bool
+    described: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """A word, or an expression that the lexicon knows as one ("fire hydrant", "next to").
+class ContentWord:
+    """A word to compare, or an expression that the lexicon has as one ("fire hydrant").
 
     Attributes:
         word: as it is compared.
         readings: nothing for words that are not in the lexicon.
-        denies: "no", "without" and the like.
-        joins: "and", "or".
+        negates: "no", "without" and the like.
+        is_conjunction: "and", "or".
     """
 
     word: str
     readings: frozenset[Reading] = frozenset()
-    denies: bool = False
-    joins: bool = False
+    negates: bool = False
+    is_conjunction: bool = False
 
     @property
-    def known(self) -> bool:
-        """Whether there is anything to compare it by."""
-        return self.denies or any(one.placed for one in self.readings)
+    def is_described(self) -> bool:
+        """Whether the lexicon relates it to other words, so that it can be compared."""
+        return self.negates or any(one.described for one in self.readings)
 
     @property
-    def thing(self) -> bool:
-        """Whether it names a thing, an attribute or a number in any case; unknown words may."""
-        return not self.denies and all(one.upos in _THINGS for one in self.readings)
+    def names_thing(self) -> bool:
+        """Whether it can only name a thing, an attribute or a number, or is unknown."""
+        return not self.negates and all(one.upos in _THINGS for one in self.readings)
 
     @property
-    def links(self) -> bool:
-        """Whether it can be nothing but a verb or a preposition."""
+    def is_verb_or_preposition(self) -> bool:
+        """Whether it can only be a verb or a preposition."""
         return bool(self.readings) and all(one.upos in _LINKS for one in self.readings)
 
     def may_be(self, upos: str) -> bool:
-        """Whether a reading has this part of speech."""
+        """Whether it has a reading with this part of speech."""
         return any(one.upos == upos for one in self.readings)
 
 
 @lru_cache(maxsize=4096)
-def contents(text: str) -> tuple[Content, ...]:
-    """The words that say something, in their order, "and" and "or" among them."""
-    index = _index()
+def content_words(text: str) -> tuple[ContentWord, ...]:
+    """The words of a text that carry meaning, in their order, and its "and" and "or"."""
+    index = _reading_index()
     words = [_OWNER.sub("", word) or word for word in _WORD.findall(text.casefold())]
     found, place = [], 0
     while place < len(words):
@@ -102,167 +102,181 @@ def contents(text: str) -> tuple[Content, ...]:
                 break
         place += length
         if word not in _EMPTY:
-            found.append(_content(word))
+            found.append(_content_word(word))
     return tuple(found)
 
 
-def _content(word: str) -> Content:
+def _content_word(word: str) -> ContentWord:
+    """A lower-case word or expression with its readings in the lexicon."""
     if word in _JOINS:
-        return Content("and" if word == "&" else word, joins=True)
+        return ContentWord("and" if word == "&" else word, is_conjunction=True)
     if word in _DENIALS or word.endswith(("n't", "n’t")):
-        return Content("not", denies=True)
+        return ContentWord("not", negates=True)
     if pronoun := PRONOUNS.get(word):
-        return Content(pronoun, frozenset({Reading(pronoun, _PRONOUN, False, True)}))
+        return ContentWord(pronoun, frozenset({Reading(pronoun, _PRONOUN, False, True)}))
     if word.isdecimal() and int(word) < len(_DIGITS):
         word = _DIGITS[int(word)]
-    return Content(word, _index().readings.get(word, frozenset()))
+    return ContentWord(word, _reading_index().readings.get(word, frozenset()))
 
 
-class _Index(NamedTuple):
-    """Readings by form, and by its first word how many words the longest form has."""
+class _ReadingIndex(NamedTuple):
+    """Readings by word form; and, by first word, how many words the longest form has."""
 
     readings: dict[str, frozenset[Reading]]
     longest: dict[str, int]
 
 
 @cache
-def _index() -> _Index:
+def _reading_index() -> _ReadingIndex:
+    """The index of the shipped lexicon."""
     readings: dict[str, set[Reading]] = defaultdict(set)
     longest: dict[str, int] = {}
     for lemma in load_lexicon().lemmas.values():
-        placed = bool(lemma.groups or lemma.opposites)
+        described = bool(lemma.groups or lemma.opposites)
         for tag, form in lemma.forms.items():
             words = form.replace("-", " ").split()
             if _JOINS.intersection(words):
                 continue  # "black and white" is "white and black"
-            readings[" ".join(words)].add(Reading(lemma.name, lemma.upos, tag == "NNS", placed))
+            readings[" ".join(words)].add(Reading(lemma.name, lemma.upos, tag == "NNS", described))
             longest[words[0]] = max(longest.get(words[0], 1), len(words))
-    return _Index({form: frozenset(found) for form, found in readings.items()}, longest)
+    return _ReadingIndex({form: frozenset(found) for form, found in readings.items()}, longest)
 
 
-def same(one: Content, other: Content) -> bool:
+def same_meaning(one: ContentWord, other: ContentWord) -> bool:
     """Whether two words mean the same: equal, forms of one verb, or synonyms."""
     if one.word == other.word:
         return True
-    pairs = _pairs(one, other)
-    if any(a.lemma == b.lemma and a.many != b.many for a, b in pairs):
+    pairs = _reading_pairs(one, other)
+    if any(a.lemma == b.lemma and a.plural != b.plural for a, b in pairs):
         return False  # "rides" may be a verb, but behind "a ride" it is not
     return any(
-        a.lemma == b.lemma or (a.upos != _PRONOUN and b.lemma in load_lexicon().synonyms(_lemma(a)))
+        a.lemma == b.lemma
+        or (a.upos != _PRONOUN and b.lemma in load_lexicon().synonyms(_lemma_of(a)))
         for a, b in pairs
-        if a.many == b.many
+        if a.plural == b.plural
     )
 
 
-def agree(one: Content, other: Content) -> bool:
-    """Whether two words mean the same or may be true of the same thing ("dog", "puppy")."""
-    return same(one, other) or any(
-        a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_lemma(a))
-        for a, b in _pairs(one, other)
-        if a.upos != _PRONOUN and a.many == b.many
+def may_both_be_true(one: ContentWord, other: ContentWord) -> bool:
+    """Whether two words can describe one thing: the same meaning, or "dog" and "puppy"."""
+    return same_meaning(one, other) or any(
+        a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_lemma_of(a))
+        for a, b in _reading_pairs(one, other)
+        if a.upos != _PRONOUN and a.plural == b.plural
     )
 
 
-def differ(one: Content, other: Content) -> bool:
-    """Whether two words are known to name different things, attributes or numbers."""
-    return not agree(one, other) and any(
-        a.upos in _THINGS and a.placed and b.placed for a, b in _pairs(one, other)
+def known_to_differ(one: ContentWord, other: ContentWord) -> bool:
+    """Whether the lexicon has two words as different things, attributes or numbers."""
+    return not may_both_be_true(one, other) and any(
+        a.upos in _THINGS and a.described and b.described for a, b in _reading_pairs(one, other)
     )
 
 
-def exclude(one: Content, other: Content) -> bool:
-    """Whether the lexicon says that what one word is true of, the other is not."""
-    return not agree(one, other) and any(
-        _exclude(a, b) or _exclude(b, a) for a, b in _pairs(one, other)
+def mutually_exclusive(one: ContentWord, other: ContentWord) -> bool:
+    """Whether, by the lexicon, a thing that one word is true of is never the other."""
+    return not may_both_be_true(one, other) and any(
+        _excludes(a, b) or _excludes(b, a) for a, b in _reading_pairs(one, other)
     )
 
 
-def _exclude(a: Reading, b: Reading) -> bool:
+def _excludes(a: Reading, b: Reading) -> bool:
+    """Whether one reading has another among its opposites or co-hyponyms."""
     if a.upos == _PRONOUN:
         return a.lemma != b.lemma
     lexicon = load_lexicon()
-    one, other = _lemma(a), _lemma(b)
+    one, other = _lemma_of(a), _lemma_of(b)
     if b.lemma in lexicon.compatible(one):
-        return a.many != b.many
+        return a.plural != b.plural
     opposites = {opposite.lemma for opposite in one.opposites}
     return b.lemma in opposites or bool(set(one.groups) & set(other.groups))
 
 
-def _pairs(one: Content, other: Content) -> list[tuple[Reading, Reading]]:
+def _reading_pairs(one: ContentWord, other: ContentWord) -> list[tuple[Reading, Reading]]:
+    """Pairs of readings, one of each word, with the same part of speech."""
     return [(a, b) for a in one.readings for b in other.readings if a.upos == b.upos]
 
 
-def _lemma(reading: Reading) -> Lemma:
+def _lemma_of(reading: Reading) -> Lemma:
+    """The lexicon's lemma of a reading."""
     return load_lexicon().lemmas[reading.lemma, reading.upos]
 
 
-_Words = Sequence[Content]
-_Alike = Callable[[Content, Content], bool]
+_Words = Sequence[ContentWord]
+_Alike = Callable[[ContentWord, ContentWord], bool]
 
 
-def still_true(caption: Parse, text: str) -> str:
-    """Why a text is no negative of a caption; empty where nothing speaks against it."""
-    if _turned(caption, text) or _reordered(contents(caption.text), contents(text)):
+def negative_flaw(caption: Parse, text: str) -> str:
+    """Why a text is no negative of a caption: it is still true; empty if nothing shows that."""
+    if _is_turned_clause(caption, text) or _differs_in_free_order(
+        content_words(caption.text), content_words(text)
+    ):
         return "says the same as the caption in another order"
-    ours, theirs = _plain(caption.text), _plain(text)
-    left, new, _ = _matched(ours, theirs, same)
+    ours, theirs = _without_conjunctions(caption.text), _without_conjunctions(text)
+    left, new, _ = _match_words(ours, theirs, same_meaning)
     # What may be true of one thing ("beach", "ocean") is not true of each other's places.
-    alike = agree if left or new else same
-    if _denials(ours) == _denials(theirs) and _follows(theirs, ours, alike):
+    alike = may_both_be_true if left or new else same_meaning
+    if _count_negations(ours) == _count_negations(theirs) and _is_subsequence(theirs, ours, alike):
         less = len(theirs) < len(ours)
         return "only leaves words out" if less else "says the same as the caption"
     return ""
 
 
 def kept_share(caption: str, text: str) -> float:
-    """The share of a caption's words that a text contains, or a synonym of them, in [0, 1]; all,
-    where a single one does not.
+    """Share of a caption's words that a text has, or synonyms of them, in [0, 1].
+
+    It is 1 where a single word is missing.
     """
-    ours = _plain(caption)
-    left, _, _ = _matched(ours, _plain(text), same)
+    ours = _without_conjunctions(caption)
+    left, _, _ = _match_words(ours, _without_conjunctions(text), same_meaning)
     return 1 - len(left) / len(ours) if len(left) > 1 else 1.0
 
 
-def altered(caption: Parse, text: str) -> str:
-    """Why a text does not say what a caption says; empty where nothing speaks against it."""
-    if _turned(caption, text):
+def positive_flaw(caption: Parse, text: str) -> str:
+    """Why a text is no positive of a caption: its meaning differs; empty if nothing shows that."""
+    if _is_turned_clause(caption, text):
         return ""
-    ours, theirs = _plain(caption.text), _plain(text)
-    if _denials(ours) != _denials(theirs):
+    ours, theirs = _without_conjunctions(caption.text), _without_conjunctions(text)
+    if _count_negations(ours) != _count_negations(theirs):
         return "denies what the caption says, or the other way round"
-    left, new, places = _matched(ours, theirs, same)
-    moved = _moved(left, new, places)
-    if moved and not _reordered(contents(caption.text), contents(text)):
+    left, new, places = _match_words(ours, theirs, same_meaning)
+    moved = _order_flaw(left, new, places)
+    if moved and not _differs_in_free_order(content_words(caption.text), content_words(text)):
         return moved
-    left, new, _ = _matched(left, new, agree)
-    return _replaced(left, new)
+    left, new, _ = _match_words(left, new, may_both_be_true)
+    return _substitution_flaw(left, new)
 
 
-def _turned(caption: Parse, text: str) -> bool:
-    """Whether a rule turns the caption round into this text."""
-    clauses = chain(turned_voices(caption), turned_relations(caption))
-    return any(bare(edited(caption, one.edits)[0]) == bare(text) for one in clauses)
+def _is_turned_clause(caption: Parse, text: str) -> bool:
+    """Whether a rule turns the caption into this text: active to passive, "above" to "below"."""
+    clauses = chain(changed_voices(caption), inverted_relations(caption))
+    return any(bare(apply_edits(caption, one.edits)[0]) == bare(text) for one in clauses)
 
 
-def _plain(text: str) -> list[Content]:
-    return [word for word in contents(text) if not word.joins]
+def _without_conjunctions(text: str) -> list[ContentWord]:
+    """The words of a text that carry meaning, without "and" and "or"."""
+    return [word for word in content_words(text) if not word.is_conjunction]
 
 
-def _denials(words: _Words) -> int:
-    return sum(word.denies for word in words)
+def _count_negations(words: _Words) -> int:
+    """How many words negate: "no", "without"."""
+    return sum(word.negates for word in words)
 
 
-def _follows(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
-    """Whether all these words are like some of ours, in our order."""
+def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
+    """Whether all of `theirs` are like some of `ours`, in the same order."""
     rest = iter(ours)
     return all(any(alike(word, one) for one in rest) for word in theirs)
 
 
-def _matched(
+def _match_words(
     ours: _Words, theirs: _Words, alike: _Alike
-) -> tuple[list[Content], list[Content], list[int]]:
-    """Our words that found no partner, theirs that found none, and the partners' places among
-    theirs, in our order.
+) -> tuple[list[ContentWord], list[ContentWord], list[int]]:
+    """Match each of our words with the first free one of theirs that is alike.
+
+    Returns:
+        Our words without a partner, theirs without one, and the partners' places among theirs, in
+        our order.
     """
     left, places = [], []
     free = dict(enumerate(theirs))
@@ -276,9 +290,10 @@ def _matched(
     return left, list(free.values()), places
 
 
-def _moved(left: _Words, new: _Words, places: list[int]) -> str:
-    """Why the order of the words that stayed speaks against a text: another order wants a passive
-    ("by") in one of the two, and a passive another order.
+def _order_flaw(left: _Words, new: _Words, places: list[int]) -> str:
+    """What is wrong with the order of the words that stayed; empty for nothing.
+
+    Another order needs a passive ("by") in one of the two texts, and a passive another order.
     """
     by = any(word.word == "by" for word in left) != any(word.word == "by" for word in new)
     if places != sorted(places):
@@ -287,48 +302,51 @@ def _moved(left: _Words, new: _Words, places: list[int]) -> str:
     return "turns round who does what" if by and 0 in prepositions else ""
 
 
-def _replaced(left: list[Content], new: list[Content]) -> str:
-    """Why the words that have no partner speak against a text."""
+def _substitution_flaw(left: list[ContentWord], new: list[ContentWord]) -> str:
+    """What is wrong with the words that have no partner; empty for nothing."""
     for word in new:
-        if other := next((one for one in left if exclude(one, word) or differ(one, word)), None):
+        if other := next(
+            (one for one in left if mutually_exclusive(one, word) or known_to_differ(one, word)),
+            None,
+        ):
             return f"says '{word.word}' in place of '{other.word}'"
-    gone = [word for word in left if word.thing]
-    added = [word for word in new if word.thing]
+    gone = [word for word in left if word.names_thing]
+    added = [word for word in new if word.names_thing]
     if len(added) > len(gone):
         return f"adds '{added[-1].word}'"
     if len(gone) > len(added):
         return f"leaves out '{gone[-1].word}'"
     # A known word may have given way to an unknown one, never to another known one.
-    known = [[word for word in words if word.known] for words in (gone, added)]
+    known = [[word for word in words if word.is_described] for words in (gone, added)]
     if len(known[0]) + len(known[1]) > len(gone):
         return f"says '{known[1][0].word}' in place of '{known[0][0].word}'"
     return ""
 
 
-def _reordered(ours: _Words, theirs: _Words) -> bool:
-    """Whether the texts differ by the order of what "and" or "or" joins, or of two adjectives."""
-    left, new, places = _matched(ours, theirs, same)
+def _differs_in_free_order(ours: _Words, theirs: _Words) -> bool:
+    """Whether texts differ only in the order around "and" or "or", or of two adjectives."""
+    left, new, places = _match_words(ours, theirs, same_meaning)
     if left or new or places == sorted(places):
         return False
-    return any(_equal(one, theirs) for one in _orders(ours))
+    return any(_same_word_by_word(one, theirs) for one in _equivalent_orders(ours))
 
 
-def _orders(words: _Words) -> Iterator[list[Content]]:
-    """The orders of words that say as much."""
+def _equivalent_orders(words: _Words) -> Iterator[list[ContentWord]]:
+    """The words in each order that says the same: around "and" and "or", of two adjectives."""
     for place, word in enumerate(words):
-        if word.joins:
+        if word.is_conjunction:
             for start in range(place):
                 for end in range(place + 2, len(words) + 1):
                     one, other = words[start:place], words[place + 1 : end]
-                    if _listed(words[:start], one, other):
+                    if _are_exchangeable_conjuncts(words[:start], one, other):
                         yield [*words[:start], *other, word, *one, *words[end:]]
         elif word.may_be("ADJ") and all(one.may_be("ADJ") for one in words[place + 1 : place + 2]):
             yield [*words[:place], *words[place + 1 : place + 2], word, *words[place + 2 :]]
 
 
-def _listed(before: _Words, one: _Words, other: _Words) -> bool:
-    """Whether exchanging both sides of "and" preserves the meaning."""
-    if any(word.joins or word.links for word in (*one, *other)):
+def _are_exchangeable_conjuncts(before: _Words, one: _Words, other: _Words) -> bool:
+    """Whether both sides of "and" can change places without another meaning."""
+    if any(word.is_conjunction or word.is_verb_or_preposition for word in (*one, *other)):
         return False
     if len(one) == len(other) == 1 and one[0].may_be("ADJ") and other[0].may_be("ADJ"):
         return True
@@ -336,5 +354,6 @@ def _listed(before: _Words, one: _Words, other: _Words) -> bool:
     return not before or not (before[-1].may_be("ADJ") or before[-1].may_be("NUM"))
 
 
-def _equal(ours: _Words, theirs: _Words) -> bool:
-    return len(ours) == len(theirs) and all(map(same, ours, theirs))
+def _same_word_by_word(ours: _Words, theirs: _Words) -> bool:
+    """Whether two texts have words of the same meanings in the same order."""
+    return len(ours) == len(theirs) and all(map(same_meaning, ours, theirs))

@@ -1,4 +1,9 @@
-"""Requests to an OpenAI-compatible endpoint: one reply within limits, and retries."""
+"""Requests to an OpenAI-compatible endpoint: one reply within limits, and retries.
+
+By httpx alone: the package openai retries by rules of its own. It repeats a request that the server
+does not implement (501), repeats none whose reply is broken, and its waits can be neither set nor
+interrupted. Without its retries it saves fewer lines than the limits of its replies need.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,33 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
+import anyio
 import httpx
+from anyio.from_thread import start_blocking_portal
 from httpx import codes
+from pydantic import SecretStr
 
+from compo_pipeline.configuration import masked
 from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.settings import RetrySettings
 from compo_pipeline.untrusted import parse_json
 
-_MOST = 2**24  # bytes of a reply
+_MAX_BYTES = 2**24  # bytes of a reply
 _RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one
+_QUOTED = 300  # characters of a reply in an error
 
 
 class BrokenReply(Exception):
-    """No complete reply, or one without an answer: worth a retry."""
+    """An incomplete reply, or one without an answer: sent again."""
 
 
 class RefusedRequest(Exception):
-    """A reply that a retry would not change."""
+    """An HTTP status that the same request would get again, such as 400 or 401."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,11 +46,11 @@ class RefusedRequest(Exception):
 
 
 class Interrupted(Exception):
-    """The run ends: no further waiting."""
+    """The run ends, so a request is not sent, or not sent again."""
 
 
 class Reply(NamedTuple):
-    """A complete reply; header names in any case."""
+    """A complete HTTP reply; header names in any case."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,42 +59,101 @@ class Reply(NamedTuple):
 
 # Waits for the event or for as many seconds; returns whether the event is set.
 Pause = Callable[[threading.Event, float], bool]
+Post = Callable[[bytes], Reply]
+"""Posts a body and returns the complete reply. Raises `BrokenReply`: no connection, no complete
+reply in time, or too large a one."""
 
 
-def post(client: httpx.Client, url: str, content: bytes, timeout: float) -> Reply:
-    """Post a body and read the whole reply within `timeout` seconds after its start.
+@contextmanager
+def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[Post]:
+    """Connections to `<url>/chat/completions`, as a function that threads may call at once.
 
-    Redirects are not followed: they would send the API key to another address.
+    One deadline holds from the connection to the last byte. Time limits of single reads would not
+    do: a server that sends a byte of a header each second never exceeds them. So requests run in
+    an event loop, in a thread of its own, where they can be cancelled at any point.
 
-    Raises:
-        BrokenReply: no connection, no reply in time, or only a part of one.
+    Replies are not compressed: a small one could unpack to gigabytes. Redirects are not followed:
+    they would send the API key to another address. A reply that repeats the API key has `***` in
+    its place.
+
+    Args:
+        url: of the server, without `/chat/completions`.
+        api_key: empty where none is sent.
+        timeout: seconds from the start of a request to the end of its reply.
     """
-    body = b""
+    client = _client(url, api_key)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(client):
+        yield partial(portal.call, _post, client, timeout, api_key)
+
+
+def _client(url: str, api_key: SecretStr) -> httpx.AsyncClient:
+    """A client whose logs hold no password: that of the URL is a header, as the API key is."""
+    address = httpx.URL(url)
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key.get_secret_value()}"
+    return httpx.AsyncClient(
+        base_url=address.copy_with(userinfo=b""),
+        headers=headers,
+        auth=(address.username, address.password) if address.userinfo else None,
+        timeout=None,
+        limits=httpx.Limits(),
+    )
+
+
+async def _post(
+    client: httpx.AsyncClient, timeout: float, api_key: SecretStr, content: bytes
+) -> Reply:
+    """Post a body and read the complete reply before the deadline."""
+    body = bytearray()
     try:
-        with client.stream("POST", url, content=content) as response:
-            deadline = time.monotonic() + timeout
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) > _MOST:
-                    raise BrokenReply(f"a reply of more than {_MOST} bytes")
-                if time.monotonic() > deadline:
-                    raise BrokenReply(f"a reply that took longer than {timeout} s")
-            return Reply(response.status_code, response.headers, body)
+        with anyio.fail_after(timeout):
+            async with client.stream("POST", "chat/completions", content=content) as response:
+                async for piece in response.aiter_raw():
+                    body += piece
+                    if len(body) > _MAX_BYTES:
+                        raise BrokenReply(f"a reply of more than {_MAX_BYTES} bytes")
+    except TimeoutError:
+        raise BrokenReply(f"no complete reply within {timeout:g} s") from None
     except httpx.HTTPError as error:
-        raise BrokenReply(f"{type(error).__name__}: {error}") from error
+        cause = _system_error(error)
+        # Its text may quote what the server sent.
+        text = _mask_key(f"{type(cause).__name__}: {cause}".encode(), api_key).decode()
+        raise BrokenReply(masked(text)) from None
+    return Reply(response.status_code, response.headers, _mask_key(bytes(body), api_key))
+
+
+def _system_error(error: httpx.HTTPError) -> BaseException:
+    """The operating system's error behind one of httpx ("connection refused"), else that one."""
+    behind: BaseException | None = error
+    while behind and not (isinstance(behind, OSError) and behind.errno):
+        if isinstance(behind, BaseExceptionGroup):  # an attempt for each address of a name
+            behind = behind.exceptions[0]
+        else:
+            behind = behind.__cause__ or behind.__context__
+    return behind or error
+
+
+def _mask_key(text: bytes, api_key: SecretStr) -> bytes:
+    """A text in which `***` stands for the API key."""
+    return text.replace(api_key.get_secret_value().encode(), b"***") if api_key else text
 
 
 def read_answer(reply: Reply) -> Answer:
-    """The answer in the first choice of a reply.
+    """The model's answer: the first choice of a chat completion.
 
     Raises:
         BrokenReply: there is none.
     """
     try:
         choice = parse_json(reply.body)["choices"][0]
-        text = str(choice["message"]["content"] or "")
-        text.encode()  # half of a surrogate pair, which JSON can spell, fits into no file
-        return Answer(text, choice.get("finish_reason") == "length")
+        message, ending = choice["message"], choice.get("finish_reason")
+        text, refusal = (str(message.get(name) or "") for name in ("content", "refusal"))
+        # Half of a surrogate pair, which JSON can spell, fits into no file.
+        (text + refusal).encode()
+        if ending == "content_filter":
+            refusal = "finish_reason content_filter"
+        return Answer(text, ending == "length", refusal)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BrokenReply(f"a reply without an answer ({type(error).__name__}: {error})") from error
 
@@ -96,7 +167,7 @@ def with_retries(
     pause: Pause = threading.Event.wait,
     now: Callable[[], float] = time.time,
 ) -> Answer:
-    """Send until there is an answer: 429, 5xx and broken replies are retried.
+    """Send a request until it is answered: 429, 5xx and broken replies are retried.
 
     Args:
         send: sends the request once.
@@ -119,10 +190,9 @@ def with_retries(
             reply = send()
             if reply.status == codes.OK:
                 return read_answer(reply)
-            text = " ".join(reply.body.decode(errors="replace").split())[:300]
-            reason = f"{reply.status}: {text}"
-            passing = codes.is_server_error(reply.status) and reply.status != codes.NOT_IMPLEMENTED
-            if reply.status not in _RETRIED and not passing:
+            text = " ".join(reply.body.decode(errors="replace").split())[:_QUOTED]
+            reason = f"{reply.status}: {masked(text)}"
+            if not _is_temporary(reply.status):
                 raise RefusedRequest(reply.status, reason)
             requested = _retry_after(reply.headers, now())
         except BrokenReply as error:
@@ -135,6 +205,12 @@ def with_retries(
             if pause(stop, max(requested, wait * (0.5 + rng.random() / 2))):
                 raise Interrupted
     raise BrokenReply(f"{reason} (sent {settings.most + 1} times)")
+
+
+def _is_temporary(status: int) -> bool:
+    """Whether the same request may get another HTTP status later."""
+    passing = codes.is_server_error(status) and status != codes.NOT_IMPLEMENTED
+    return passing or status in _RETRIED
 
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float:

@@ -17,7 +17,7 @@ from compo_pipeline.counterfactuals.contract import (
     Opening,
     short_fingerprint,
 )
-from compo_pipeline.counterfactuals.editors.checks import refusal
+from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
 from compo_pipeline.language.concreteness import load
 from compo_pipeline.language.editing import Generated, Generator
@@ -26,13 +26,13 @@ from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.language.units import related_otherwise
+from compo_pipeline.language.units import change_relation
 
 _NOTHING = "no rule finds anything to change"
 
 
 class RuleEditor:
-    """Edits by rules; equal seeds and equal parses give equal texts, in any batch."""
+    """Edits captions by rules; equal seeds and parses give equal texts, in any batch."""
 
     name: ClassVar[str] = "rules"
     concurrent: ClassVar[bool] = True
@@ -42,25 +42,26 @@ class RuleEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of settings, seed, lexicon and code: a changed rule gives new texts."""
+        """Hash of settings, seed, lexicon and code: a changed rule gives new texts."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         code = code_fingerprint(__name__)
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The first text that passes the checks, of the rules in their order.
+        """For each caption the first text by its rules that passes the checks.
 
         Raises:
             SettingsError: WordNet is chosen but not installed.
         """
-        rules = self._rules
+        rules = self._generators
         for request in requests:
             parts = (request.sample_id, request.sentence, request.role)
-            yield self._answer(request, rules, seeding.rng(self._seed, self.name, *parts))
+            yield self._edit_one(request, rules, seeding.rng(self._seed, self.name, *parts))
 
     @cached_property
-    def _rules(self) -> Mapping[Rule, Generator]:
+    def _generators(self) -> Mapping[Rule, Generator]:
+        """The generator of each rule for negatives."""
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         drawing: Any = {"careful": self._settings.careful, "concreteness": ratings}
         generators: dict[Rule, Generator] = {
@@ -72,15 +73,16 @@ class RuleEditor:
             plain = replacer(self._settings.replacements, key=key)
             rated = replace(plain, concreteness=ratings)
             generators["replace"] = rated
-            generators["relation"] = partial(related_otherwise, replacer=rated)
+            generators["relation"] = partial(change_relation, replacer=rated)
         return generators
 
-    def _answer(
+    def _edit_one(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> EditedCaption | EditFailure:
+        """The first draft that passes the checks, or why the last one did not."""
         reason = _NOTHING
         for draft in self._drafts(request, rules, rng):
-            refused = refusal(request, draft.text, self._settings.checks)
+            refused = reason_to_reject(request, draft.text, self._settings.checks)
             if not refused:
                 words = " > ".join(draft.words)
                 return EditedCaption(draft.text, f"{draft.generator}, {draft.category}: {words}")
@@ -90,6 +92,7 @@ class RuleEditor:
     def _drafts(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> Iterator[Generated]:
+        """Texts by the rules for the request's role, unchecked, `attempts` of each rule at most."""
         generators: list[Generator] = [paraphrase]
         if request.role == "negative":
             names = list(self._settings.negatives)

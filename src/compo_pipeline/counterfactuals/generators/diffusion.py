@@ -59,7 +59,7 @@ class DiffusionGenerator:
         self._batch = settings.batch
 
     def check(self) -> None:
-        """Check that all parts exist and fit together; weights of the pipeline are not read.
+        """Check that all models exist and fit together, without reading the pipeline's weights.
 
         Raises:
             SettingsError: they do not.
@@ -70,7 +70,7 @@ class DiffusionGenerator:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of all settings but the batch size, and of the models' files in any place.
+        """Hash of all settings but the batch size, and of the models' files.
 
         Raises:
             SettingsError: they are not there.
@@ -86,8 +86,7 @@ class DiffusionGenerator:
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """An image for each request, in their order; a real image that cannot be read gives
-        none.
+        """An image for each request, in order; a failure where the real image is unreadable.
 
         Raises:
             SettingsError: the model cannot be loaded, its parts do not fit together, or not even
@@ -100,7 +99,7 @@ class DiffusionGenerator:
             reals = [real_image(request.image) for request in some]
             pairs = zip(some, reals, strict=True)
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
-            outputs = iter(self._outputs(wanted) if wanted else ())
+            outputs = iter(self._generate_some(wanted) if wanted else ())
             for real in reals:
                 if isinstance(real, ImageFailure):
                     yield real
@@ -115,12 +114,12 @@ class DiffusionGenerator:
                 len(requests),
             )
 
-    def _outputs(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
-        """Outputs for requests with their real images, fewer at a time where the GPU is full."""
+    def _generate_some(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
+        """Images of requests and real images; halves the batch where GPU memory is full."""
         import torch
 
         try:
-            return self._drawn(wanted)
+            return self._generate_batch(wanted)
         except torch.OutOfMemoryError as error:
             if len(wanted) == 1:
                 raise SettingsError(
@@ -136,27 +135,29 @@ class DiffusionGenerator:
         )
         outputs: list[DiffusionOutput] = []
         while len(outputs) < len(wanted):
-            outputs += self._outputs(wanted[len(outputs) :][: self._batch])
+            outputs += self._generate_some(wanted[len(outputs) :][: self._batch])
         return outputs
 
-    def _drawn(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
-        """One output for each request with its real image, in one batch."""
+    def _generate_batch(
+        self, wanted: Sequence[tuple[ImageRequest, Image]]
+    ) -> list[DiffusionOutput]:
+        """Images of requests and real images, in one batch."""
         import torch
 
         settings, pipe = self._settings, self._pipe
         real = [image for _, image in wanted]
         with torch.inference_mode():
-            prompt, full = self._prompt([request.text for request, _ in wanted], real)
+            prompt, full = self._prompt_inputs([request.text for request, _ in wanted], real)
             latents = pipe(
                 **prompt,
                 height=settings.height,
                 width=settings.width,
                 num_inference_steps=settings.steps,
                 guidance_scale=settings.guidance,
-                generator=[self._generator(request) for request, _ in wanted],
+                generator=[self._random_numbers(request) for request, _ in wanted],
                 output_type="latent",
             ).images
-            pixels = self._decoded(latents.to(pipe.vae.dtype), real)
+            pixels = self._decode(latents.to(pipe.vae.dtype), real)
             finite = pixels.isfinite().flatten(1).all(1).tolist()
             images = pipe.image_processor.postprocess(pixels.nan_to_num(), output_type="pil")
         return [
@@ -164,14 +165,14 @@ class DiffusionGenerator:
             for image, good, filled in zip(images, finite, full, strict=True)
         ]
 
-    def _decoded(self, latents: Tensor, real: list[Image]) -> Tensor:
-        """Latents as pixels in -1..1, [b, 3, H, W], under the real images' statistics."""
+    def _decode(self, latents: Tensor, real: list[Image]) -> Tensor:
+        """Pixels of latents in -1..1, [b, 3, H, W], with the real images' channel statistics."""
         from torch.nn.functional import interpolate
 
         vae, style = self._pipe.vae, self._settings.adain
         if style.space == "latents":
             size = self._settings.height, self._settings.width
-            encoded = vae.encode(self._pixels(real, size, latents)).latent_dist.mode()
+            encoded = vae.encode(self._preprocess(real, size, latents)).latent_dist.mode()
             latents = adain(latents, encoded * vae.config.scaling_factor, style.weight)
         pixels: Tensor = vae.decode(latents / vae.config.scaling_factor, return_dict=False)[0]
         if style.size is not None:
@@ -180,28 +181,30 @@ class DiffusionGenerator:
             ).clamp(-1, 1)
         size = pixels.shape[-2], pixels.shape[-1]
         if style.space == "pixels":
-            pixels = adain(pixels, self._pixels(real, size, pixels), style.weight)
+            pixels = adain(pixels, self._preprocess(real, size, pixels), style.weight)
         if style.space == "vgg":
             # In float32, in 0..1: what its weights were trained on.
-            pair = (pixels.float(), self._pixels(real, size, pixels.float()))
+            pair = (pixels.float(), self._preprocess(real, size, pixels.float()))
             content, like = ((one / 2 + 0.5).clamp(0, 1) for one in pair)
             pixels = vgg.restyled(content, like, style.weight, *self._vgg) * 2 - 1
         return pixels.clamp(-1, 1)
 
-    def _pixels(self, real: list[Image], size: tuple[int, int], like: Tensor) -> Tensor:
-        """Real images in -1..1, squashed to a size (H, W), [b, 3, H, W]."""
+    def _preprocess(self, real: list[Image], size: tuple[int, int], like: Tensor) -> Tensor:
+        """Real images as pixels in -1..1, squashed to a size (H, W), [b, 3, H, W]."""
         pixels: Tensor = self._pipe.image_processor.preprocess(real, *size)
         return pixels.to(like.device, like.dtype)
 
-    def _generator(self, request: ImageRequest) -> Generator:
-        """Random numbers of one image, drawn on the CPU: the same on any device."""
+    def _random_numbers(self, request: ImageRequest) -> Generator:
+        """Generator of one image's noise, on the CPU: the same on any device."""
         import torch
 
         seed = digest("picture", self._settings.seed, request.seed) % 2**63
         return torch.Generator().manual_seed(seed)
 
-    def _prompt(self, texts: list[str], real: list[Image]) -> tuple[dict[str, Any], list[bool]]:
-        """What the pipeline is asked with, and which prompts fill all positions."""
+    def _prompt_inputs(
+        self, texts: list[str], real: list[Image]
+    ) -> tuple[dict[str, Any], list[bool]]:
+        """Arguments for the pipeline's prompt, and which prompts leave no padding."""
         if not self._settings.injection:
             return {"prompt": texts}, [False] * len(texts)
         pipe = self._pipe
@@ -222,19 +225,23 @@ class DiffusionGenerator:
 
     @cached_property
     def _pipe(self) -> Any:
+        """The text-to-image pipeline, loaded when first needed."""
         return loading.load_pipeline(self._folders.pipeline, self._precision, self._device)
 
     @cached_property
     def _vision(self) -> tuple[Any, Any]:
+        """The CLIP image tower and its preprocessing, loaded when first needed."""
         return loading.load_vision(self._folders, self._precision, self._device)
 
     @cached_property
     def _vgg(self) -> tuple[Sequential, Sequential]:
+        """VGG's encoder and its decoder, loaded when first needed."""
         encoder, decoder = loading.load_vgg(self._settings.adain)
         return encoder.to(self._device), decoder.to(self._device)
 
     @property
     def _precision(self) -> Any:
+        """The torch dtype of weights and arithmetic."""
         import torch
 
         kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -242,23 +249,24 @@ class DiffusionGenerator:
 
     @cached_property
     def _folders(self) -> loading.ModelFolders:
+        """The checked folders of all models."""
         own = self._settings
         vision = None
         pipeline = loading.locate(own.model, f"{KEY}.model")
         if own.injection and own.vision is not None:
             vision = loading.locate(own.vision, f"{KEY}.vision")
-        return loading.folders(pipeline, vision, own.injection)
+        return loading.check_folders(pipeline, vision, own.injection)
 
 
 class DiffusionOutput(NamedTuple):
-    """An image, None where it is not finite; whether its prompt left no padding."""
+    """A generated image, None where a pixel is not finite; `full` if its prompt has no padding."""
 
     image: Image | None
     full: bool
 
 
 def _folder_fingerprint(folder: Path) -> str:
-    """Of the configuration and weights in a folder, nothing hidden among them."""
+    """Hash of the configuration and weights in a folder, without hidden files."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
     return files_fingerprint(
         (name.as_posix(), folder / name)

@@ -41,12 +41,13 @@ _ONE_ENCODER = ("LatentConsistencyModelPipeline", "StableDiffusionPipeline")
 _KINDS = (*_ONE_ENCODER, "StableDiffusionXLPipeline")
 _WEIGHTS = ("unet", "vae", "text_encoder")
 _LIBRARIES = ("diffusers", "transformers")
-_OFF = f"or set {KEY}.injection to false"
+_OR_NO_INJECTION = f"or set {KEY}.injection to false"
 
 
 class ModelFolders(NamedTuple):
-    """Folders of the pipeline, and of the image tower with its preprocessing; None without
-    injection.
+    """Folders of the pipeline, of the CLIP image tower and of its preprocessing.
+
+    The last two are None where no image features are injected.
     """
 
     pipeline: Path
@@ -55,7 +56,7 @@ class ModelFolders(NamedTuple):
 
 
 def locate(name: str, key: str) -> Path:
-    """The folder of a model, or of a repository of the hub, downloaded once.
+    """Folder of a model: the folder itself, or a download from the hub.
 
     Args:
         name: a folder, or `owner/model`.
@@ -66,12 +67,13 @@ def locate(name: str, key: str) -> Path:
     """
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        folder = _downloaded(name, key)
+        folder = _download(name, key)
     foreign.refuse_code(folder, key)
     return folder
 
 
-def _downloaded(name: str, key: str) -> Path:
+def _download(name: str, key: str) -> Path:
+    """Folder of a repository of the hub, downloaded where it is not complete in the cache."""
     if not _REPOSITORY.fullmatch(name):
         raise SettingsError(
             f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
@@ -79,7 +81,7 @@ def _downloaded(name: str, key: str) -> Path:
         )
     try:
         found = hub.cached(name, HUB_FILES)
-        if found is None or lacking(found):  # as an interrupted download leaves it
+        if found is None or missing_file(found):  # as an interrupted download leaves it
             found = hub.download(name, HUB_FILES)
     except Exception as error:
         raise SettingsError(
@@ -90,10 +92,10 @@ def _downloaded(name: str, key: str) -> Path:
     return found
 
 
-def lacking(folder: Path) -> str:
-    """What the folder of a pipeline, or of a CLIP, lacks of what is read; empty for nothing."""
+def missing_file(folder: Path) -> str:
+    """The first file that the folder of a pipeline or CLIP lacks; empty if it is complete."""
     if (folder / _INDEX).is_file():
-        index = _json(folder / _INDEX)
+        index = _read_json(folder / _INDEX)
         second = ["text_encoder_2"] if "text_encoder_2" in index else []
         towers = [folder / name for name in [*_WEIGHTS, *second]]
     else:
@@ -109,8 +111,8 @@ def lacking(folder: Path) -> str:
     return ""
 
 
-def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolders:
-    """The folders of all parts, after checks that they are of the right kind and fit together.
+def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolders:
+    """The folders of all models, after checks that they are of the right kind and fit together.
 
     Args:
         pipeline: the text-to-image model.
@@ -125,40 +127,40 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolder
             "counterfactuals.image_generator: 'diffusion' needs the packages diffusers and "
             f"transformers: {pip_install('diffusion')}"
         )
-    kind = _checked_pipeline(pipeline)
+    kind = _check_pipeline(pipeline)
     if not injection:
         return ModelFolders(pipeline, None, None)
     if kind not in _ONE_ENCODER:
         raise SettingsError(
             f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, {kind} "
-            f"has another; choose a model with one ({', '.join(_ONE_ENCODER)}), {_OFF}"
+            f"has another; choose a model with one ({', '.join(_ONE_ENCODER)}), {_OR_NO_INJECTION}"
         )
     if vision is None:
         tower, preprocessing = pipeline / "image_encoder", pipeline / "feature_extractor"
         if not tower.is_dir() or not preprocessing.is_dir():
             raise SettingsError(
                 f"{KEY}.vision: the model brings no image_encoder with a feature_extractor; name "
-                f"the CLIP that its text encoder belongs to, {_OFF}"
+                f"the CLIP that its text encoder belongs to, {_OR_NO_INJECTION}"
             )
     else:
         tower = preprocessing = vision
-        if lack := lacking(vision):
+        if lack := missing_file(vision):
             raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
-    _check_width(pipeline, tower)
+    _check_embedding_width(pipeline, tower)
     return ModelFolders(pipeline, tower, preprocessing)
 
 
-def _checked_pipeline(folder: Path) -> str:
-    """The class of a pipeline that can be used."""
+def _check_pipeline(folder: Path) -> str:
+    """Check that a pipeline's folder can be used, and return the name of its class."""
     if not (folder / _INDEX).is_file():
         raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
-    index = _json(folder / _INDEX)
+    index = _read_json(folder / _INDEX)
     kind = index.get("_class_name")
     if kind not in _KINDS:
         raise SettingsError(
             f"{KEY}.model: '{folder}' is a {kind}; expected one of {', '.join(_KINDS)}"
         )
-    if lack := lacking(folder):
+    if lack := missing_file(folder):
         raise SettingsError(f"{KEY}.model: '{folder}' has no {lack}")
     foreign = {
         name: part[0]
@@ -171,7 +173,7 @@ def _checked_pipeline(folder: Path) -> str:
             f"{KEY}.model: '{folder}' wants code of its own ({foreign}), which is not run; "
             f"expected parts of {' and '.join(_LIBRARIES)} alone"
         )
-    if _json(folder / "vae" / "config.json").get("latents_mean") is not None:
+    if _read_json(folder / "vae" / "config.json").get("latents_mean") is not None:
         raise SettingsError(
             f"{KEY}.model: the VAE of '{folder}' shifts its latents (latents_mean), which is not "
             "supported; choose another model"
@@ -179,18 +181,21 @@ def _checked_pipeline(folder: Path) -> str:
     return str(kind)
 
 
-def _check_width(pipeline: Path, tower: Path) -> None:
+def _check_embedding_width(pipeline: Path, tower: Path) -> None:
+    """Check that image embeddings are as wide as the prompt's token embeddings."""
     from transformers import CLIPTextConfig, CLIPVisionConfig
 
-    kind = _json(tower / "config.json").get("model_type")
+    kind = _read_json(tower / "config.json").get("model_type")
     if kind not in ("clip", "clip_vision_model"):
-        raise SettingsError(f"{KEY}.vision: '{tower}' is a '{kind}', expected a CLIP, {_OFF}")
+        raise SettingsError(
+            f"{KEY}.vision: '{tower}' is a '{kind}', expected a CLIP, {_OR_NO_INJECTION}"
+        )
     got = CLIPVisionConfig.from_pretrained(tower).projection_dim
     wanted = CLIPTextConfig.from_pretrained(pipeline / "text_encoder").hidden_size
     if got != wanted:
         raise SettingsError(
             f"{KEY}.vision: image embeddings are {got} wide, the prompt's {wanted}; name the "
-            f"CLIP that the model's text encoder belongs to, {_OFF}"
+            f"CLIP that the model's text encoder belongs to, {_OR_NO_INJECTION}"
         )
 
 
@@ -203,11 +208,11 @@ def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
     import diffusers
     import torch
 
-    kind = getattr(diffusers, _json(folder / _INDEX)["_class_name"])
+    kind = getattr(diffusers, _read_json(folder / _INDEX)["_class_name"])
     unwanted: dict[str, Any] = {"image_encoder": None, "feature_extractor": None}
     if kind.__name__ in _ONE_ENCODER:
         unwanted |= {"safety_checker": None, "requires_safety_checker": False}
-    pipe = _loaded(kind, folder, "model", dtype=dtype, **unwanted)
+    pipe = _from_pretrained(kind, folder, "model", dtype=dtype, **unwanted)
     pipe.set_progress_bar_config(disable=True)
     pipe.to(device)
     if dtype == torch.float16 and pipe.vae.config.force_upcast:
@@ -224,7 +229,7 @@ def load_vision(places: ModelFolders, dtype: torch.dtype, device: str) -> tuple[
     from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
 
     assert places.tower is not None and places.preprocessing is not None
-    encoder = _loaded(CLIPVisionModelWithProjection, places.tower, "vision", dtype=dtype)
+    encoder = _from_pretrained(CLIPVisionModelWithProjection, places.tower, "vision", dtype=dtype)
     preprocess = CLIPImageProcessor.from_pretrained(places.preprocessing, local_files_only=True)
     return encoder.to(device).eval(), preprocess
 
@@ -242,7 +247,8 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
     )
 
 
-def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
+def _from_pretrained(kind: Any, folder: Path, key: str, **how: Any) -> Any:
+    """A model from safetensors in a folder, without a network or code of its own."""
     from safetensors import SafetensorError
 
     try:
@@ -252,7 +258,8 @@ def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
         raise SettingsError(f"{KEY}.{key}: '{folder}' cannot be loaded ({error})") from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
