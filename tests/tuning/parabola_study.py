@@ -82,8 +82,8 @@ def plan(folder: Path, options: dict[str, float | str]) -> StudyPlan:
 
 
 def die_after(name: str) -> None:
-    """Kill this process at the end of the first call of a function, named as `place:function`."""
-    place, attribute = name.split(":")
+    """Kill this process at the end of the first call of a function."""
+    place, _, attribute = name.rpartition(".")
     owner = pkgutil.resolve_name(place)
     function = getattr(owner, attribute)
 

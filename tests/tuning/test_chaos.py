@@ -160,12 +160,12 @@ def test_a_trial_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "last_call",
     [
-        "compo_pipeline.tuning.study:_check_fingerprint",
-        "compo_pipeline.tuning.retries:fail_stale_trials",
-        "compo_pipeline.tuning.retries:_enqueue_retry",
-        "optuna.Study:ask",
-        "compo_pipeline.tuning.workers:begin",
-        "optuna.study._optimize:_tell_with_warning",
+        "compo_pipeline.tuning.study._check_fingerprint",
+        "optuna.storages.RDBStorage.set_trial_state_values",
+        "compo_pipeline.tuning.retries._enqueue_retry",
+        "optuna.Study.ask",
+        "compo_pipeline.tuning.workers.begin",
+        "optuna.study._optimize._tell_with_warning",
     ],
 )
 def test_a_worker_is_killed_between_two_changes(tmp_path: Path, last_call: str) -> None:

@@ -144,7 +144,7 @@ def begin(trial: optuna.Trial, retries: int) -> None:
 
     Optuna never fails a running trial without a heartbeat.
     """
-    # A wrapper of it, in fact.
+    # What Optuna wraps it in has the same method.
     cast("Storage", trial.storage).record_heartbeat(trial._trial_id)
     earlier = earlier_attempts(trial.storage.get_trial(trial._trial_id))
     trials = trial.study.get_trials(deepcopy=False)

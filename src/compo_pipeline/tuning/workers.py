@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
@@ -102,29 +101,22 @@ def run(
     return study
 
 
-class Interrupts:
+class Interrupts(ExitStack):
     """Delays Ctrl-C and SIGTERM to where an interruption is allowed.
 
     Only the first signal counts: a terminal sends it to a worker twice. Outside of the main
     thread, where Python handles no signals, nothing is changed.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
-        self._allowed = False
-        self._handlers: dict[signal.Signals, Any] = {}
+    requested = False
+    _allowed = False
 
     def __enter__(self) -> Interrupts:
-        """Install the signal handlers."""
+        """Install the signal handlers until the end of the block."""
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[each] = signal.signal(each, self._handle)
+                self.callback(signal.signal, each, signal.signal(each, self._handle))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        """Restore the earlier handlers."""
-        for each, handler in self._handlers.items():
-            signal.signal(each, handler)
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -255,12 +247,14 @@ def _work_in_processes(
                 on_progress(study)
             if interrupts.requested:
                 break
-            killed = sum(map(_was_killed, processes))
+            # Asked once: a process may end at any moment.
+            ended = [process for process in processes if process.exitcode is not None]
+            killed = sum(map(_was_killed, ended))
             replacements -= killed
             if replacements < 0:
                 log.error("workers keep being killed; is there enough memory for all of them?")
                 break
-            processes = [process for process in processes if process.exitcode is None]
+            processes = [process for process in processes if process not in ended]
             processes += [_start(task, prepare) for _ in range(killed)]
     finally:
         _stop(processes)
@@ -275,9 +269,9 @@ def _start(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseProcess:
 
 
 def _was_killed(process: BaseProcess) -> bool:
-    """Whether a process neither runs nor has ended by itself, completely or with an error."""
-    code = process.exitcode
-    if code is None or code == 0:
+    """Whether a process that has ended did not end by itself, complete or with an error."""
+    code = process.exitcode or 0
+    if code == 0:
         return False
     if code > 0 and code != _INTERRUPTED:
         log.error("worker %s ended with an error; the others continue", process.pid)
