@@ -163,13 +163,13 @@ def recover(study: optuna.Study, retries: int) -> None:
         study: whose lock is held.
         retries: a killed trial is retried so often at most; an interrupted one always.
     """
-    with experimental():
-        fail_stale_trials(study)
     for running in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         # A worker begins its trial before it releases the lock.
         if RETRIES_LEFT not in running.user_attrs:
             begin(optuna.Trial(study, running._trial_id), retries)
             study.tell(running.number, state=TrialState.FAIL)
+    with experimental():
+        fail_stale_trials(study)
     for trial in _last_attempts(study.get_trials(deepcopy=False)):
         if _owed(trial):
             log.warning("trial %d is retried: %s", trial.number, reason(trial))

@@ -79,10 +79,11 @@ def run(
     with Interrupts() as interrupts:
         study = open_study(plan)
         task = _task(plan, objective, recorder, study)
-        if settings.workers in (None, 1):
-            Worker(task, study, interrupts, on_progress).work()
-        else:
-            _work_in_processes(task, study, interrupts, prepare, on_progress)
+        with interrupts.ending():
+            if settings.workers in (None, 1):
+                Worker(task, study, interrupts, on_progress).work()
+            else:
+                _work_in_processes(task, study, interrupts, prepare, on_progress)
         trials = study.get_trials(deepcopy=False)
         wrong = configuration_error(trials, task.before, settings.trials)
         counts = count(trials)
@@ -128,6 +129,14 @@ class Interrupts(ExitStack):
             yield
         finally:
             self._allowed = False
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End the block at a KeyboardInterrupt."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.requested = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         first, self.requested = not self.requested, True
@@ -195,9 +204,6 @@ class Worker:
             self._study.optimize(
                 self._evaluate, n_trials=1, catch=(TrialFailed,), callbacks=[self._close]
             )
-        except KeyboardInterrupt:
-            if not self._interrupts.requested:
-                raise
         except (ValueError, AssertionError, UpdateFinishedTrialError):
             # Three ways in which Optuna reports that another worker has finished the trial.
             if not self._failed_as_stale():
@@ -242,11 +248,10 @@ def _work_in_processes(
     processes = [_start(task, prepare) for _ in range(settings.workers or 1)]
     try:
         while processes:
-            wait([process.sentinel for process in processes], _SECONDS_BETWEEN_LOOKS)
+            with interrupts.allowed():
+                wait([process.sentinel for process in processes], _SECONDS_BETWEEN_LOOKS)
             if on_progress is not None:
                 on_progress(study)
-            if interrupts.requested:
-                break
             # Asked once: a process may end at any moment.
             ended = [process for process in processes if process.exitcode is not None]
             killed = sum(map(_was_killed, ended))
@@ -294,7 +299,8 @@ def _work_in_process(task: WorkerTask, prepare: Callable[[], None] | None) -> No
     with Interrupts() as interrupts:
         if prepare is not None:
             prepare()
-        Worker(task, open_study(task.plan), interrupts).work()
+        with interrupts.ending():
+            Worker(task, open_study(task.plan), interrupts).work()
     if interrupts.requested:
         raise SystemExit(_INTERRUPTED)
 
