@@ -193,7 +193,7 @@ def connect(settings: StorageSettings, folder: Path) -> Storage:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     try:
         # Two processes cannot create the tables at the same time.
-        with experimental(), exclusive(url, "tables of studies"):
+        with exclusive(url, "tables of studies"), experimental():
             storage = Storage(
                 # Optuna formats the URL as a template.
                 url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}"),
