@@ -39,7 +39,7 @@ class Screen:
 
 def test_a_terminal_shows_progress_and_the_best_trial(study: Any) -> None:
     screen = Screen()
-    with StudyDisplay(30, 2, screen.console) as display:
+    with StudyDisplay(30, screen.console) as display:
         display.show(study)
         study.tell(study.ask(), 50.0)
         display.show(study)
@@ -55,7 +55,7 @@ def test_a_log_has_a_line_for_each_change(make: Any, caplog: pytest.LogCaptureFi
     console = Console(file=io.StringIO())
     study = make.study()
     caplog.set_level(logging.INFO, "compo_pipeline")
-    with StudyDisplay(4, 2, console, lambda: now) as display:
+    with StudyDisplay(4, console, lambda: now) as display:
         display.show(study)
         display.show(study)
         study.add_trial(make.trial(66.5))

@@ -132,9 +132,9 @@ class World:
         """A study whose trials have these learning rates."""
         default = {"workers": 1, "pruner": PrunerSettings("none"), **settings}
         plan = objective.plan(StudySettings("toy", len(rates), **default), {LR: rates[0]}, folder)
-        opened = open_study(plan)
+        study = open_study(plan)
         for rate in rates[1:]:
-            opened.study.enqueue_trial({LR: rate})
+            study.enqueue_trial({LR: rate})
         return plan
 
 

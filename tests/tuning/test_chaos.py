@@ -16,6 +16,8 @@ import psutil
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
+from compo_pipeline.tuning.retries import reason
+
 SCRIPT = Path(__file__).with_name("parabola_study.py")
 
 
@@ -85,7 +87,7 @@ def check(trials: list[FrozenTrial], log: list[Line], expected: int, kills: int)
         *lost, last = chain
         for trial in lost:
             assert trial.state == TrialState.FAIL
-            assert trial.user_attrs["reason"] == "its worker was killed"
+            assert reason(trial) == "its worker was killed"
             if trial.params:
                 assert last.params == trial.params, "a retry has other parameters"
         assert len(lost) <= 2
@@ -94,7 +96,7 @@ def check(trials: list[FrozenTrial], log: list[Line], expected: int, kills: int)
             assert last.value == last.params["x"] ** 2
         else:
             assert last.state == TrialState.FAIL
-            assert last.user_attrs["reason"] == "killed repeatedly"
+            assert reason(last) == "killed repeatedly"
             assert len(lost) == 2
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     assert len(failed) <= kills, "more trials were lost than workers killed"
@@ -155,6 +157,31 @@ def test_a_trial_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "last_call",
+    [
+        "compo_pipeline.tuning.study._check_fingerprint",
+        "optuna.storages.RDBStorage.set_trial_state_values",
+        "compo_pipeline.tuning.retries._enqueue_retry",
+        "optuna.Study.ask",
+        "compo_pipeline.tuning.workers.begin",
+        "optuna.study._optimize._tell_with_warning",
+    ],
+)
+def test_a_worker_is_killed_between_two_changes(tmp_path: Path, last_call: str) -> None:
+    """After the call nothing else is written; the next worker has a stale trial to recover too."""
+    options = {"trials": 3, "workers": 1}
+    assert start(tmp_path, deadly=True, **options).wait(timeout=60) == -signal.SIGKILL
+    time.sleep(4.5)  # the grace period is 3 s, the database's clock has whole seconds
+    assert start(tmp_path, die=last_call, **options).wait(timeout=60) == -signal.SIGKILL
+    assert start(tmp_path, **options).wait(timeout=60) == 0, (tmp_path / "errors").read_text()
+    trials = trials_of(sqlite(tmp_path))
+    done = check(trials, lines(tmp_path), 3, kills=2)
+    assert done["complete"] == 3
+    assert 0.5 in [trial.params["x"] for trial in trials if trial.state == TrialState.COMPLETE]
+
+
+@pytest.mark.slow
 def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
     options = {"trials": 6, "workers": 2, "seconds": 0.5}
     process = start(tmp_path, **options)
@@ -163,7 +190,7 @@ def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
     assert process.wait(timeout=60) != 0
     stopped = trials_of(sqlite(tmp_path))
     assert {trial.state for trial in stopped} <= {TrialState.COMPLETE, TrialState.FAIL}
-    reasons = {trial.user_attrs["reason"] for trial in stopped if trial.state == TrialState.FAIL}
+    reasons = {reason(trial) for trial in stopped if trial.state == TrialState.FAIL}
     assert reasons == {"interrupted"}
 
     assert start(tmp_path, **options).wait(timeout=120) == 0, (tmp_path / "errors").read_text()

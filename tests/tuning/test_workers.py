@@ -2,15 +2,17 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.tuning.retries import recover
+from compo_pipeline.tuning.retries import reason, recover
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
 from compo_pipeline.tuning.space import Space
 from compo_pipeline.tuning.study import Storage, StudyPlan, open_study
@@ -31,7 +33,7 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def reasons(study: optuna.Study) -> list[str | None]:
-    return [trial.user_attrs.get("reason") for trial in study.trials]
+    return [reason(trial) for trial in study.trials]
 
 
 def test_configured_values_come_first_and_no_trial_is_too_many(
@@ -98,8 +100,7 @@ def test_nothing_but_configuration_errors_stops_the_study(tmp_path: Path, record
 
     with pytest.raises(SettingsError, match=r"'curve' was stopped: configuration: training\.ep"):
         run(plan(tmp_path, 10), mistaken, recorder)
-    opened = open_study(plan(tmp_path, 10))
-    assert states(opened.study) == ["FAIL"] * 3
+    assert states(open_study(plan(tmp_path, 10))) == ["FAIL"] * 3
 
     corrected = run(plan(tmp_path, 10), parabola, recorder)
     first = [t.system_attrs.get("failed_trial", t.number) for t in corrected.trials]
@@ -142,8 +143,8 @@ def test_an_interrupted_trial_is_run_again_with_its_parameters(
 def test_a_trial_that_was_never_begun_is_not_left_over(tmp_path: Path, recorder: Any) -> None:
     opened = open_study(plan(tmp_path, 2))
     # As a worker leaves it that is killed between taking a trial and its first sign of life.
-    waiting = opened.study.trials[0]._trial_id
-    opened.storage.set_trial_state_values(waiting, TrialState.RUNNING)
+    waiting = opened.trials[0]._trial_id
+    opened._storage.set_trial_state_values(waiting, TrialState.RUNNING)
     study = run(plan(tmp_path, 2), parabola, recorder)
     assert states(study) == ["FAIL", "COMPLETE", "COMPLETE"]
     assert reasons(study)[0] == "its worker was killed"
@@ -153,25 +154,54 @@ def test_a_trial_that_was_never_begun_is_not_left_over(tmp_path: Path, recorder:
 def test_a_trial_taken_for_lost_does_not_count_twice(
     tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale = Storage.stale
-    late: set[int] = set()
+    stale = Storage._get_stale_trial_ids
+    late: list[int] = []
 
     def sleeper(trial: optuna.Trial) -> float:
         value = parabola(trial)
         if trial.number == 0:
             # Meanwhile another worker recovers the study.
-            late.add(trial._trial_id)
-            opened = open_study(plan(tmp_path, 2))
-            with opened.lock:
-                recover(opened.study, opened.storage, retries=2)
+            late.append(trial._trial_id)
+            other = open_study(plan(tmp_path, 2))
+            with plan(tmp_path, 2).lock():
+                recover(other, retries=2)
             late.clear()
         return value
 
-    monkeypatch.setattr(Storage, "stale", lambda self, study: late or stale(self, study))
+    monkeypatch.setattr(
+        Storage, "_get_stale_trial_ids", lambda self, study: late or stale(self, study)
+    )
     study = run(plan(tmp_path, 2), sleeper, recorder)
     assert states(study) == ["FAIL", "COMPLETE", "COMPLETE"]
     assert study.trials[1].params == study.trials[0].params
     assert study.trials[1].system_attrs["retry_history"] == [0]
+
+
+def test_heartbeats_outlast_a_database_that_is_away_for_a_moment(
+    tmp_path: Path,
+    recorder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    beat = optuna.storages.RDBStorage.record_heartbeat
+    beats: list[int] = []
+
+    def third_fails(self: Any, trial_id: int) -> None:
+        beats.append(trial_id)
+        if len(beats) == 3:
+            raise StorageInternalError("away")
+        beat(self, trial_id)
+
+    def slow(trial: optuna.Trial) -> float:
+        until = time.monotonic() + 30
+        while len(beats) < 5 and time.monotonic() < until:
+            time.sleep(0.1)
+        return parabola(trial)
+
+    monkeypatch.setattr(optuna.storages.RDBStorage, "record_heartbeat", third_fails)
+    assert states(run(plan(tmp_path, 1), slow, recorder)) == ["COMPLETE"]
+    assert len(beats) >= 5
+    assert caplog.messages.count("a heartbeat could not be written: away") == 1
 
 
 def test_the_record_is_complete_in_the_end(

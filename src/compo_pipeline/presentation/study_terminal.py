@@ -35,7 +35,6 @@ class StudyDisplay:
 
     Args:
         expected: number of trials that the study is to have.
-        retries: of a killed trial.
         console: the one of the log by default, so that log lines appear above the display.
         clock: seconds that pass.
     """
@@ -43,11 +42,10 @@ class StudyDisplay:
     def __init__(
         self,
         expected: int,
-        retries: int,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._expected, self._retries = expected, retries
+        self._expected = expected
         self._console = console or rich.get_console()
         self._progress = Progress(
             *Progress.get_default_columns()[1:2],
@@ -74,7 +72,7 @@ class StudyDisplay:
     def show(self, study: Study) -> None:
         """Show the study's present state."""
         trials = study.get_trials(deepcopy=False)
-        counts = count(trials, self._retries)
+        counts = count(trials)
         expected = max(self._expected, counts.begun)
         if not self._progress.tasks:
             self._progress.add_task("", total=expected, completed=counts.finished)

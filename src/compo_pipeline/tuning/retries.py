@@ -1,16 +1,14 @@
 """Failed trials: causes of failure, and retries of killed and interrupted trials.
 
-A failed trial has two attributes, a kind of failure and a reason; they are written before the
-trial's state, because a finished trial takes no more attributes.
+A trial that fails has two attributes, a kind of failure and a reason; they are written before its
+state, because a finished trial takes no more attributes. A failed trial without them was killed.
 
 A retry is a new trial with a new number; Optuna's own attributes link it to the first attempt.
-Optuna's RetryHeartbeatStaleTrialCallback is not used: it also copies what the lost attempt had
-measured. The functions on a study are called under its lock, can be repeated, and complete what a
-killed worker began.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import math
@@ -20,24 +18,25 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.tuning.study import FIRST_ATTEMPT, ORIGIN, Storage, first_attempt
+from compo_pipeline.tuning.study import ORIGIN, Storage, experimental
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
-# A trial and its retries, in the order of their numbers.
-Attempts = list[FrozenTrial]
 
 KIND, REASON = "failure", "reason"
-# Attribute of a trial whose worker has written a first heartbeat: host and process.
-WORKER = "worker"
-# Names of system attributes that Optuna's tools know.
-_HISTORY, _FIXED = "retry_history", "fixed_params"
+# Attribute of a trial that has begun, after its first heartbeat: its retries if it is killed.
+RETRIES_LEFT = "retries_left"
+# System attributes that Optuna's tools know: numbers of the earlier attempts of a retry, and what
+# a retry has of the trial before it.
+_HISTORY = "retry_history"
+_KEPT = (_HISTORY, "failed_trial", "fixed_params")
 _MOST_REASON_CHARACTERS = 500
 # After so many configuration errors and no other result, further trials would fail as well.
 _MOST_CONFIGURATION_ERRORS = 3
@@ -74,14 +73,15 @@ def failure(trial: FrozenTrial) -> Failure | None:
     """The kind of a trial's failure; None if it has not failed."""
     if trial.state != TrialState.FAIL:
         return None
-    return Failure(trial.user_attrs.get(KIND, Failure.ERROR))
+    return Failure(trial.user_attrs.get(KIND, Failure.KILLED))
 
 
 def reason(trial: FrozenTrial) -> str | None:
     """The reason of a trial's failure; None if it has not failed."""
     if trial.state != TrialState.FAIL:
         return None
-    return str(trial.user_attrs.get(REASON, "unknown"))
+    killed = "its worker was killed" if _owed(trial) else "killed repeatedly"
+    return str(trial.user_attrs.get(REASON, killed))
 
 
 def run_objective(
@@ -127,46 +127,53 @@ def run_objective(
     raise TrialFailed(why)
 
 
-def count(trials: Sequence[FrozenTrial], retries: int) -> TrialCounts:
-    """Count a study's trials; a killed trial is retried at most `retries` times."""
-    groups = _grouped(trials)
-    last = [attempts[-1].state for attempts in groups]
+def count(trials: Sequence[FrozenTrial]) -> TrialCounts:
+    """Count a study's trials."""
+    last = _last_attempts(trials)
+    states = [trial.state for trial in last]
     return TrialCounts(
-        begun=len(groups),
-        finished=sum(
-            attempts[-1].state.is_finished() and not _owed(attempts, retries) for attempts in groups
-        ),
-        waiting=last.count(TrialState.WAITING),
-        running=last.count(TrialState.RUNNING),
+        begun=len(last),
+        finished=sum(trial.state.is_finished() and not _owed(trial) for trial in last),
+        waiting=states.count(TrialState.WAITING),
+        running=states.count(TrialState.RUNNING),
     )
 
 
-def recover(study: optuna.Study, storage: Storage, retries: int) -> None:
+def begin(trial: optuna.Trial, retries: int) -> None:
+    """Write a trial's first heartbeat, and how often it is retried if its worker is killed.
+
+    Optuna never fails a running trial without a heartbeat.
+    """
+    # What Optuna wraps it in has the same method.
+    cast("Storage", trial.storage).record_heartbeat(trial._trial_id)
+    earlier = earlier_attempts(trial.storage.get_trial(trial._trial_id))
+    trials = trial.study.get_trials(deepcopy=False)
+    kills = sum(failure(one) is Failure.KILLED for one in trials if one.number in earlier)
+    trial.set_user_attr(RETRIES_LEFT, max(0, retries - kills))
+
+
+def recover(study: optuna.Study, retries: int) -> None:
     """Fail the trials of killed workers, and queue the retries of killed and interrupted trials.
+
+    May be called again, and completes what a killed worker began. Optuna's callback for stale
+    trials queues no retry of a trial whose worker was killed before its first heartbeat, or that
+    was failed by a worker that was killed before the callback.
 
     Args:
         study: whose lock is held.
-        storage: of the study.
         retries: a killed trial is retried so often at most; an interrupted one always.
     """
-    stale = storage.stale(study)
-    for attempts in _grouped(study.get_trials(deepcopy=False)):
-        trial = attempts[-1]
-        # A worker writes its name before it releases the lock: a trial without is abandoned.
-        abandoned = trial._trial_id in stale or WORKER not in trial.user_attrs
-        if trial.state != TrialState.RUNNING or not abandoned:
-            continue
-        why = "killed repeatedly" if _kills(attempts) >= retries else "its worker was killed"
-        try:
-            storage.set_trial_user_attr(trial._trial_id, KIND, Failure.KILLED.value)
-            storage.set_trial_user_attr(trial._trial_id, REASON, why)
-            storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-            log.warning("trial %d: %s", trial.number, why)
-        except UpdateFinishedTrialError:
-            pass  # it was only slow, and has finished
-    for attempts in _grouped(study.get_trials(deepcopy=False)):
-        if _owed(attempts, retries):
-            _enqueue_retry(study, attempts)
+    for running in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        # A worker begins its trial before it releases the lock.
+        if RETRIES_LEFT not in running.user_attrs:
+            begin(optuna.Trial(study, running._trial_id), retries)
+            study.tell(running.number, state=TrialState.FAIL)
+    with experimental():
+        fail_stale_trials(study)
+    for trial in _last_attempts(study.get_trials(deepcopy=False)):
+        if _owed(trial):
+            log.warning("trial %d is retried: %s", trial.number, reason(trial))
+            _enqueue_retry(study, trial)
 
 
 def requeue_misconfigured(study: optuna.Study) -> None:
@@ -174,11 +181,11 @@ def requeue_misconfigured(study: optuna.Study) -> None:
 
     Called when a study is started again, perhaps with a corrected configuration.
     """
-    groups = _grouped(study.get_trials(deepcopy=False))
-    finished = [attempts for attempts in groups if attempts[-1].state.is_finished()]
-    if all(failure(attempts[-1]) is Failure.SETTINGS for attempts in finished):
-        for attempts in finished:
-            _enqueue_retry(study, attempts)
+    last = _last_attempts(study.get_trials(deepcopy=False))
+    finished = [trial for trial in last if trial.state.is_finished()]
+    if all(failure(trial) is Failure.SETTINGS for trial in finished):
+        for trial in finished:
+            _enqueue_retry(study, trial)
 
 
 def configuration_error(
@@ -197,6 +204,11 @@ def configuration_error(
     if any(failure(trial) is not Failure.SETTINGS for trial in ended):
         return None
     return reason(ended[-1])
+
+
+def first_attempt(trial: FrozenTrial) -> int:
+    """Number of a trial's first attempt: its own, unless it is a retry."""
+    return [*earlier_attempts(trial), trial.number][0]
 
 
 def earlier_attempts(trial: FrozenTrial) -> list[int]:
@@ -226,44 +238,27 @@ def _classify(error: Exception) -> tuple[Failure, str]:
 
 
 def _set_failure(trial: optuna.Trial, kind: Failure, why: str) -> None:
-    trial.set_user_attr(KIND, kind.value)
     trial.set_user_attr(REASON, why[:_MOST_REASON_CHARACTERS])
+    trial.set_user_attr(KIND, kind.value)
 
 
-def _grouped(trials: Sequence[FrozenTrial]) -> list[Attempts]:
-    """Trials with their retries."""
-    groups: dict[int, Attempts] = {}
-    for trial in sorted(trials, key=lambda each: each.number):
-        groups.setdefault(first_attempt(trial), []).append(trial)
-    return list(groups.values())
+def _last_attempts(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Trials that have no retry."""
+    retried = {number for trial in trials for number in earlier_attempts(trial)}
+    return [trial for trial in trials if trial.number not in retried]
 
 
-def _kills(attempts: Attempts) -> int:
-    return sum(failure(trial) is Failure.KILLED for trial in attempts)
+def _owed(trial: FrozenTrial) -> bool:
+    """Whether a trial has failed so that it is to be retried."""
+    kind = failure(trial)
+    left = trial.user_attrs.get(RETRIES_LEFT)
+    return kind is Failure.INTERRUPTED or (kind is Failure.KILLED and left != 0)
 
 
-def _owed(attempts: Attempts, retries: int) -> bool:
-    """Whether a retry is missing."""
-    kind = failure(attempts[-1])
-    return kind is Failure.INTERRUPTED or (kind is Failure.KILLED and _kills(attempts) <= retries)
-
-
-def _enqueue_retry(study: optuna.Study, attempts: Attempts) -> None:
+def _enqueue_retry(study: optuna.Study, trial: FrozenTrial) -> None:
     """Queue a retry with the trial's parameters and nothing that it had measured."""
-    lost = attempts[-1]
-    system: dict[str, Any] = {
-        FIRST_ATTEMPT: attempts[0].number,
-        _HISTORY: [trial.number for trial in attempts],
-    }
-    if _FIXED in lost.system_attrs:
-        system[_FIXED] = lost.system_attrs[_FIXED]
-    study.add_trial(
-        optuna.create_trial(
-            state=TrialState.WAITING,
-            params=lost.params,
-            distributions=lost.distributions,
-            user_attrs={name: text for name, text in lost.user_attrs.items() if name == ORIGIN},
-            system_attrs=system,
-        )
-    )
-    log.info("trial %d is retried", lost.number)
+    lost = copy.deepcopy(trial)
+    lost.user_attrs = {key: value for key, value in lost.user_attrs.items() if key == ORIGIN}
+    lost.system_attrs = {key: value for key, value in lost.system_attrs.items() if key in _KEPT}
+    with experimental():
+        RetryHeartbeatStaleTrialCallback()(study, lost)

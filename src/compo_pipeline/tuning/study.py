@@ -1,8 +1,7 @@
-"""Studies: their database, cross-process lock, first trials, sampler and pruner.
+"""Studies: their database, first trials, sampler and pruner.
 
 sqlite serves the processes of one machine (its file must not be on a network drive), PostgreSQL
-those of several. Every change of trial states happens under a lock that is released by its
-holder's death, so that the next worker completes what a killed one began.
+those of several.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +22,9 @@ from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+from sqlalchemy.pool import NullPool
 
-from compo_pipeline.configuration import SettingsError, masked, pip_install
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.seeding import digest
 from compo_pipeline.tuning.settings import (
     STUDY,
@@ -44,8 +44,6 @@ RUN_ID = "run_id"
 _FINGERPRINT = "identity"
 # Attribute of an enqueued trial: where its values come from.
 ORIGIN = "origin"
-# System attribute of a retry that Optuna's tools know: number of the first attempt.
-FIRST_ATTEMPT = "failed_trial"
 _FILE = "study.db"
 # Held until the end of its transaction; keys are signed.
 _PG_LOCK = "SELECT pg_advisory_xact_lock(:key)"
@@ -71,70 +69,56 @@ class StudyPlan:
     seed: int = 0
     """Seed of the sampler."""
 
+    @property
+    def url(self) -> URL:
+        """Of the database."""
+        return _url(self.settings.storage.url, self.folder)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """A lock of the study that one worker at a time holds."""
+        return exclusive(self.url, f"study {self.settings.name}")
+
 
 class Storage(optuna.storages.RDBStorage):
-    """Optuna's storage, but stale trials are failed by `recover` only.
+    """Optuna's storage, whose heartbeats outlast a database that is away for a moment.
 
-    Optuna fails them before each new trial and then calls a callback: a worker that is killed
-    between the two loses the retry, and a failed trial takes no more attributes, such as a reason.
+    The thread that writes a trial's heartbeats would end with the error: other workers would take
+    the trial for killed, and train it a second time in the same folder.
     """
 
-    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        return []
-
-    def stale(self, study: optuna.Study) -> set[int]:
-        """Ids of running trials without a heartbeat for longer than the grace period."""
-        return set(super()._get_stale_trial_ids(study._study_id))
-
     def record_heartbeat(self, trial_id: int) -> None:
-        """Write a heartbeat; an error is logged, for it would end the thread that writes them."""
+        """Write a heartbeat; an error is logged."""
         try:
             super().record_heartbeat(trial_id)
         except (StorageInternalError, OperationalError) as error:
             log.warning("a heartbeat could not be written: %s", error)
 
-    @property
-    def shown_url(self) -> str:
-        """The URL without its password."""
-        return masked(self.engine.url.render_as_string(hide_password=True))
 
-
-class Lock:
-    """Cross-process lock for trial state: one worker at a time, on any machine.
+@contextmanager
+def exclusive(url: URL, purpose: str) -> Iterator[None]:
+    """Hold a lock of a database that one process at a time holds, on any machine.
 
     A file lock beside a sqlite file, an advisory lock in PostgreSQL: both end with their holder.
     """
-
-    def __init__(self, storage: Storage, study: str) -> None:
-        self._engine = storage.engine
-        self._key = digest("tuning lock", study) - 2**63
-        self._held = ExitStack()
-
-    def acquire(self) -> None:
-        """Wait for the lock."""
-        if self._engine.url.get_backend_name() == "sqlite":
-            self._held.enter_context(FileLock(f"{self._engine.url.database}.lock"))
-        else:
-            connection = self._held.enter_context(self._engine.connect())
-            connection.execute(sqlalchemy.text(_PG_LOCK), {"key": self._key})
-
-    def release(self, *error: object) -> None:
-        """Release the lock, if it is held."""
-        self._held.close()
-
-    __enter__, __exit__ = acquire, release
+    key = digest(purpose)
+    if url.get_backend_name() == "sqlite":
+        with FileLock(f"{url.database}.{key:016x}.lock"):
+            yield
+        return
+    with sqlalchemy.create_engine(url, poolclass=NullPool).connect() as connection:
+        connection.execute(sqlalchemy.text(_PG_LOCK), {"key": key - 2**63})
+        yield
 
 
-@dataclass(frozen=True)
-class SharedStudy:
-    """A study with its storage and lock."""
+@contextmanager
+def experimental() -> Iterator[None]:
+    """Use parts of Optuna that it calls experimental, without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        yield
 
-    study: optuna.Study
-    storage: Storage
-    lock: Lock
 
-
-def open_study(plan: StudyPlan) -> SharedStudy:
+def open_study(plan: StudyPlan) -> optuna.Study:
     """Create the study or join it; the first worker queues its first trials.
 
     Raises:
@@ -144,8 +128,7 @@ def open_study(plan: StudyPlan) -> SharedStudy:
     # Optuna's own log would repeat each line.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = connect(plan.settings.storage, plan.folder)
-    lock = Lock(storage, plan.settings.name)
-    with lock:
+    with plan.lock():
         study = optuna.create_study(
             study_name=plan.settings.name,
             storage=storage,
@@ -155,18 +138,13 @@ def open_study(plan: StudyPlan) -> SharedStudy:
         )
         _check_fingerprint(study, plan)
         _enqueue_first(study, storage, plan)
-    return SharedStudy(study, storage, lock)
+    return study
 
 
 def load_study(settings: StudySettings, folder: Path) -> optuna.Study:
     """An existing study; `folder` is that of its sqlite file."""
     storage = connect(settings.storage, folder)
     return optuna.load_study(study_name=settings.name, storage=storage)
-
-
-def first_attempt(trial: FrozenTrial) -> int:
-    """Number of a trial's first attempt: its own, unless it is a retry."""
-    return int(trial.system_attrs.get(FIRST_ATTEMPT, trial.number))
 
 
 def meets_constraints(trial: FrozenTrial) -> bool:
@@ -209,14 +187,29 @@ def connect(settings: StorageSettings, folder: Path) -> Storage:
         SettingsError: no such database can be used or reached.
     """
     url = _url(settings.url, folder)
-    if url.get_backend_name() == "postgresql":
-        return _open(url, settings, pool_pre_ping=True)
-    file = Path(str(url.database))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # Two processes cannot create the tables at the same time.
-    with FileLock(file.with_name(f"{file.name}.new")):
-        storage = _open(url, settings, connect_args={"timeout": _BUSY_SECONDS})
-    _serialise(storage)
+    shown = url.render_as_string(hide_password=True)
+    sqlite = url.get_backend_name() == "sqlite"
+    if sqlite:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # Two processes cannot create the tables at the same time.
+        with exclusive(url, "tables of studies"), experimental():
+            storage = Storage(
+                # Optuna formats the URL as a template.
+                url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}"),
+                {"connect_args": {"timeout": _BUSY_SECONDS}} if sqlite else {"pool_pre_ping": True},
+                heartbeat_interval=settings.heartbeat,
+                grace_period=settings.grace,
+            )
+    except (ImportError, NoSuchModuleError):
+        raise SettingsError(
+            f"{STUDY}.storage.url: {shown} needs a driver: {pip_install('postgres')}"
+        ) from None
+    except (StorageInternalError, OperationalError) as error:
+        cause = str(error.__cause__ or error).splitlines()[0]
+        raise SettingsError(f"{STUDY}.storage.url: cannot use {shown}: {cause}") from None
+    if sqlite:
+        _serialise(storage)
     return storage
 
 
@@ -239,44 +232,6 @@ def _url(given: str | None, folder: Path) -> URL:
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg") if "+" not in url.drivername else url
     raise SettingsError(f"{expected}; got {url.render_as_string(hide_password=True)}")
-
-
-def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
-    # Optuna formats the URL as a template.
-    template = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-    shown = url.render_as_string(hide_password=True)
-    try:
-        with warnings.catch_warnings(), _alone(url):
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            return Storage(
-                template,
-                engine_kwargs=options,
-                heartbeat_interval=settings.heartbeat,
-                grace_period=settings.grace,
-            )
-    except (ImportError, NoSuchModuleError):
-        raise SettingsError(
-            f"{STUDY}.storage.url: {shown} needs a driver: {pip_install('postgres')}"
-        ) from None
-    except (StorageInternalError, OperationalError) as error:
-        cause = str(error.__cause__ or error).splitlines()[0]
-        raise SettingsError(f"{STUDY}.storage.url: cannot use {shown}: {cause}") from None
-
-
-@contextmanager
-def _alone(url: URL) -> Iterator[None]:
-    """Lock a PostgreSQL database, in which two processes cannot create the tables at once."""
-    if url.get_backend_name() != "postgresql":
-        yield
-        return
-    engine = sqlalchemy.create_engine(url)
-    try:
-        with engine.connect() as connection:
-            key = digest("tables of studies") - 2**63
-            connection.execute(sqlalchemy.text(_PG_LOCK), {"key": key})
-            yield
-    finally:
-        engine.dispose()
 
 
 def _serialise(storage: Storage) -> None:

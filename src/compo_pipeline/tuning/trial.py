@@ -32,6 +32,7 @@ from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.record import UNLOGGED, TuningRecord
+from compo_pipeline.tuning.retries import first_attempt
 from compo_pipeline.tuning.selection import ItemMetrics
 from compo_pipeline.tuning.settings import (
     OBJECTIVE,
@@ -40,7 +41,7 @@ from compo_pipeline.tuning.settings import (
     TrialSettings,
 )
 from compo_pipeline.tuning.space import Space
-from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect, first_attempt
+from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect
 from compo_pipeline.tuning.workers import OnProgress, run
 
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.

@@ -1,36 +1,35 @@
 """Workers: they run the trials of a study in this process or in several.
 
-More workers may be started on the same study elsewhere at any time, with `run` as well. Optuna's
-MaxTrialsCallback stops its own process only; here the lock limits the trials of all together.
+More workers may be started on the same study elsewhere at any time, with `run` as well. A worker
+takes its next trial under the study's lock, and first recovers what killed workers have left:
+Optuna's own callbacks would lose some retries, and begin up to a trial per worker too many.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.tuning.record import Outcome, TuningRecord
 from compo_pipeline.tuning.retries import (
-    WORKER,
     Failure,
     Objective,
     TrialFailed,
+    begin,
     configuration_error,
     count,
     failure,
@@ -39,13 +38,12 @@ from compo_pipeline.tuning.retries import (
     requeue_misconfigured,
     run_objective,
 )
-from compo_pipeline.tuning.study import RUN_ID, SharedStudy, StudyPlan, open_study, sampler
+from compo_pipeline.tuning.study import RUN_ID, StudyPlan, open_study, sampler
 
 OnProgress = Callable[[optuna.Study], None]
 
 # A worker without a trial looks for one this often, or twice per heartbeat.
 _SECONDS_BETWEEN_LOOKS = 2.0
-_SECONDS_BETWEEN_CHECKS = 0.2
 _SECONDS_TO_STOP = 30.0
 # Exit code of an interrupted worker process.
 _INTERRUPTED = 75
@@ -77,50 +75,49 @@ def run(
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the same call continues the study.
         RuntimeError: the workers ended, or were killed repeatedly, before the study was complete.
     """
+    settings = plan.settings
     with Interrupts() as interrupts:
-        shared = open_study(plan)
-        task = _task(plan, objective, recorder, shared)
-        outcome: Outcome = "failed"
-        try:
-            if plan.settings.workers in (None, 1):
-                outcome = Worker(task, shared, interrupts, on_progress).work()
+        study = open_study(plan)
+        task = _task(plan, objective, recorder, study)
+        with interrupts.ending():
+            if settings.workers in (None, 1):
+                Worker(task, study, interrupts, on_progress).work()
             else:
-                outcome = _Processes(task, shared, prepare).work(interrupts, on_progress)
-        except RuntimeError:
-            _close_runs(task, shared, outcome)
-            raise
-        _close_runs(task, shared, outcome)
-    if outcome == "killed":
+                _work_in_processes(task, study, interrupts, prepare, on_progress)
+        trials = study.get_trials(deepcopy=False)
+        wrong = configuration_error(trials, task.before, settings.trials)
+        counts = count(trials)
+        missing = max(counts.begun, settings.trials) - counts.finished
+        outcome: Outcome = "failed" if wrong or missing else "finished"
+        _close_runs(task, study, "killed" if interrupts.requested else outcome)
+    if interrupts.requested:
         raise KeyboardInterrupt
-    if outcome == "failed":
-        why = configuration_error(shared.study.trials, task.before, plan.settings.trials)
-        raise SettingsError(f"the study '{plan.settings.name}' was stopped: {why}")
-    return shared.study
+    if wrong:
+        raise SettingsError(f"the study '{settings.name}' was stopped: {wrong}")
+    if missing:
+        raise RuntimeError(
+            f"all workers ended with an error after {counts.finished} of {settings.trials} "
+            "trials; the log has the errors, and the same command continues the study"
+        )
+    return study
 
 
-class Interrupts:
+class Interrupts(ExitStack):
     """Delays Ctrl-C and SIGTERM to where an interruption is allowed.
 
     Only the first signal counts: a terminal sends it to a worker twice. Outside of the main
     thread, where Python handles no signals, nothing is changed.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
-        self._allowed = False
-        self._handlers: dict[signal.Signals, Any] = {}
+    requested = False
+    _allowed = False
 
     def __enter__(self) -> Interrupts:
-        """Install the signal handlers."""
+        """Install the signal handlers until the end of the block."""
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[each] = signal.signal(each, self._handle)
+                self.callback(signal.signal, each, signal.signal(each, self._handle))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        """Restore the earlier handlers."""
-        for each, handler in self._handlers.items():
-            signal.signal(each, handler)
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -132,6 +129,14 @@ class Interrupts:
             yield
         finally:
             self._allowed = False
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End the block at a KeyboardInterrupt."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.requested = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         first, self.requested = not self.requested, True
@@ -158,54 +163,47 @@ class Worker:
     def __init__(
         self,
         task: WorkerTask,
-        shared: SharedStudy,
+        study: optuna.Study,
         interrupts: Interrupts,
         on_progress: OnProgress | None = None,
     ) -> None:
-        self._task, self._shared, self._interrupts = task, shared, interrupts
-        self._study, self._on_progress = shared.study, on_progress
-        self._current: optuna.Trial | None = None
+        self._task, self._study, self._interrupts = task, study, interrupts
+        self._on_progress = on_progress
+        # The study's, while this worker takes a trial.
+        self._lock = ExitStack()
+        self._taken: optuna.Trial | None = None
 
-    def work(self) -> Outcome:
+    def work(self) -> None:
         """Run trials until the study is complete or interrupted, or every trial is misconfigured.
 
         A worker without a trial waits while others have one, for it may have to be retried.
         """
-        settings = self._task.plan.settings
+        plan, settings = self._task.plan, self._task.plan.settings
         while not self._interrupts.requested and not _orphaned():
-            try:
-                self._shared.lock.acquire()
-                recover(self._study, self._shared.storage, settings.retries)
+            with self._lock:
+                self._lock.enter_context(plan.lock())
+                recover(self._study, settings.retries)
                 trials = self._study.get_trials(deepcopy=False)
-                counts = count(trials, settings.retries)
                 if configuration_error(trials, self._task.before, settings.trials) is not None:
-                    return "failed"
+                    return
+                counts = count(trials)
                 if counts.waiting or counts.begun < settings.trials:
                     self._run_one(trials)
                     continue
                 if not counts.running:
-                    return "finished"
-            finally:
-                self._shared.lock.release()
+                    return
             time.sleep(min(_SECONDS_BETWEEN_LOOKS, settings.storage.heartbeat / 2))
-        return "killed"
 
     def _run_one(self, trials: Sequence[FrozenTrial]) -> None:
-        """Take one trial and run it; the lock is held until the trial has this worker's name.
-
-        One worker at a time thus takes a waiting trial, or a new one if one is missing.
-        """
+        """Take a waiting trial, or a new one, release the lock and run the trial."""
         plan = self._task.plan
         begun = sum(trial.state != TrialState.WAITING for trial in trials)
         self._study.sampler = sampler(plan.settings.sampler, plan.seed, begun)
-        self._current = None
+        self._taken = None
         try:
             self._study.optimize(
                 self._evaluate, n_trials=1, catch=(TrialFailed,), callbacks=[self._close]
             )
-        except KeyboardInterrupt:
-            if not self._interrupts.requested:
-                raise
         except (ValueError, AssertionError, UpdateFinishedTrialError):
             # Three ways in which Optuna reports that another worker has finished the trial.
             if not self._failed_as_stale():
@@ -213,10 +211,9 @@ class Worker:
             log.warning("a trial was failed as stale while it ran: its retry counts")
 
     def _evaluate(self, trial: optuna.Trial) -> float | Sequence[float]:
-        self._current = trial
-        self._shared.storage.record_heartbeat(trial._trial_id)
-        trial.set_user_attr(WORKER, f"{socket.gethostname()}:{os.getpid()}")
-        self._shared.lock.release()
+        self._taken = trial
+        begin(trial, self._task.plan.settings.retries)
+        self._lock.close()
         with _recorded_later(trial.number):
             run_id = self._task.recorder.open_trial(self._task.run, trial.number)
             trial.set_user_attr(RUN_ID, run_id)
@@ -231,89 +228,70 @@ class Worker:
             self._on_progress(study)
 
     def _failed_as_stale(self) -> bool:
-        if self._current is None:
+        if self._taken is None:
             return False
-        trial = self._shared.storage.get_trial(self._current._trial_id)
+        trial = self._taken.storage.get_trial(self._taken._trial_id)
         return failure(trial) is Failure.KILLED
 
 
-class _Processes:
-    """Worker processes; a killed one is replaced."""
+def _work_in_processes(
+    task: WorkerTask,
+    study: optuna.Study,
+    interrupts: Interrupts,
+    prepare: Callable[[], None] | None,
+    on_progress: OnProgress | None,
+) -> None:
+    """Keep worker processes running until the study has ended or is interrupted."""
+    settings = task.plan.settings
+    # As many replacements as if every attempt at every trial killed its worker.
+    replacements = settings.trials * (settings.retries + 1)
+    processes = [_start(task, prepare) for _ in range(settings.workers or 1)]
+    try:
+        while processes:
+            with interrupts.allowed():
+                wait([process.sentinel for process in processes], _SECONDS_BETWEEN_LOOKS)
+            if on_progress is not None:
+                on_progress(study)
+            # Asked once: a process may end at any moment.
+            ended = [process for process in processes if process.exitcode is not None]
+            killed = sum(map(_was_killed, ended))
+            replacements -= killed
+            if replacements < 0:
+                log.error("workers keep being killed; is there enough memory for all of them?")
+                break
+            processes = [process for process in processes if process not in ended]
+            processes += [_start(task, prepare) for _ in range(killed)]
+    finally:
+        _stop(processes)
 
-    def __init__(
-        self, task: WorkerTask, shared: SharedStudy, prepare: Callable[[], None] | None
-    ) -> None:
-        self._task, self._shared, self._prepare = task, shared, prepare
-        settings = task.plan.settings
-        # As many replacements as if every attempt at every trial killed its worker.
-        self._replacements = settings.trials * (settings.retries + 1)
-        self._processes: list[BaseProcess] = []
 
-    def work(self, interrupts: Interrupts, on_progress: OnProgress | None) -> Outcome:
-        """Keep the processes running until the study has ended or is interrupted."""
-        self._processes = [self._start() for _ in range(self._task.plan.settings.workers or 1)]
-        try:
-            reported = time.monotonic()
-            while self._processes and not interrupts.requested:
-                self._replace_killed()
-                if on_progress and time.monotonic() - reported > _SECONDS_BETWEEN_LOOKS:
-                    on_progress(self._shared.study)
-                    reported = time.monotonic()
-                time.sleep(_SECONDS_BETWEEN_CHECKS)
-        finally:
-            self._stop()
-        if on_progress is not None:
-            on_progress(self._shared.study)
-        return "killed" if interrupts.requested else self._outcome()
+def _start(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseProcess:
+    # Forked processes would share CUDA, threads and database connections with this one.
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_work_in_process, args=(task, prepare))
+    process.start()
+    return process
 
-    def _start(self) -> BaseProcess:
-        # Forked processes would share CUDA, threads and database connections with this one.
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=_work_in_process, args=(self._task, self._prepare))
-        process.start()
-        return process
 
-    def _replace_killed(self) -> None:
-        """Replace killed processes; one that ended by itself is complete, or has an error."""
-        for place, process in enumerate(self._processes):
-            code = process.exitcode
-            if code is None or code == 0:
-                continue
-            if code > 0 and code != _INTERRUPTED:
-                log.error("worker %s ended with an error; the others continue", process.pid)
-                continue
-            log.warning("worker %s was killed (exit code %s)", process.pid, code)
-            if self._replacements == 0:
-                raise RuntimeError(
-                    "workers keep being killed; is there enough memory for "
-                    f"{len(self._processes)} of them?"
-                )
-            self._replacements -= 1
-            self._processes[place] = self._start()
-        self._processes = [each for each in self._processes if each.exitcode is None]
+def _was_killed(process: BaseProcess) -> bool:
+    """Whether a process that has ended did not end by itself, complete or with an error."""
+    code = process.exitcode or 0
+    if code == 0:
+        return False
+    if code > 0 and code != _INTERRUPTED:
+        log.error("worker %s ended with an error; the others continue", process.pid)
+        return False
+    log.warning("worker %s was killed (exit code %s)", process.pid, code)
+    return True
 
-    def _stop(self) -> None:
-        for process in self._processes:
-            process.terminate()
-        until = time.monotonic() + _SECONDS_TO_STOP
-        for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
-            if process.exitcode is None:
-                process.kill()
-                process.join()
 
-    def _outcome(self) -> Outcome:
-        settings = self._task.plan.settings
-        trials = self._shared.study.get_trials(deepcopy=False)
-        if configuration_error(trials, self._task.before, settings.trials) is not None:
-            return "failed"
-        counts = count(trials, settings.retries)
-        if counts.finished < max(counts.begun, settings.trials):
-            raise RuntimeError(
-                f"all workers ended with an error after {counts.finished} of {settings.trials} "
-                "trials; the log has the errors, and the same command continues the study"
-            )
-        return "finished"
+def _stop(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(_SECONDS_TO_STOP)
+        process.kill()
+        process.join()
 
 
 def _work_in_process(task: WorkerTask, prepare: Callable[[], None] | None) -> None:
@@ -321,8 +299,9 @@ def _work_in_process(task: WorkerTask, prepare: Callable[[], None] | None) -> No
     with Interrupts() as interrupts:
         if prepare is not None:
             prepare()
-        outcome = Worker(task, open_study(task.plan), interrupts).work()
-    if outcome == "killed":
+        with interrupts.ending():
+            Worker(task, open_study(task.plan), interrupts).work()
+    if interrupts.requested:
         raise SystemExit(_INTERRUPTED)
 
 
@@ -333,12 +312,12 @@ def _orphaned() -> bool:
 
 
 def _task(
-    plan: StudyPlan, objective: Objective, recorder: TuningRecord, shared: SharedStudy
+    plan: StudyPlan, objective: Objective, recorder: TuningRecord, study: optuna.Study
 ) -> WorkerTask:
     """Recover the study's trials and open its run."""
-    study, settings = shared.study, plan.settings
-    with shared.lock:
-        recover(study, shared.storage, settings.retries)
+    settings = plan.settings
+    with plan.lock():
+        recover(study, settings.retries)
         requeue_misconfigured(study)
         trials = study.get_trials(deepcopy=False)
         run_id = recorder.open_study(settings.name, study.user_attrs.get(RUN_ID))
@@ -346,8 +325,8 @@ def _task(
     log.info(
         "study '%s' in %s: %d of %d trials have finished",
         settings.name,
-        shared.storage.shown_url,
-        count(trials, settings.retries).finished,
+        masked(plan.url.render_as_string(hide_password=True)),
+        count(trials).finished,
         settings.trials,
     )
     before = frozenset(trial.number for trial in trials if trial.state.is_finished())
@@ -371,14 +350,14 @@ def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> Non
     recorder.close_trial(run_id, trial, outcome, reason(trial))
 
 
-def _close_runs(task: WorkerTask, shared: SharedStudy, outcome: Outcome) -> None:
+def _close_runs(task: WorkerTask, study: optuna.Study, outcome: Outcome) -> None:
     """Close the runs of all finished trials and of the study, unless other workers have trials.
 
     A worker may have been killed between a trial's end and its record.
     """
-    with shared.lock:
-        trials = shared.study.get_trials(deepcopy=False)
-        if count(trials, task.plan.settings.retries).running:
+    with task.plan.lock():
+        trials = study.get_trials(deepcopy=False)
+        if count(trials).running:
             return
         recorded = task.recorder.trials(task.run)
         ended = [trial for trial in trials if trial.state.is_finished()]

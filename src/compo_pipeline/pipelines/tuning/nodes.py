@@ -118,7 +118,7 @@ def run_study(
     """Run the study until all trials have finished, and write its best values."""
     configured, folder = objective.space.configured(inputs.parameters), Path(paths.tuning)
     plan = objective.plan(tuning.study, configured, folder)
-    with StudyDisplay(tuning.study.trials, tuning.study.retries) as display:
+    with StudyDisplay(tuning.study.trials) as display:
         study = search(objective, plan, objective.recorder, display.show)
     results.write(study, configured, folder, tuned_run)
     best = results.best(study)
