@@ -373,7 +373,6 @@ def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_p
 @pytest.mark.parametrize(
     ("key", "changes"),
     [
-        ("model.tokenizer", {"model": {"tokenizer": "no/such/folder"}}),
         (
             "counterfactuals.transformers.folder",
             {

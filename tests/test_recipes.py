@@ -120,7 +120,6 @@ C2LIP = {
     "method": "c2lip",
     "model.name": "ViT-B-16-SigLIP",
     "model.pretrained": "webli",
-    "model.tokenizer": None,
     "data.format": "dreamlip",
     "data.columns.caption": "shortLLA_captions",
     "data.sample.rows": None,

@@ -6,7 +6,7 @@ Telemetry is switched off and the log set up here for that reason.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from kedro.framework.cli.project import run as kedro_run
@@ -14,6 +14,7 @@ from kedro.framework.cli.utils import _split_params
 
 from compo_pipeline import console, offline
 from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -284,6 +285,48 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
         control=settings.evaluation.control,
     )
     launch.join(inputs, jobs)
+
+
+@cli.command(name="import-model")
+@click.argument("source")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--weights", help="Of an architecture: a file, or a tag of open_clip.")
+@click.option(
+    "--layout", type=click.Choice(get_args(PublishedLayout)), help="Whose checkpoint the file is."
+)
+@click.option("--mixed-with", help="Tag or file that the layout clove mixes with, not OpenAI's.")
+@click.option(
+    "--quick-gelu/--no-quick-gelu",
+    default=None,
+    help="Whether a file that does not say so was trained with QuickGELU.",
+)
+@click.option("--context-length", type=click.IntRange(1), help="Token ids of a text.")
+@click.option("--tokenizer", help="Folder of a Hugging Face tokenizer, or its tokenizer.json.")
+@click.option("--seed", type=click.IntRange(0), help="Random weights, instead of --weights.")
+@click.pass_obj
+def import_model(project: ProjectMetadata, /, source: str, folder: Path, **options: Any) -> None:
+    """Write a model of another program as a folder that `model.name` takes, once.
+
+    SOURCE is an architecture of open_clip, a folder of transformers (CLIP, SigLIP) or of open_clip,
+    or hf-hub:<owner/model>. Prints the YAML lines that use FOLDER.
+    """
+    import yaml
+
+    offline.set_hub_offline(Path(source).is_dir())
+    from compo_pipeline.models import importing
+
+    written = importing.import_model(importing.ImportRequest(source, **options), folder)
+    told = (
+        f"Written: {folder}. Its embeddings of two images and two texts are the source's, within "
+        f"{importing.TOLERANCE:.0e}."
+        if written
+        else f"Nothing to do: {folder} is of this import already."
+    )
+    click.echo(told, err=True)
+    place, root = folder.resolve(), Path(project.project_path).resolve()
+    place = place.relative_to(root) if place.is_relative_to(root) else place
+    model = {"name": f"{LOCAL_PREFIX}{place}", "pretrained": None}
+    click.echo(yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -12,6 +14,9 @@ import torch
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor
+
+from compo_pipeline.models.importing import ImportRequest, import_model
+from compo_pipeline.models.loading import LoadedModel, load
 
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -45,6 +50,20 @@ VISIONS["timm-convolutional"] = {**VISIONS["timm-avg"], "timm_model_name": "test
 WIDTHS = {"timm-map": 96}
 
 Build = Callable[..., torch.nn.Module]
+Imported = Callable[..., LoadedModel]
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Imported:
+    """Imports a model into a new folder, and loads that."""
+    folders = (tmp_path / f"imported-{number}" for number in count())
+
+    def run(source: str | Path, **options: Any) -> LoadedModel:
+        folder = next(folders)
+        assert import_model(ImportRequest(str(source), **options), folder)
+        return load(folder)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,12 @@ from torch.nn.functional import normalize
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.checkpoints import LAYOUTS
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings, PublishedLayout
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import PublishedLayout
 
 TEXTS = ["a red cube", "a blue sphere left of a cat"]
 State = dict[str, torch.Tensor]
+Imported = Callable[..., LoadedModel]
 
 pytestmark = pytest.mark.usefixtures("architectures")
 
@@ -40,8 +41,14 @@ def written(tmp_path: Path) -> Callable[[Any], Path]:
     return write
 
 
-def of(path: Path, name: str = "Tiny-16", **more: Any) -> ModelSettings:
-    return ModelSettings(name, str(path), **({"quick_gelu": False} | more))
+@pytest.fixture
+def read(imported: Imported) -> Imported:
+    """Imports a file as a small architecture, and loads that."""
+
+    def run(path: Path, name: str = "Tiny-16", **more: Any) -> LoadedModel:
+        return imported(name, **({"weights": str(path), "quick_gelu": False} | more))
+
+    return run
 
 
 def embeddings(loaded: LoadedModel) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,25 +65,29 @@ def test_every_layout_of_the_settings_is_known() -> None:
 @pytest.mark.parametrize("prefix", ["", "module.", "module.model.", "_orig_mod."])
 @pytest.mark.parametrize("key", [None, "state_dict", "model_state_dict", "model"])
 def test_tensors_are_found_under_any_key_and_wrapper(
-    state: State, written: Callable[[Any], Path], key: str | None, prefix: str
+    state: State, written: Callable[[Any], Path], read: Imported, key: str | None, prefix: str
 ) -> None:
     named = {prefix + name: tensor for name, tensor in state.items()}
     training = {"epoch": 3, "args": argparse.Namespace(lr=1e-6), "best": np.float64(0.4)}
     path = written(named if key is None else {**training, key: named})
-    found = load(of(path)).model.state_dict()
+    found = read(path).model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
 
 
-def test_classes_that_are_not_allowed_are_named(written: Callable[[Any], Path]) -> None:
+def test_classes_that_are_not_allowed_are_named(
+    written: Callable[[Any], Path], read: Imported
+) -> None:
     path = written({"state_dict": {}, "config": Path("a"), "args": argparse.Namespace()})
     with pytest.raises(SettingsError, match=r"it holds pathlib\.\S*PosixPath\)"):
-        load(of(path))
+        read(path)
 
 
 @pytest.mark.parametrize("content", [{"optimizer": {"a": 1}}, [1], {"state_dict": {"a": "b"}}])
-def test_a_file_without_tensors_is_refused(written: Callable[[Any], Path], content: Any) -> None:
+def test_a_file_without_tensors_is_refused(
+    written: Callable[[Any], Path], read: Imported, content: Any
+) -> None:
     with pytest.raises(SettingsError, match="expected tensors by name"):
-        load(of(written(content)))
+        read(written(content))
 
 
 RANK = 2
@@ -105,11 +116,13 @@ def with_lora(state: State) -> tuple[State, State]:
     return stored, merged
 
 
-def test_lora_is_merged_at_one_over_its_rank(state: State, written: Callable[[Any], Path]) -> None:
+def test_lora_is_merged_at_one_over_its_rank(
+    state: State, written: Callable[[Any], Path], read: Imported
+) -> None:
     stored, merged = with_lora(state)
     path = written({"state_dict": {f"module.{name}": each for name, each in stored.items()}})
-    settings = of(path, "Tiny-16-quickgelu", layout="dac", quick_gelu=None)
-    found = load(settings).model.state_dict()
+    loaded = read(path, "Tiny-16-quickgelu", layout="dac", quick_gelu=None)
+    found = loaded.model.state_dict()
     assert found.keys() >= merged.keys()
     for name, tensor in merged.items():
         torch.testing.assert_close(found[name], tensor)
@@ -126,6 +139,7 @@ def test_lora_is_merged_at_one_over_its_rank(state: State, written: Callable[[An
 def test_factors_that_do_not_fit_are_refused(
     state: State,
     written: Callable[[Any], Path],
+    read: Imported,
     name: str,
     factor: torch.Tensor | None,
     message: str,
@@ -134,29 +148,29 @@ def test_factors_that_do_not_fit_are_refused(
     stored.pop(name, None)
     path = written(stored if factor is None else {**stored, name: factor})
     with pytest.raises(SettingsError, match=message):
-        load(of(path))
+        read(path)
 
 
-def test_a_layout_states_the_activation(state: State, written: Callable[[Any], Path]) -> None:
+def test_a_layout_states_the_activation(
+    state: State, written: Callable[[Any], Path], read: Imported
+) -> None:
     path = written({"state_dict": state})
-    with pytest.raises(SettingsError, match="set model.name to 'Tiny-16-quickgelu'"):
-        load(of(path, layout="negclip", quick_gelu=None))
-    assert load(of(path, "Tiny-16-quickgelu", layout="negclip", quick_gelu=None)).quick_gelu
+    with pytest.raises(SettingsError, match="set SOURCE to 'Tiny-16-quickgelu'"):
+        read(path, layout="negclip", quick_gelu=None)
+    assert read(path, "Tiny-16-quickgelu", layout="negclip", quick_gelu=None).quick_gelu
 
 
 def test_clove_is_mixed_with_its_base_at_64_tokens(
-    state: State, tiny_model: Callable[..., Path], written: Callable[[Any], Path], tmp_path: Path
+    state: State, written: Callable[[Any], Path], read: Imported, tmp_path: Path
 ) -> None:
     other = {name: tensor + 1 for name, tensor in state.items()}
     path = written({"epoch": 1, "state_dict": {f"module.{k}": v for k, v in other.items()}})
     save_file(state, tmp_path / "base.safetensors")
-    loaded = load(
-        of(
-            *(path, "Tiny-16-quickgelu"),
-            layout="clove",
-            quick_gelu=None,
-            mixed_with=str(tmp_path / "base.safetensors"),
-        )
+    loaded = read(
+        *(path, "Tiny-16-quickgelu"),
+        layout="clove",
+        quick_gelu=None,
+        mixed_with=str(tmp_path / "base.safetensors"),
     )
     assert (loaded.context_length, loaded.tokenize(TEXTS).shape[1]) == (64, 64)
     for name, tensor in loaded.model.state_dict().items():
@@ -165,37 +179,18 @@ def test_clove_is_mixed_with_its_base_at_64_tokens(
 
 
 def test_fewer_positions_change_no_text_that_fits(
-    state: State, written: Callable[[Any], Path]
+    state: State, written: Callable[[Any], Path], read: Imported
 ) -> None:
     path = written({"model_state_dict": state})
-    whole, cut = load(of(path)), load(of(path, context_length=64))
+    whole, cut = read(path), read(path, context_length=64)
     assert cut.model.state_dict()["positional_embedding"].shape[0] == 64
     for one, other in zip(embeddings(whole), embeddings(cut), strict=True):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mixed_with": "openai"}, r"model\.mixed_with: .*clove"),
-        ({"layout": "clove", "pretrained": "openai"}, r"model\.layout: .*model\.pretrained"),
-    ],
-)
-def test_settings_that_do_not_go_together(
-    state: State, written: Callable[[Any], Path], changes: dict[str, Any], message: str
+def test_towers_in_folders_of_their_own_give_what_transformers_gives(
+    tmp_path: Path, imported: Imported
 ) -> None:
-    settings = {"name": "Tiny-16", "pretrained": str(written(state)), "quick_gelu": False}
-    with pytest.raises(SettingsError, match=message):
-        load(ModelSettings(**{**settings, **changes}))
-
-
-def test_a_folder_has_no_layout(tiny_clip: Path) -> None:
-    for changes in ({"layout": "dac"}, {"context_length": 64}):
-        with pytest.raises(SettingsError, match=rf"model\.{next(iter(changes))}: .*null"):
-            load(ModelSettings(name=f"local-dir:{tiny_clip}", **changes))
-
-
-def test_towers_in_folders_of_their_own_give_what_transformers_gives(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     shape: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
     shape |= {"num_attention_heads": 2, "projection_dim": 8, "hidden_act": "quick_gelu"}
@@ -216,7 +211,7 @@ def test_towers_in_folders_of_their_own_give_what_transformers_gives(tmp_path: P
         )
         code = {"auto_map": {"AutoModel": "utils.CLIPTextEncoderOnly"}, "model_type": "own"}
         (folder / "config.json").write_text(json.dumps({**model.config.to_dict(), **code}))
-    loaded = load(ModelSettings(name=f"local-dir:{tmp_path}"))
+    loaded = imported(tmp_path)
     ids = loaded.tokenize(TEXTS)
     pixels = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
@@ -237,8 +232,8 @@ def test_towers_in_folders_of_their_own_give_what_transformers_gives(tmp_path: P
     ],
 )
 def test_models_of_transformers_that_open_clip_cannot_build(
-    tmp_path: Path, config: dict[str, Any], message: str
+    tmp_path: Path, imported: Imported, config: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(SettingsError, match=message):
-        load(ModelSettings(name=f"local-dir:{tmp_path}"))
+        imported(tmp_path)

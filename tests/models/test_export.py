@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage import DamagedFileError, file_sha256
 
@@ -199,7 +199,9 @@ def test_folder_is_readable_json(tiny_clip: Path, tmp_path: Path) -> None:
     assert config["preprocess_cfg"]["size"] == [32, 32]
 
 
-def test_own_tokenizer_travels_with_the_export(tiny_clip: Path, tmp_path: Path) -> None:
+def test_own_tokenizer_travels_with_the_export(
+    tiny_clip: Path, tmp_path: Path, imported: Callable[..., LoadedModel]
+) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "red": 3, "cube": 4}
@@ -209,9 +211,8 @@ def test_own_tokenizer_travels_with_the_export(tiny_clip: Path, tmp_path: Path) 
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]"
     )
     wrapped.save_pretrained(tmp_path / "words")
-    settings = ModelSettings(name=f"local-dir:{tiny_clip}", tokenizer=str(tmp_path / "words"))
 
-    folder = export(load(settings), tmp_path / "export")
+    folder = export(imported(tiny_clip, tokenizer=str(tmp_path / "words")), tmp_path / "export")
 
     tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(["a red cube"])
     assert tokens[0, :4].tolist() == [2, 3, 4, 0]

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +88,15 @@ def test_code_of_a_model_folder_is_not_run(folder: Path, plant_code: PlantCode, 
 
 
 def test_code_of_a_tokenizer_folder_is_not_run(
-    folder: Path, tiny_siglip: Path, plant_code: PlantCode
+    folder: Path, tiny_siglip: Path, plant_code: PlantCode, imported: Callable[..., Any]
 ) -> None:
     marker = plant_code(folder, "tokenizer_config.json")
-    settings = ModelSettings(name=f"local-dir:{tiny_siglip}", tokenizer=str(folder))
     with pytest.raises(SettingsError, match=r"tokenizer_config\.json: auto_map"):
-        load(settings)
+        imported(tiny_siglip, tokenizer=str(folder))
     assert not marker.exists()
 
 
 def test_a_configuration_beside_a_weights_file_is_read_as_carefully(folder: Path) -> None:
     edit(folder, "preprocess_cfg", "transform", "own")
-    settings = ModelSettings("ViT-B-16-SigLIP", pretrained=str(folder), quick_gelu=False)
     with pytest.raises(SettingsError, match=r"preprocess_cfg\.transform is not known"):
-        sources.find_source(replace(settings, tokenizer=str(folder)))
+        sources.find_source(ModelSettings("ViT-B-16-SigLIP", pretrained=str(folder)))

@@ -18,7 +18,6 @@ from compo_pipeline.models import hf_export
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 from compo_scenes import scenes_base
 
@@ -152,15 +151,18 @@ def test_siglips_become_siglip_models(
     assert model.logit_bias.item() == -10.0
 
 
-def test_a_clip_that_was_written_loads_again(write: Write, tmp_path: Path) -> None:
+def test_a_clip_that_was_written_is_imported_again(
+    write: Write, imported: Callable[..., LoadedModel], tmp_path: Path
+) -> None:
     checkpoint = write(VIT, TEXT, {"resize_mode": "squash"}, quick_gelu=True)
-    same(load(checkpoint), to_hugging_face(checkpoint, tmp_path / "hf"))
+    same(load(checkpoint), imported(to_hugging_face(checkpoint, tmp_path / "hf")))
 
 
-def test_a_siglip_that_was_written_loads_again(
+def test_a_siglip_that_was_written_is_imported_again(
     write: Write,
     siglip_trunk: dict[str, Any],
     siglip_tokenizer: Path,
+    imported: Callable[..., LoadedModel],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -171,12 +173,11 @@ def test_a_siglip_that_was_written_loads_again(
     config = json.loads((checkpoint / CONFIG_FILE).read_text())["model_cfg"]
     monkeypatch.setattr("open_clip.list_models", lambda: ["ViT-B-32", "SigLIP in small"])
     monkeypatch.setattr("open_clip.get_model_config", lambda name: deepcopy(config))
-    same(load(checkpoint), to_hugging_face(checkpoint, tmp_path / "hf"))
+    same(load(checkpoint), imported(to_hugging_face(checkpoint, tmp_path / "hf")))
 
 
-def same(first: LoadedModel, folder: Path) -> None:
-    """A folder of transformers gives the weights, token ids and pixels of an open_clip model."""
-    second = load(ModelSettings(name=f"local-dir:{folder}"))
+def same(first: LoadedModel, second: LoadedModel) -> None:
+    """Two models have the same weights, token ids and pixels."""
     assert torch.equal(first.tokenize(list(PROBES)), second.tokenize(list(PROBES)))
     for image in example_images(first.image_size):
         assert torch.equal(first.preprocess(image), second.preprocess(image))

@@ -4,8 +4,10 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -182,16 +184,16 @@ def test_checkpoint_of_the_other_activation_is_refused(
 
 
 def test_bare_weights_must_say_their_activation(
-    tiny_clip: Path, tmp_path: Path, architectures: None
+    tiny_clip: Path, tmp_path: Path, architectures: None, imported: Callable[..., LoadedModel]
 ) -> None:
     bare = shutil.copy(tiny_clip / "open_clip_model.safetensors", tmp_path / "weights.safetensors")
-    settings = ModelSettings(name="Tiny-16", pretrained=str(bare))
-    with pytest.raises(SettingsError, match=r"set model\.quick_gelu to true .* or false"):
-        load(settings)
-    with pytest.raises(SettingsError, match=r"set model\.name to 'Tiny-16-quickgelu'"):
-        load(replace(settings, quick_gelu=True))
+    asked = rf"import-model Tiny-16 <folder> --weights {bare} with --quick-gelu .* --no-quick-gelu"
+    with pytest.raises(SettingsError, match=asked):
+        load(ModelSettings(name="Tiny-16", pretrained=str(bare)))
+    with pytest.raises(SettingsError, match="set SOURCE to 'Tiny-16-quickgelu'"):
+        imported("Tiny-16", weights=str(bare), quick_gelu=True)
     assert torch.equal(
-        load(replace(settings, quick_gelu=False)).model.state_dict()["visual.proj"],
+        imported("Tiny-16", weights=str(bare), quick_gelu=False).model.state_dict()["visual.proj"],
         load(tiny_clip).model.state_dict()["visual.proj"],
     )
 
@@ -223,38 +225,58 @@ def test_positions_of_another_image_size_are_not_interpolated(folder: Path) -> N
         load(folder)
 
 
-def test_pickle_that_would_run_code_is_refused(tmp_path: Path, architectures: None) -> None:
+def test_pickle_that_would_run_code_is_refused(
+    tiny_clip: Path, tmp_path: Path, architectures: None, imported: Callable[..., LoadedModel]
+) -> None:
     class Attack:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return os.mkdir, (str(tmp_path / "run"),)
 
     torch.save({"state_dict": Attack()}, tmp_path / "weights.pt")
-    settings = ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False)
+    shutil.copy(tiny_clip / "open_clip_config.json", tmp_path)  # says the activation
+    with pytest.raises(SettingsError, match=r"weights\.pt is not a readable weights file"):
+        load(ModelSettings("Tiny-16", str(tmp_path / "weights.pt")))
     with pytest.raises(SettingsError, match="not a plain state dict"):
-        load(settings)
+        imported("Tiny-16", weights=str(tmp_path / "weights.pt"))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_torchscript_archive_is_refused(tmp_path: Path, architectures: None) -> None:
+def test_torchscript_archive_is_refused(
+    tiny_clip: Path, tmp_path: Path, architectures: None, imported: Callable[..., LoadedModel]
+) -> None:
     torch.jit.script(torch.nn.Linear(1, 1)).save(str(tmp_path / "weights.pt"))
-    settings = ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False)
+    shutil.copy(tiny_clip / "open_clip_config.json", tmp_path)
+    with pytest.raises(SettingsError, match=r"weights\.pt is not a readable weights file"):
+        load(ModelSettings("Tiny-16", str(tmp_path / "weights.pt")))
     with pytest.raises(SettingsError, match=r"weights\.pt is not a plain state dict"):
-        load(settings)
+        imported("Tiny-16", weights=str(tmp_path / "weights.pt"))
 
 
-def test_pickled_state_dict_loads(tiny_clip: Path, tmp_path: Path, architectures: None) -> None:
+@pytest.mark.parametrize("content", [{}, [1], {"state_dict": {"a": "b"}}, {"state_dict": 1}])
+def test_a_pickle_without_tensors_is_refused(tiny_clip: Path, tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "open_clip_pytorch_model.bin")
+    shutil.copy(tiny_clip / "open_clip_config.json", tmp_path)
+    with pytest.raises(SettingsError, match=r"model\.bin is not a readable .* import-model"):
+        load(tmp_path)
+
+
+def test_a_folder_with_a_pickle_loads_as_open_clip_loads_it(
+    tiny_clip: Path, tmp_path: Path
+) -> None:
     state = load_file(tiny_clip / "open_clip_model.safetensors")
     prefixed = {f"module.{name}": tensor for name, tensor in state.items()}
-    torch.save({"epoch": 3, "state_dict": prefixed}, tmp_path / "weights.pt")
-    loaded = load(ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False))
-    assert torch.equal(loaded.model.state_dict()["visual.proj"], state["visual.proj"])
+    torch.save({"epoch": 3, "state_dict": prefixed}, tmp_path / "open_clip_pytorch_model.bin")
+    shutil.copy(tiny_clip / "open_clip_config.json", tmp_path)
+    found = load(tmp_path).model.state_dict()
+    model = open_clip.create_model(f"local-dir:{tmp_path}")
+    assert all(torch.equal(found[name], each) for name, each in model.state_dict().items())
 
 
 def test_truncated_weights_are_refused(folder: Path) -> None:
     weights = folder / "open_clip_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(SettingsError, match="not a readable safetensors file"):
+    with pytest.raises(SettingsError, match=r"safetensors is not a readable safetensors file"):
         load(folder)
 
 
@@ -298,10 +320,11 @@ def test_other_tokenizer_than_recorded_is_refused(folder: Path) -> None:
         load(folder)
 
 
-def test_missing_tokenizer_names_the_key(tiny_clip: Path, tmp_path: Path) -> None:
-    settings = ModelSettings(name=f"local-dir:{tiny_clip}", tokenizer=str(tmp_path))
-    with pytest.raises(SettingsError, match=r"set model\.tokenizer=<folder>"):
-        load(settings)
+def test_missing_tokenizer_names_the_command(folder: Path) -> None:
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    edit(folder, text_cfg={**config["model_cfg"]["text_cfg"], "hf_tokenizer_name": "someone/else"})
+    with pytest.raises(SettingsError, match="import-model <model> <new folder> --tokenizer <fold"):
+        load(folder)
 
 
 def test_failed_download_says_which_file_to_provide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +337,7 @@ def test_failed_download_says_which_file_to_provide(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingsError) as tag:
         load(ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"))
     assert "timm/vit_base_patch32_clip_224.openai" in str(tag.value)
-    assert "model.pretrained=<file>,model.quick_gelu=true" in str(tag.value)
+    assert "import-model ViT-B-32-quickgelu <folder> --weights <file> --quick-g" in str(tag.value)
     with pytest.raises(SettingsError, match=r"model\.name=local-dir:<folder>"):
         load(ModelSettings(name="hf-hub:someone/model"))
 
@@ -342,8 +365,7 @@ def test_captioning_models_are_refused() -> None:
         (ModelSettings(name="ViT-B-32", pretrained="weights/model.safetensors"), False),
         (ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"), True),
         (ModelSettings(name="ViT-B-16-SigLIP", pretrained="weights/siglip.safetensors"), True),
-        (ModelSettings(name="ViT-B-16-SigLIP", tokenizer="tokenizer.json"), False),
-        (ModelSettings(name="ViT-B-16-SigLIP", pretrained="webli", tokenizer="t"), True),
+        (ModelSettings(name="ViT-B-16-SigLIP", pretrained="webli"), True),
         (ModelSettings(name="no-such-model"), False),
         (ModelSettings(name="hf-hub:someone/model"), True),
     ],

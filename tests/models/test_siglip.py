@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings
 
 TEXTS = ["A red cube, left of the sphere!", "blue", "the dog"]
 
@@ -95,7 +95,11 @@ def test_an_export_is_the_same_model_without_a_hub(drawn: LoadedModel, tmp_path:
 
 @pytest.mark.parametrize("file", ["", "tokenizer.json"])
 def test_a_tokenizer_of_ones_own_travels_with_the_export(
-    tiny_siglip: Path, siglip_tokenizer: Path, tmp_path: Path, file: str
+    tiny_siglip: Path,
+    siglip_tokenizer: Path,
+    tmp_path: Path,
+    imported: Callable[..., LoadedModel],
+    file: str,
 ) -> None:
     """The model's folder came without tokenizer; of the file alone, how to fill up travels too."""
     folder = tmp_path / "bare"
@@ -105,9 +109,7 @@ def test_a_tokenizer_of_ones_own_travels_with_the_export(
     shutil.copytree(siglip_tokenizer, tmp_path / "tokenizer")
     if file:
         (tmp_path / "tokenizer" / "tokenizer_config.json").unlink()
-    loaded = load(
-        ModelSettings(name=f"local-dir:{folder}", tokenizer=str(tmp_path / "tokenizer" / file))
-    )
+    loaded = imported(folder, tokenizer=str(tmp_path / "tokenizer" / file))
     assert torch.equal(loaded.tokenize(TEXTS), load(tiny_siglip).tokenize(TEXTS))
 
     exported = export(loaded, tmp_path / "export")

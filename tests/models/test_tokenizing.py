@@ -17,6 +17,7 @@ from open_clip.tokenizer import SimpleTokenizer
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import hub
+from compo_pipeline.models.importing import tokenizer_files, with_tokenizer
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.sources import ModelSource
@@ -25,7 +26,7 @@ from compo_pipeline.models.tokenizing import Tokenize, tokenizer
 transformers = pytest.importorskip("transformers")
 
 REPOSITORY = "timm/ViT-B-16-SigLIP"
-SIGLIP = {
+SIGLIP: dict[str, Any] = {
     "context_length": 8,
     "vocab_size": 48,
     "hf_tokenizer_name": REPOSITORY,
@@ -40,8 +41,22 @@ def plan(folder: Path | None = None, **record: Any) -> ModelSource:
     return ModelSource("tiny", folder, {}, {}, None, record)
 
 
-def siglips(configured: Path | str | None, folder: Path | None = None) -> Tokenize:
-    return tokenizer(plan(folder), None if configured is None else str(configured), {**SIGLIP})
+def siglips(folder: Path | None) -> Tokenize:
+    return tokenizer(plan(folder), SIGLIP)
+
+
+def configured(files: Path, text_cfg: dict[str, Any], scratch: Path, **record: Any) -> Tokenize:
+    """The tokenizer that an import takes from a folder or a file."""
+    parts = ModelSource("tiny", None, {"text_cfg": {**text_cfg}}, {}, None, record)
+    source = tokenizer_files(str(files))
+    assert source is not None
+    parts = with_tokenizer(parts, source, scratch)
+    return tokenizer(parts, parts.model_cfg["text_cfg"])
+
+
+@pytest.fixture
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
 
 
 @pytest.fixture
@@ -78,29 +93,32 @@ def test_local_files_by_folder_or_by_name(
     siglip_tokenizer: Path,
     monkeypatch: pytest.MonkeyPatch,
     cut_off: Path,
+    scratch: Path,
     within: str,
     relative: bool,
 ) -> None:
     """Cleaned as open_clip says, cut and filled up to the model's length."""
     monkeypatch.chdir(siglip_tokenizer.parent)
     folder = Path(siglip_tokenizer.name) if relative else siglip_tokenizer
-    tokenize = siglips(folder / within)
+    tokenize = configured(folder / within, SIGLIP, scratch)
     assert tokenize(TEXTS).tolist() == IDS
     assert tokenize(["red " * 20]).tolist() == [[6] * 7 + [1]], "</s> stays where a text is cut"
 
 
 def test_a_file_alone_is_filled_up_as_siglip_was_trained(
-    siglip_tokenizer: Path, tmp_path: Path
+    siglip_tokenizer: Path, tmp_path: Path, scratch: Path
 ) -> None:
     """By </s>, though there is a <pad>; of another model nobody knows."""
     alone = Path(shutil.copy(siglip_tokenizer / "tokenizer.json", tmp_path / "own.json"))
-    assert siglips(alone)(TEXTS).tolist() == IDS
+    assert configured(alone, SIGLIP, scratch)(TEXTS).tolist() == IDS
     other = {**SIGLIP, "hf_tokenizer_name": "someone/else"}
-    with pytest.raises(SettingsError, match=r"own\.json does not say which token fills texts up"):
-        tokenizer(plan(), str(alone), other)
+    with pytest.raises(SettingsError, match="does not say which token fills texts up"):
+        configured(alone, other, scratch)
 
 
-def test_a_file_alone_may_say_what_fills_up(siglip_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_file_alone_may_say_what_fills_up(
+    siglip_tokenizer: Path, tmp_path: Path, scratch: Path
+) -> None:
     content = json.loads((siglip_tokenizer / "tokenizer.json").read_text())
     content["padding"] = {
         "strategy": "BatchLongest",
@@ -113,7 +131,8 @@ def test_a_file_alone_may_say_what_fills_up(siglip_tokenizer: Path, tmp_path: Pa
     alone = tmp_path / "own.json"
     alone.write_text(json.dumps(content))
     other = {**SIGLIP, "hf_tokenizer_name": None}
-    assert tokenizer(plan(), str(alone), other)(["red"]).tolist() == [[6, 1, 0, 0, 0, 0, 0, 0]]
+    ids = configured(alone, other, scratch)(["red"]).tolist()
+    assert ids == [[6, 1, 0, 0, 0, 0, 0, 0]]
 
 
 def test_open_clips_own_arguments_hold_for_local_files(tmp_path: Path) -> None:
@@ -128,9 +147,10 @@ def test_open_clips_own_arguments_hold_for_local_files(tmp_path: Path) -> None:
         tokenizer_object=inner, pad_token="[PAD]", sep_token="[SEP]", unk_token="[UNK]"
     )
     wrapped.save_pretrained(tmp_path)
-    text_cfg = {"context_length": 4, "tokenizer_kwargs": {"strip_sep_token": True}}
-    assert tokenizer(plan(), str(tmp_path), text_cfg)([" Red,"]).tolist() == [[3, 4, 0, 0]]
-    plain = tokenizer(plan(), str(tmp_path), {"context_length": 4})
+    text_cfg: dict[str, Any] = {"context_length": 4, "hf_tokenizer_name": "x"}
+    stripped = {**text_cfg, "tokenizer_kwargs": {"strip_sep_token": True}}
+    assert tokenizer(plan(tmp_path), stripped)([" Red,"]).tolist() == [[3, 4, 0, 0]]
+    plain = tokenizer(plan(tmp_path), text_cfg)
     assert plain([" Red,"]).tolist() == [[3, 4, 1, 0]]
 
 
@@ -153,7 +173,7 @@ def test_sentinels_beyond_the_models_rows_are_no_words(
     assert len(tokenize.tokenizer) == 148
     assert tokenize(TEXTS).tolist() == IDS
     with pytest.raises(SettingsError, match="has 48 tokens, the model embeds 47"):
-        tokenizer(plan(), str(folder), {**SIGLIP, "vocab_size": 47})
+        tokenizer(plan(folder), {**SIGLIP, "vocab_size": 47})
 
 
 def test_a_sentencepiece_model_gives_its_own_ids(siglip_tokenizer: Path, tmp_path: Path) -> None:
@@ -172,7 +192,7 @@ def test_a_sentencepiece_model_gives_its_own_ids(siglip_tokenizer: Path, tmp_pat
         bos_id=-1,
     )
     shutil.copy(siglip_tokenizer / "tokenizer_config.json", tmp_path)
-    tokenize = tokenizer(plan(), str(tmp_path), {**SIGLIP, "vocab_size": 60, "context_length": 40})
+    tokenize = tokenizer(plan(tmp_path), {**SIGLIP, "vocab_size": 60, "context_length": 40})
     plain = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
     for text in ("a red cube", "two cafés left of ﬁne ｓpheres"):
         ids = plain.encode(text)
@@ -180,31 +200,25 @@ def test_a_sentencepiece_model_gives_its_own_ids(siglip_tokenizer: Path, tmp_pat
 
 
 @pytest.mark.parametrize("vocabulary", [None, "spiece.model"])
-@pytest.mark.parametrize("source", ["ViT-B-16-SigLIP", "local"])
-def test_missing_files_are_named_with_the_key(
-    tmp_path: Path, source: str, vocabulary: str | None
-) -> None:
-    """Of a folder that is configured, or that the model came in; empty, or not readable."""
+def test_missing_files_are_named_with_the_command(tmp_path: Path, vocabulary: str | None) -> None:
+    """The folder that the model came in is empty, or not readable."""
     folder = tmp_path / "files"
     folder.mkdir()
     if vocabulary:
         (folder / vocabulary).write_bytes(b"nothing")
     with pytest.raises(SettingsError) as refusal:
-        if source == "local":
-            siglips(None, folder)
-        else:
-            siglips(folder)
+        siglips(folder)
     message = str(refusal.value)
     problem = "could not be read" if vocabulary else "holds no tokenizer"
     assert f"model 'tiny': its tokenizer is not there: {folder} {problem}" in message
     for named in ("tokenizer.json (or spiece.model, ", "tokenizer_config.json", REPOSITORY):
         assert named in message
-    assert message.endswith("set model.tokenizer=<folder>")
+    assert message.endswith("import-model <model> <new folder> --tokenizer <folder>")
 
 
 def test_a_path_that_leads_nowhere_is_no_repository(cut_off: Path) -> None:
     with pytest.raises(SettingsError, match=r"there is no tokenizers/siglip \(seen from /"):
-        siglips("tokenizers/siglip")
+        tokenizer_files("tokenizers/siglip")
 
 
 def test_a_broken_file_is_named(siglip_tokenizer: Path, tmp_path: Path) -> None:
@@ -229,7 +243,7 @@ def test_without_the_hub_the_files_to_fetch_are_named_at_once(
     assert "no download (" in message
     assert (
         f"tokenizer_config.json and, if it has one, special_tokens_map.json from the repository "
-        f"{REPOSITORY} in a folder and set model.tokenizer=<folder>" in message
+        f"{REPOSITORY} in a folder and use compo-pipeline import-model" in message
     )
 
 
@@ -288,7 +302,7 @@ def test_with_a_hub_the_tokenizer_is_fetched(
 
 
 def test_weights_of_a_tag_are_given_up_at_once_as_well(cut_off: Path) -> None:
-    with pytest.raises(SettingsError, match=rf"weights 'webli' .*\({REPOSITORY}\).*model\.pretr"):
+    with pytest.raises(SettingsError, match=rf"weights 'webli' .*\({REPOSITORY}\).*import-model"):
         load(ModelSettings("ViT-B-16-SigLIP", "webli"))
 
 
@@ -302,9 +316,9 @@ def test_the_package_that_reads_them_is_named(
 
 def test_other_ids_than_recorded_are_refused(siglip_tokenizer: Path) -> None:
     with pytest.raises(SettingsError, match="other token ids than the one it was exported with"):
-        tokenizer(plan(tokenizer_fingerprint="0" * 64), str(siglip_tokenizer), {**SIGLIP})
+        tokenizer(plan(siglip_tokenizer, tokenizer_fingerprint="0" * 64), SIGLIP)
 
 
 def test_a_model_that_names_none_has_clips_own() -> None:
-    tokenize = tokenizer(plan(), None, {})
+    tokenize = tokenizer(plan(), {})
     assert torch.equal(tokenize(TEXTS), SimpleTokenizer()(TEXTS))

@@ -23,7 +23,7 @@ from numpy._core.multiarray import scalar
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import hf_import
+from compo_pipeline.models import hf_import, weights
 from compo_pipeline.models.settings import PublishedLayout
 from compo_pipeline.untrusted import shown
 
@@ -65,11 +65,11 @@ LAYOUTS: dict[PublishedLayout, Layout] = {
     # reported to hold 64 positions; with 77, the first 64 give the same embeddings.
     "clove": Layout("github.com/Netflix/clove", context_length=64, base="openai", share=0.6),
     # {"model_state_dict"} of open_clip, or the folders `vision-encoder` and `text-encoder` of
-    # transformers (a `local-dir:` needs no layout). Of 77 positions, its evaluation uses 64.
+    # transformers (which need no layout). Of 77 positions, its evaluation uses 64.
     "triplet_clip": Layout("huggingface.co/TripletCLIP", context_length=64),
 }
-"""Published checkpoints by `model.layout`. CS-CLIP's and CLIC's need none: they are open_clip
-folders (`hf-hub:`)."""
+"""Published checkpoints by `--layout` of `compo-pipeline import-model`. CS-CLIP's and CLIC's need
+none: they are open_clip folders (`hf-hub:`)."""
 
 # What a pickled checkpoint may hold beside tensors and plain values: settings and figures of its
 # training, which are not used.
@@ -87,7 +87,22 @@ _WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|model\.)+")
 _FACTOR = re.compile(r"(?P<layer>.+?)(?P<weight>\.lora|_lora)_A")
 
 
-def unpickled(path: Path) -> dict[str, Tensor]:
+def read(path: Path) -> dict[str, Tensor]:
+    """Tensors by open_clip's names.
+
+    Args:
+        path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
+
+    Raises:
+        SettingsError: it cannot be read, or holds something else.
+    """
+    if path.is_dir():
+        return {name: each for part in hf_import.parts(path) for name, each in read(part).items()}
+    state = weights.read(path) if path.suffix == ".safetensors" else _unpickled(path)
+    return by_open_clip(state, path)
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a pickled checkpoint, of which nothing is run, by open_clip's names.
 
     Raises:

@@ -31,11 +31,27 @@ def export(
     precision: Precision = "fp32",
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write configuration, weights, tokenizer and record of a model; all of it or nothing.
+    """Write a model as a folder, which is replaced where it exists; all of it or nothing.
+
+    Arguments and errors are those of `write`.
+    """
+    with atomic_folder(folder) as new:
+        write(loaded, new, precision=precision, metadata=metadata)
+    return folder
+
+
+def write(
+    loaded: LoadedModel,
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write configuration, weights, tokenizer and record of a model into a folder.
 
     Args:
         loaded: the model; its weights may have changed since it was loaded.
-        folder: replaced where it exists.
+        folder: an empty one.
         precision: of the weights file. open_clip loads either as float32.
         metadata: fields of the record (compo.json) besides the model's fingerprints: method,
             base fingerprint, commit. The fingerprints are always the written model's own.
@@ -56,13 +72,11 @@ def export(
         "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
         "open_clip": version("open_clip_torch"),
     }
-    with atomic_folder(folder) as new:
-        weights.write(state, new / WEIGHTS_FILE, header)
-        if hasattr(loaded.tokenize, "save_pretrained"):
-            loaded.tokenize.save_pretrained(str(new))
-        write_plain_json(new / CONFIG_FILE, loaded.config)
-        write_json(new / RECORD_FILE, record)
-    return folder
+    weights.write(state, folder / WEIGHTS_FILE, header)
+    if hasattr(loaded.tokenize, "save_pretrained"):
+        loaded.tokenize.save_pretrained(str(folder))
+    write_plain_json(folder / CONFIG_FILE, loaded.config)
+    write_json(folder / RECORD_FILE, record)
 
 
 def _rounded(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:

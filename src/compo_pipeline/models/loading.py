@@ -24,6 +24,8 @@ from compo_pipeline.storage import DamagedFileError
 
 log = logging.getLogger(__name__)
 
+Read = Callable[[Path], Mapping[str, torch.Tensor]]
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -83,14 +85,29 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     """
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
     plan = sources.find_source(settings)
+    return build(plan, settings.seed).to(device)
+
+
+def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> LoadedModel:
+    """Build a model of its parts.
+
+    Args:
+        plan: the parts.
+        seed: of random weights.
+        read: a weights file -> tensors by open_clip's names.
+
+    Raises:
+        SettingsError: the parts do not fit together.
+        DamagedFileError: the model is not the one that its record is of.
+    """
     model_cfg = sources.architecture(plan.model_cfg)
-    tokenize = tokenizing.tokenizer(plan, settings.tokenizer, model_cfg["text_cfg"])
-    model = _build(plan, settings.seed, model_cfg)
+    tokenize = tokenizing.tokenizer(plan, model_cfg["text_cfg"])
+    model = _module(plan, seed, read, model_cfg)
     size = _square(plan.name, model)
     preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     found = fingerprint(model.state_dict(), config)
-    if plan.folder is not None and plan.record.get("fingerprint", found) != found:
+    if plan.record.get("fingerprint", found) != found:
         raise DamagedFileError(
             Path(str(plan.weights)),
             f"its fingerprint is not the one that {RECORD_FILE} beside it records",
@@ -99,7 +116,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
         name=plan.name,
         image_fingerprint=image_fingerprint(model.state_dict(), config),
         fingerprint=found,
-        model=model.to(device).eval(),
+        model=model.eval(),
         preprocess=_transform(preprocess_cfg),
         tokenize=tokenize,
         image_size=size,
@@ -111,8 +128,10 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     )
 
 
-def _build(plan: ModelSource, seed: int, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
-    """A module with the plan's weights, or with seeded random ones."""
+def _module(
+    plan: ModelSource, seed: int, read: Read, model_cfg: Mapping[str, Any]
+) -> torch.nn.Module:
+    """open_clip's module with the plan's weights, or with seeded random ones."""
     arguments = dict(model_cfg)
     if "multimodal_cfg" in arguments:
         raise SettingsError(f"model.name: '{plan.name}' is a CoCa model, which is not supported")
@@ -121,12 +140,7 @@ def _build(plan: ModelSource, seed: int, model_cfg: Mapping[str, Any]) -> torch.
         torch.manual_seed(seed)
         model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
     if plan.weights is not None:
-        weights.load_into(model, plan.weights, plan.name, plan.context_length)
-    if plan.mixed_with is not None:
-        base, share = plan.mixed_with
-        own = {key: value.clone() for key, value in model.state_dict().items()}
-        weights.load_into(model, base, plan.name, plan.context_length)
-        model.load_state_dict(weights.interpolate(model.state_dict(), own, share))
+        weights.load_into(model, read(plan.weights), plan.weights, plan.name)
     return model
 
 

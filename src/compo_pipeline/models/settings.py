@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import model_validator
 
 from compo_pipeline.configuration import settings
 from compo_pipeline.plugins import Registry
@@ -24,6 +24,8 @@ REGISTRY_PREFIX = "models:/"
 PublishedLayout = Literal[
     "negclip", "ce_clip", "tsvlc", "dac", "fsc_clip", "con_clip", "clove", "triplet_clip"
 ]
+# Keys of `model` in earlier versions.
+_OF_IMPORTS = ("layout", "mixed_with", "quick_gelu", "context_length", "tokenizer")
 
 
 @settings
@@ -32,35 +34,30 @@ class ModelSettings:
 
     name: str = SHIPPED
     """A shipped model (`scenes-base`), an open_clip architecture such as
-    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` (of open_clip or
-    transformers), or in a list of models a registered version: `models:/<name>@<alias>` or
-    `models:/<name>/<version>`.
+    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` of open_clip, or in a list
+    of models a registered version: `models:/<name>@<alias>` or `models:/<name>/<version>`.
+    Other models become such a folder by `compo-pipeline import-model`.
     """
 
     pretrained: str | None = None
-    """Weights for an open_clip architecture: one of its tags (downloaded), a file, a folder written
-    by `export`, or null for random weights. The other kinds of name have their own weights.
+    """Weights for an open_clip architecture: one of its tags (downloaded), a folder written by
+    `export`, its file, or null for random weights. The other kinds of name have their own weights.
     """
-
-    tokenizer: str | None = None
-    """Folder of a Hugging Face tokenizer, or its tokenizer.json; null takes the model's own."""
-
-    quick_gelu: bool | None = None
-    """Whether a weights file that does not record it was trained with QuickGELU."""
-
-    layout: PublishedLayout | None = None
-    """Whose published checkpoint the weights file is, for what it does not say about itself
-    (QuickGELU, context length, mixture); docs/models.md lists them.
-    """
-
-    mixed_with: str | None = None
-    """Weights (a tag or a file) that the layout clove mixes the file with; null takes OpenAI's."""
-
-    context_length: PositiveInt | None = None
-    """Token ids of a text, if they are not the architecture's; null takes those."""
 
     seed: int = 0
     """Of random weights."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_options_of_imports(cls, given: Any) -> Any:
+        for key in _OF_IMPORTS:
+            if isinstance(given, dict) and key in given:
+                raise ValueError(
+                    f"{key}: --{key.replace('_', '-')} is now an option of compo-pipeline "
+                    f"import-model, which writes a folder for name: {LOCAL_PREFIX}<folder> "
+                    "(docs/models.md)"
+                )
+        return given
 
 
 @settings
@@ -90,11 +87,9 @@ def needs_network(model: ModelSettings) -> bool:
         return True
     if model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
         return False
-    if model.layout == "clove" and (model.mixed_with is None or not is_file(model.mixed_with)):
-        return True
     if model.pretrained is not None and not is_file(model.pretrained):
         return True
-    return model.tokenizer is None and _takes_hub_tokenizer(model.name)
+    return _takes_hub_tokenizer(model.name)
 
 
 def _takes_hub_tokenizer(architecture: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from open_clip import pretrained as pretrained_weights
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.models import checkpoints, foreign, hf_import, hub, weights
-from compo_pipeline.models.checkpoints import Layout
+from compo_pipeline.models import foreign, hub, weights
 from compo_pipeline.models.settings import (
     BASES,
     HUB_PREFIX,
@@ -40,9 +39,7 @@ class ModelSource:
         model_cfg: open_clip's model configuration.
         preprocess_cfg: open_clip's preprocessing configuration, possibly partial.
         weights: the weights file, None for random weights.
-        record: what `export` noted beside the weights.
-        context_length: token ids of a text, where the settings or the layout state them.
-        mixed_with: weights that the file is mixed with, and the file's share; None for none.
+        record: what `export` noted of this model beside the weights.
     """
 
     name: str
@@ -51,8 +48,6 @@ class ModelSource:
     preprocess_cfg: dict[str, Any]
     weights: Path | None
     record: Mapping[str, Any]
-    context_length: int | None = None
-    mixed_with: tuple[Path, float] | None = None
 
 
 def find_source(settings: ModelSettings) -> ModelSource:
@@ -70,13 +65,13 @@ def find_source(settings: ModelSettings) -> ModelSource:
     if name in BASES or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         _refuse_second_weights(settings)
     if name in BASES:
-        return _of_folder(BASES[name](), name, settings)
+        return of_folder(BASES[name](), name)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
-        return _of_folder(folder, read_record(folder).get("name", folder.name), settings)
+        return of_folder(folder, read_record(folder).get("name", folder.name))
     if name.startswith(HUB_PREFIX):
-        return _of_folder(_download_repository(name.removeprefix(HUB_PREFIX)), name, settings)
-    return _of_architecture(settings)
+        return of_folder(download_repository(name, "open_clip_*.safetensors"), name)
+    return of_architecture(name, settings.pretrained)
 
 
 def _refuse_second_weights(settings: ModelSettings) -> None:
@@ -99,24 +94,17 @@ def _report_unused(tag: str, name: str) -> None:
     log.warning("model.pretrained=%s is not used: '%s' brings its own weights", tag, name)
 
 
-def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
-    if settings.layout is not None:
-        raise SettingsError(
-            f"model.layout: '{name}' is a folder, expected null; a layout is of a weights file at "
-            "model.pretrained, with model.name as its architecture"
-        )
+def of_folder(folder: Path, name: str) -> ModelSource:
+    """The parts of a model in a folder that `export` or open_clip wrote.
+
+    Raises:
+        SettingsError: it is no such folder, lacks a file, or contradicts itself.
+    """
     path = folder / CONFIG_FILE
-    if not path.is_file() and hf_import.is_of_transformers(folder):
-        return _of_transformers(folder, name, settings.context_length)
     if not path.is_file():
         raise SettingsError(
-            f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export`, "
-            "open_clip or transformers wrote"
-        )
-    if settings.context_length is not None:
-        raise SettingsError(
-            f"model.context_length: {path} states that of '{name}'; set model.context_length to "
-            "null"
+            f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
+            "open_clip wrote (`compo-pipeline import-model` makes one of a folder of transformers)"
         )
     config = foreign.read_config(path)
     foreign.refuse_code(folder, f"model '{name}'")
@@ -140,25 +128,19 @@ def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
     )
 
 
-def _of_transformers(folder: Path, name: str, context_length: int | None) -> ModelSource:
-    """CLIP or SigLIP as transformers writes them; of its files, numbers and tensors are read."""
-    split = hf_import.is_split(folder)
-    if split and context_length is None:
-        context_length = checkpoints.LAYOUTS["triplet_clip"].context_length
-    config = hf_import.open_clip_config(folder, context_length)
-    return ModelSource(
-        name=name,
-        folder=folder,
-        model_cfg=config["model_cfg"],
-        preprocess_cfg=config["preprocess_cfg"],
-        weights=folder if split else weights.find(folder),
-        record={},
-        context_length=config["model_cfg"]["text_cfg"]["context_length"],
-    )
+def of_architecture(
+    name: str, pretrained: str | None, quick_gelu: bool | None = None
+) -> ModelSource:
+    """The parts of an architecture of open_clip with weights.
 
+    Args:
+        name: of the architecture.
+        pretrained: a tag of open_clip, a file, a folder, or None for random weights.
+        quick_gelu: whether a file that does not record it was trained with QuickGELU.
 
-def _of_architecture(settings: ModelSettings) -> ModelSource:
-    name, pretrained = settings.name, settings.pretrained
+    Raises:
+        SettingsError: unknown name or tag, missing file, or weights that need another activation.
+    """
     model_cfg = open_clip.get_model_config(name)
     if model_cfg is None:
         known = [*BASES, *open_clip.list_models()]
@@ -167,80 +149,49 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
             f"the architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
             f"{HUB_PREFIX}<owner/model>)"
         )
-    layout = None
-    if settings.layout is not None:
-        if pretrained is None or not is_file(pretrained):
-            raise SettingsError(
-                f"model.layout: '{settings.layout}' is of a weights file, expected its path at "
-                f"model.pretrained, got {pretrained}"
-            )
-        layout = checkpoints.LAYOUTS[settings.layout]
-        settings = replace(
-            settings,
-            quick_gelu=layout.quick_gelu if settings.quick_gelu is None else settings.quick_gelu,
-            context_length=settings.context_length or layout.context_length,
-        )
-    if settings.context_length is not None:
-        model_cfg["text_cfg"]["context_length"] = settings.context_length
     preprocess_cfg: dict[str, Any] = {}
-    record: Mapping[str, Any] = {}
+    record: dict[str, Any] = {}
     file = None
     if pretrained is not None and is_file(pretrained):
-        file = _local_file(Path(pretrained))
-        _check_file_activation(settings, file, _quick_gelu(model_cfg))
+        file = local_file(Path(pretrained))
+        _check_activation(name, file, quick_gelu)
         beside = file.parent / CONFIG_FILE
         if beside.is_file():
             preprocess_cfg = foreign.read_config(beside).get("preprocess_cfg", {})
+        # The fingerprints are of the model of that folder.
         record = read_record(file.parent)
+        record.pop("fingerprint", None)
     elif pretrained is not None:
-        preprocess_cfg = _tag_entry(name, pretrained)
-        file = _download_tag(name, pretrained, preprocess_cfg)
-    return ModelSource(
-        name=name,
-        folder=None,
-        model_cfg=model_cfg,
-        preprocess_cfg=preprocess_cfg,
-        weights=file,
-        record=record,
-        context_length=settings.context_length,
-        mixed_with=_mixture(settings, layout),
-    )
+        file, preprocess_cfg = of_tag(name, pretrained)
+    return ModelSource(name, None, model_cfg, preprocess_cfg, file, record)
 
 
-def _mixture(settings: ModelSettings, layout: Layout | None) -> tuple[Path, float] | None:
-    """The weights that a layout mixes its file with, and the file's share."""
-    if layout is None or layout.base is None:
-        if settings.mixed_with is not None:
-            mixed = ", ".join(name for name, each in checkpoints.LAYOUTS.items() if each.base)
-            raise SettingsError(
-                f"model.mixed_with: expected null with model.layout={settings.layout or 'null'} "
-                f"(layouts that are mixtures: {mixed}), got '{settings.mixed_with}'"
-            )
-        return None
-    base = settings.mixed_with or layout.base
-    if is_file(base):
-        return _local_file(Path(base)), layout.share
-    entry = _tag_entry(settings.name, base)
-    return _download_tag(settings.name, base, entry), layout.share
-
-
-def _local_file(path: Path) -> Path:
+def local_file(path: Path) -> Path:
+    """A weights file, or that of a folder."""
     if not path.exists():
         raise SettingsError(f"model.pretrained: there is no file or folder {path}")
     return weights.find(path) if path.is_dir() else path
 
 
-def _check_file_activation(settings: ModelSettings, file: Path, quick_gelu: bool) -> None:
+def _check_activation(name: str, file: Path, quick_gelu: bool | None) -> None:
+    """Refuse a weights file that was trained with another activation than an architecture's."""
     recorded = weights.recorded_quick_gelu(file)
-    stated = settings.quick_gelu if recorded is None else recorded
-    if stated is None:
+    trained_with = quick_gelu if recorded is None else recorded
+    if trained_with is None:
         raise SettingsError(
-            f"model.pretrained: {file} does not say whether it was trained with QuickGELU; set "
-            "model.quick_gelu to true (OpenAI's, DFN's and MetaCLIP's weights) or false (LAION's, "
-            "DataComp's and most others)"
+            f"model.pretrained: {file} does not say whether it was trained with QuickGELU; use "
+            f"compo-pipeline import-model {name} <folder> --weights {file} with --quick-gelu "
+            "(OpenAI's, DFN's and MetaCLIP's weights) or --no-quick-gelu (LAION's, DataComp's and "
+            "most others)"
         )
-    if stated != quick_gelu:
-        raise _wrong_activation(settings.name, str(file), stated)
+    if trained_with != _quick_gelu(open_clip.get_model_config(name)):
+        raise _wrong_activation(name, str(file), trained_with)
+
+
+def of_tag(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
+    """Weights file and entry of a tag of an architecture, downloaded where it is not cached."""
+    entry = _tag_entry(name, tag)
+    return _download_tag(name, tag, entry), entry
 
 
 def _tag_entry(name: str, tag: str) -> dict[str, Any]:
@@ -301,27 +252,24 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
         raise SettingsError(
             f"model.pretrained: the weights '{tag}' of {name} could not be downloaded "
             f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch them "
-            f"elsewhere ({place}) and set model.pretrained=<file>,"
-            f"model.quick_gelu={str(_quick_gelu(entry)).lower()}; or name a "
-            f"folder that open_clip or `export` wrote: model.name={LOCAL_PREFIX}<folder>"
+            f"elsewhere ({place}) and use compo-pipeline import-model {name} <folder> --weights "
+            f"<file> --{'' if _quick_gelu(entry) else 'no-'}quick-gelu"
         ) from error
 
 
-def _download_repository(identifier: str) -> Path:
+def download_repository(name: str, *patterns: str) -> Path:
+    """Folder of a repository (`hf-hub:<owner/model>`) with the weights files of these patterns."""
+    identifier = name.removeprefix(HUB_PREFIX)
+    wanted = ["*.json", "*.txt", "*.model", *patterns]
     try:
-        for files_of in ("open_clip_*.safetensors", "model.safetensors */model.safetensors"):
-            wanted = ["*.json", "*.txt", "*.model", *files_of.split()]
-            folder = hub.cached(identifier, wanted) or hub.download(identifier, wanted)
-            if (folder / CONFIG_FILE).is_file():
-                break
+        return hub.cached(identifier, wanted) or hub.download(identifier, wanted)
     except Exception as error:
         raise SettingsError(
-            f"model.name: {HUB_PREFIX}{identifier} could not be downloaded "
+            f"model.name: {name} could not be downloaded "
             f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch its "
             f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
             f"set model.name={LOCAL_PREFIX}<folder>"
         ) from error
-    return folder
 
 
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:

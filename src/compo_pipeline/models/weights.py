@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 from open_clip.convert import convert_state_dict
+from open_clip.factory import load_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import checkpoints, foreign, hf_import
+from compo_pipeline.models import foreign, hub
 from compo_pipeline.storage import has_checksum, read_json
 
 CONFIG_FILE = "open_clip_config.json"
@@ -57,19 +58,22 @@ def find(folder: Path) -> Path:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Tensors by open_clip's names.
+    """Tensors of a weights file as open_clip reads it; of a pickled one, nothing is run.
 
-    Args:
-        path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
+    Raises:
+        SettingsError: it cannot be read, or holds other things than tensors by name.
     """
-    if path.is_dir():
-        return {name: each for part in hf_import.parts(path) for name, each in read(part).items()}
-    if path.suffix == ".safetensors":
-        try:
-            return checkpoints.by_open_clip(load_file(path), path)
-        except SafetensorError as error:
-            raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
-    return checkpoints.by_open_clip(checkpoints.unpickled(path), path)
+    try:
+        state = load_state_dict(str(path))
+        if not all(isinstance(value, Tensor) for value in state.values()):
+            raise TypeError("it holds other things than tensors by name")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {hub.first_line(error)}"
+        raise SettingsError(
+            f"{path} is not a readable weights file of open_clip ({reason}); get the file again; "
+            "one of another program is read by compo-pipeline import-model"
+        ) from error
+    return dict(state)
 
 
 def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
@@ -110,28 +114,24 @@ def _header(path: Path) -> dict[str, str]:
         raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def load_into(model: torch.nn.Module, path: Path, name: str, context: int | None = None) -> None:
-    """Copy a file's weights into a model that has exactly these parameters.
+def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path, name: str) -> None:
+    """Copy weights into a model that has exactly these parameters.
 
     Nothing is resized: open_clip interpolates positions of another image size or context length
     without a word, which is another model.
 
     Args:
         model: of open_clip.
-        path: of the weights.
+        tensors: by open_clip's names.
+        path: of their file, for errors.
         name: of the model, for errors.
-        context: token ids of a text, if they are fewer than the file has positions: those
-            beyond are cut off, which changes no text that fits.
 
     Raises:
         SettingsError: the weights are of another architecture, or not finite.
     """
-    state: dict[str, Any] = convert_state_dict(model, read(path))
+    state: dict[str, Any] = convert_state_dict(model, dict(tensors))
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)
-    for key in ("positional_embedding", "text.positional_embedding") if context else ():
-        if key in state:
-            state[key] = state[key][:context]
     wanted = model.state_dict()
     for scalar in ("logit_scale", "logit_bias"):
         if scalar in state and scalar in wanted:
@@ -143,8 +143,8 @@ def load_into(model: torch.nn.Module, path: Path, name: str, context: int | None
     if problems:
         raise SettingsError(
             f"the weights in {path} are not of the architecture '{name}': {'; '.join(problems)}. "
-            "Set model.name to the architecture that they were trained with (and "
-            "model.context_length, if that alone differs)"
+            "Name the architecture that they were trained with; compo-pipeline import-model reads "
+            "files of other programs and (--context-length) of other context lengths"
         )
     for key, value in state.items():
         if value.is_floating_point() and not torch.isfinite(value).all():

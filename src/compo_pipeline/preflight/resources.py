@@ -373,8 +373,6 @@ def _model(
     from compo_pipeline.models import sources
     from compo_pipeline.models.settings import REGISTRY_PREFIX
 
-    if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
-        yield f"{key}.tokenizer: there is no file or folder '{settings.tokenizer}'"
     check: Callable[[], object] = partial(sources.find_source, settings)
     if tracking is not None and settings.name.startswith(REGISTRY_PREFIX):
         from compo_pipeline.registry.tracking import configure

@@ -1,0 +1,341 @@
+"""Models of other programs as folders of open_clip: `compo-pipeline import-model`.
+
+A model is read by the rules of its program once, and by open_clip's ever after.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from PIL import Image
+from torch import Tensor
+
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.models import checkpoints, hf_import, sources, weights
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.export import write
+from compo_pipeline.models.loading import LoadedModel, build, load
+from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
+from compo_pipeline.models.sources import ModelSource
+from compo_pipeline.models.tokenizing import TOKENIZER_CONFIG, TOKENIZER_FILE
+from compo_pipeline.storage import atomic_folder, file_sha256
+
+TOLERANCE = 1e-6
+"""By which embeddings of length 1 of the written model may differ from the source's."""
+
+# Options of weights files, which a folder has none of.
+_OF_FILES = ("weights", "layout", "mixed_with", "quick_gelu", "seed")
+_OF_RESULTS = ("layout", "quick_gelu", "context_length", "seed")
+_DESCRIPTIONS = ("*.json", "*.txt", "*.model", "*/config.json")
+# Names of settings in messages of code that loads models for runs, too.
+_OPTIONS = {"model.name": "SOURCE", "model.pretrained": "--weights"}
+# SigLIP's texts are filled up with </s> (big_vision: pad_value=1), though <pad> is a token too.
+_ENDS = {"pad_token": "</s>", "eos_token": "</s>"}
+_OF_SIGLIP = ("timm/ViT-B-16-SigLIP", "timm/ViT-B-16-SigLIP-i18n-256")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What to import.
+
+    Attributes:
+        source: an architecture of open_clip, a folder of transformers or open_clip, or
+            `hf-hub:<owner/model>`.
+        weights: of an architecture: a file, or a tag of open_clip.
+        layout: whose published checkpoint the file is.
+        mixed_with: a tag or file that the layout mixes the file with, instead of its own.
+        quick_gelu: whether a file that does not record it was trained with QuickGELU.
+        context_length: token ids of a text; positions beyond are cut off. None is the source's.
+        tokenizer: folder of a Hugging Face tokenizer, or its tokenizer.json; None is the source's.
+        seed: of random weights of an architecture, instead of `weights`.
+    """
+
+    source: str
+    weights: str | None = None
+    layout: PublishedLayout | None = None
+    mixed_with: str | None = None
+    quick_gelu: bool | None = None
+    context_length: int | None = None
+    tokenizer: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """Parts of a model, token ids of a text, weights to mix with and the file's share."""
+
+    parts: ModelSource
+    context_length: int | None = None
+    mixed_with: Path | None = None
+    share: float = 1.0
+
+
+def import_model(request: ImportRequest, folder: Path) -> bool:
+    """Write a model as a folder for `local-dir:`; all of it or nothing.
+
+    The folder's record (compo.json) says under `imported` where it came from.
+
+    Args:
+        request: what to import.
+        folder: new, empty, or of the same import.
+
+    Returns:
+        Whether it was written; not, if the folder is of this import already.
+
+    Raises:
+        SettingsError: the source cannot be converted, or the folder holds something else.
+        DamagedFileError: the folder is of this import, and was changed.
+    """
+    with (
+        TemporaryDirectory() as scratch,
+        _renamed(_OPTIONS | {scratch: str(request.tokenizer)}),
+    ):
+        conversion = _conversion(request, folder.name)
+        tokenizer = tokenizer_files(request.tokenizer)
+        described = _described(request, conversion, tokenizer)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            _refuse_other(folder, described, architecture=conversion.parts.folder is None)
+            load(folder)
+            return False
+        if tokenizer is not None:
+            parts = with_tokenizer(conversion.parts, tokenizer, Path(scratch))
+            conversion = replace(conversion, parts=parts)
+        loaded = _converted(conversion, request.seed or 0)
+        with atomic_folder(folder) as new:
+            write(loaded, new, metadata={"imported": described})
+            _verify(loaded, load(new))
+    return True
+
+
+@contextmanager
+def _renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Replace names in the messages of errors."""
+    try:
+        yield
+    except SettingsError as error:
+        message = error.message
+        for old, new in names.items():
+            message = message.replace(old, new)
+        raise SettingsError(message) from error
+
+
+def _conversion(request: ImportRequest, name: str) -> _Conversion:
+    source = request.source
+    prefixed = source.startswith((HUB_PREFIX, LOCAL_PREFIX))
+    if not prefixed and (source in open_clip.list_models() or not Path(source).is_dir()):
+        return _of_architecture(request, name)
+    for option in _OF_FILES:
+        if getattr(request, option) is not None:
+            raise SettingsError(
+                f"--{option.replace('_', '-')}: expected an architecture of open_clip as SOURCE, "
+                f"got '{source}', which has weights of its own; leave the option out"
+            )
+    hub = source.startswith(HUB_PREFIX)
+    folder = _download(source) if hub else Path(source.removeprefix(LOCAL_PREFIX))
+    return _of_folder(folder, name, request.context_length)
+
+
+def _download(name: str) -> Path:
+    folder = sources.download_repository(name, "open_clip_*.safetensors")
+    if (folder / weights.CONFIG_FILE).is_file():
+        return folder
+    return sources.download_repository(name, "model.safetensors", "*/model.safetensors")
+
+
+def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversion:
+    path = folder / weights.CONFIG_FILE
+    if path.is_file() or not hf_import.is_of_transformers(folder):
+        if context_length is not None:
+            raise SettingsError(f"--context-length: {path} states it; leave the option out")
+        return _Conversion(sources.of_folder(folder, name))
+    split = hf_import.is_split(folder)
+    length = context_length or (
+        checkpoints.LAYOUTS["triplet_clip"].context_length if split else None
+    )
+    config = hf_import.open_clip_config(folder, length)
+    file = folder if split else weights.find(folder)
+    parts = ModelSource(name, folder, config["model_cfg"], config["preprocess_cfg"], file, {})
+    return _Conversion(parts, config["model_cfg"]["text_cfg"]["context_length"])
+
+
+def _of_architecture(request: ImportRequest, name: str) -> _Conversion:
+    given, quick_gelu, length = request.weights, request.quick_gelu, request.context_length
+    if open_clip.get_model_config(request.source) is None:
+        hint = nearest(request.source, open_clip.list_models())
+        raise SettingsError(
+            f"SOURCE: '{request.source}' is no folder and no architecture of open_clip{hint}"
+        )
+    if (given is None) == (request.seed is None):
+        raise SettingsError(
+            f"--weights: expected a file or a tag of {request.source}, or --seed=<number> for "
+            f"random weights, got {'none' if given is None else 'both'}"
+        )
+    layout = None
+    if request.layout is not None:
+        if given is None or not is_file(given):
+            raise SettingsError(
+                f"--layout: '{request.layout}' is of a weights file, expected its path at "
+                f"--weights, got {given}"
+            )
+        layout = checkpoints.LAYOUTS[request.layout]
+        quick_gelu = layout.quick_gelu if quick_gelu is None else quick_gelu
+        length = length or layout.context_length
+    parts = replace(sources.of_architecture(request.source, given, quick_gelu), name=name)
+    if length is not None:
+        parts.model_cfg["text_cfg"]["context_length"] = length
+    if layout is None or layout.base is None:
+        if request.mixed_with is not None:
+            mixed = ", ".join(each for each, known in checkpoints.LAYOUTS.items() if known.base)
+            raise SettingsError(
+                f"--mixed-with: expected --layout with a mixture ({mixed}), got "
+                f"{request.layout or 'none'}"
+            )
+        return _Conversion(parts, length)
+    base = request.mixed_with or layout.base
+    with _renamed({"model.pretrained": "--mixed-with"}):
+        file = (
+            sources.local_file(Path(base))
+            if is_file(base)
+            else sources.of_tag(request.source, base)[0]
+        )
+    return _Conversion(parts, length, file, layout.share)
+
+
+def _described(
+    request: ImportRequest, conversion: _Conversion, tokenizer: Path | None
+) -> dict[str, Any]:
+    """The request, hashes of the files that are read, and versions of what converts them."""
+    parts = conversion.parts
+    files: dict[str, Path] = {}
+    if parts.weights is not None and parts.weights.is_dir():
+        files |= {f"weights/{file.parent.name}": file for file in hf_import.parts(parts.weights)}
+    elif parts.weights is not None:
+        files["weights"] = parts.weights
+    if conversion.mixed_with is not None:
+        files["mixed_with"] = conversion.mixed_with
+    for label, place in (("source", parts.folder), ("tokenizer", tokenizer)):
+        if place is not None and place.is_file():
+            files[label] = place
+        elif place is not None:
+            found = sorted({file for kind in _DESCRIPTIONS for file in place.glob(kind)})
+            files |= {f"{label}/{file.relative_to(place)}": file for file in found}
+    try:
+        digests = {label: file_sha256(file) for label, file in files.items()}
+    except OSError as error:
+        raise SettingsError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    return {
+        **asdict(request),
+        "sha256": digests,
+        "versions": {
+            name: version(name) for name in ("compo-pipeline", "open_clip_torch", "torch")
+        },
+    }
+
+
+def _refuse_other(folder: Path, described: Mapping[str, Any], *, architecture: bool) -> None:
+    """Refuse a folder that is not of the same files with the same options.
+
+    Where the files lie does not count; an architecture counts by its name.
+    """
+    found = weights.read_record(folder).get("imported") if folder.is_dir() else None
+    if found is None:
+        raise SettingsError(f"FOLDER: {folder} is there and of no import; name a new one")
+    keys = ("sha256", *_OF_RESULTS, *(["source"] if architecture else []))
+    other = [key for key in keys if found.get(key) != described[key]]
+    if other:
+        raise SettingsError(
+            f"FOLDER: {folder} was imported from '{found.get('source')}' with another "
+            f"{', '.join(other)}; name a new folder, or remove that one"
+        )
+
+
+def tokenizer_files(configured: str | None) -> Path | None:
+    """The folder of a tokenizer, or a tokenizer.json without a configuration beside it."""
+    if configured is None:
+        return None
+    source = Path(configured)
+    if not source.exists():
+        raise SettingsError(f"--tokenizer: there is no {source} (seen from {Path.cwd()})")
+    described = source.name == TOKENIZER_FILE and (source.parent / TOKENIZER_CONFIG).is_file()
+    return source.parent if described else source
+
+
+def with_tokenizer(parts: ModelSource, source: Path, scratch: Path) -> ModelSource:
+    """The parts with a tokenizer of other files; that of a single file is put into a folder."""
+    text_cfg = parts.model_cfg["text_cfg"]
+    repository = text_cfg.get("hf_tokenizer_name")
+    folder = source
+    if source.is_file():
+        folder = scratch
+        shutil.copy(source, folder / TOKENIZER_FILE)
+        roles = _ENDS if repository in _OF_SIGLIP else {}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
+        (folder / TOKENIZER_CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    # An open_clip configuration without this entry means CLIP's own tokenizer.
+    text_cfg["hf_tokenizer_name"] = repository or source.resolve().name
+    record = {key: value for key, value in parts.record.items() if key != "fingerprint"}
+    return replace(parts, folder=folder, record=record)
+
+
+def _converted(conversion: _Conversion, seed: int) -> LoadedModel:
+    """The model, mixed with the other weights where there are any."""
+    parts, base = conversion.parts, conversion.mixed_with
+    read = partial(_tensors, context_length=conversion.context_length)
+    own = build(parts, seed, read)
+    if base is None:
+        return own
+    other = build(replace(parts, weights=base), seed, read)
+    states = other.model.state_dict(), own.model.state_dict()
+    mixed = weights.interpolate(*states, conversion.share)
+    return build(parts, seed, lambda _: mixed)
+
+
+def _tensors(path: Path, context_length: int | None) -> dict[str, Tensor]:
+    """A file's tensors by open_clip's names.
+
+    Positions beyond the context length are cut off, which changes no text that fits.
+    """
+    state = checkpoints.read(path)
+    for key in ("positional_embedding", "text.positional_embedding") if context_length else ():
+        if key in state:
+            state[key] = state[key][:context_length]
+    return state
+
+
+def _verify(source: LoadedModel, written: LoadedModel) -> None:
+    """Refuse a written model that embeds two images and two texts otherwise than the source.
+
+    Raises:
+        SettingsError: an embedding differs by more than TOLERANCE.
+    """
+    apart = max(
+        float((one - other).abs().max())
+        for one, other in zip(_embeddings(source), _embeddings(written), strict=True)
+    )
+    if not apart <= TOLERANCE:
+        raise SettingsError(
+            f"FOLDER: the written model's embeddings differ by {apart:.1e} from the source's, "
+            f"allowed are {TOLERANCE:.0e}; nothing was written"
+        )
+
+
+@torch.no_grad()
+def _embeddings(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+    """Embeddings of two images of noise, wide and high, and of two texts."""
+    noise = np.random.default_rng(0).integers(0, 256, (2, 90, 60, 3), dtype=np.uint8)
+    images = [Image.fromarray(noise[0]), Image.fromarray(noise[1]).rotate(90, expand=True)]
+    pixels = torch.stack([loaded.preprocess(image) for image in images])
+    texts = loaded.tokenize(list(weights.PROBES[:2]))
+    return encode_images(loaded.model, pixels), encode_texts(loaded.model, texts)

@@ -1,0 +1,287 @@
+"""`compo-pipeline import-model`: a folder of open_clip that is the source, or nothing."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner, Result
+from kedro.framework.cli.cli import KedroCLI
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.models import importing
+from compo_pipeline.models.importing import ImportRequest, import_model
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
+from compo_pipeline.storage import DamagedFileError, file_sha256
+
+pytestmark = pytest.mark.usefixtures("architectures")
+
+
+@pytest.fixture
+def file(tiny_clip: Path, tmp_path: Path) -> Path:
+    """A published checkpoint: NegCLIP's layout."""
+    state = load_file(tiny_clip / "open_clip_model.safetensors")
+    named = {f"module.{name}": tensor for name, tensor in state.items()}
+    torch.save({"epoch": 3, "state_dict": named}, tmp_path / "negclip.pt")
+    return tmp_path / "negclip.pt"
+
+
+@pytest.fixture
+def request_(file: Path) -> ImportRequest:
+    return ImportRequest("Tiny-16-quickgelu", str(file), layout="negclip")
+
+
+def test_open_clip_alone_loads_what_was_written(
+    request_: ImportRequest, file: Path, tmp_path: Path
+) -> None:
+    assert import_model(request_, tmp_path / "negclip")
+    name = f"local-dir:{tmp_path / 'negclip'}"
+    model = open_clip.create_model(name)
+    state = torch.load(file, weights_only=True)["state_dict"]
+    assert all(torch.equal(state[f"module.{k}"], each) for k, each in model.state_dict().items())
+    assert open_clip.get_model_config(name)["quick_gelu"]
+    assert load(ModelSettings(name)).name == "negclip"
+
+
+def test_the_record_says_where_it_came_from(
+    request_: ImportRequest, file: Path, tmp_path: Path
+) -> None:
+    import_model(request_, tmp_path / "negclip")
+    found = read_record(tmp_path / "negclip")["imported"]
+    command = ["sha256sum", str(file)]
+    digest = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    assert found["sha256"] == {"weights": digest}
+    assert (found["source"], found["weights"]) == ("Tiny-16-quickgelu", str(file))
+    assert found["layout"] == "negclip"
+    assert found["versions"]["torch"] == torch.__version__.partition("+")[0]
+
+
+def test_the_same_import_again_changes_nothing(
+    request_: ImportRequest, file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "negclip"
+    assert import_model(request_, folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    moved = file.rename(tmp_path / "elsewhere.pt")
+    assert not import_model(replace(request_, weights=str(moved)), folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"layout": "dac"}, "another layout; name a new folder"),
+        ({"context_length": 64}, "another context_length;"),
+        ({"source": "Tiny-16", "layout": None, "quick_gelu": False}, "layout, quick_gelu, source;"),
+        ({"weights": None}, "another sha256;"),
+    ],
+)
+def test_another_import_into_the_folder_is_refused(
+    request_: ImportRequest, file: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    folder = tmp_path / "negclip"
+    import_model(request_, folder)
+    if "weights" in changes:
+        content = torch.load(file, weights_only=True)
+        content["state_dict"]["module.visual.proj"] += 1
+        torch.save(content, file)
+        changes = {}
+    before = file_sha256(folder / "compo.json")
+    with pytest.raises(SettingsError, match=f"^FOLDER: .*{told}"):
+        import_model(replace(request_, **changes), folder)
+    assert file_sha256(folder / "compo.json") == before
+
+
+def test_a_folder_of_something_else_stays(request_: ImportRequest, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("kept")
+    for place in (tmp_path / "notes", tmp_path / "notes" / "a.txt"):
+        with pytest.raises(SettingsError, match=r"^FOLDER: .* of no import; name a new one"):
+            import_model(request_, place)
+    assert (tmp_path / "notes" / "a.txt").read_text() == "kept"
+
+
+def test_an_import_that_was_changed_is_noticed(request_: ImportRequest, tmp_path: Path) -> None:
+    folder = tmp_path / "negclip"
+    import_model(request_, folder)
+    weights = folder / "open_clip_model.safetensors"
+    state = load_file(weights)
+    state["visual.proj"] += 1
+    save_file(state, weights, metadata={"quick_gelu": "true"})
+    with pytest.raises(DamagedFileError):
+        import_model(request_, folder)
+
+
+KILLED = """
+import sys, time
+import open_clip
+from pathlib import Path
+from compo_pipeline.models import importing
+open_clip.add_model_config(Path(sys.argv[1]))
+def wait(*_):
+    print("written", flush=True)
+    time.sleep(600)
+importing._verify = wait
+request = importing.ImportRequest("Tiny-16", sys.argv[2], quick_gelu=False)
+importing.import_model(request, Path(sys.argv[3]))
+"""
+
+
+def test_a_killed_import_leaves_nothing_that_loads(
+    tiny_clip: Path, file: Path, tmp_path: Path
+) -> None:
+    """It is killed when all files are written, before they are verified."""
+    config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
+    (tmp_path / "Tiny-16.json").write_text(json.dumps(config))
+    folder = tmp_path / "new" / "model"
+    arguments = [tmp_path / "Tiny-16.json", file, folder]
+    command = [sys.executable, "-c", KILLED, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        process.kill()
+    assert not folder.exists()
+    assert import_model(ImportRequest("Tiny-16", str(file), quick_gelu=False), folder)
+    assert [each.name for each in folder.parent.iterdir()] == ["model"], "leftovers are removed"
+
+
+def test_a_written_model_of_other_embeddings_is_refused(
+    request_: ImportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(source: Any) -> LoadedModel:
+        loaded = load(source)
+        state = loaded.model.state_dict()
+        state["visual.conv1.weight"][0] += 0.01
+        return loaded
+
+    monkeypatch.setattr(importing, "load", spoilt)
+    with pytest.raises(SettingsError, match="embeddings differ by .*; nothing was written"):
+        import_model(request_, tmp_path / "negclip")
+    assert not (tmp_path / "negclip").exists()
+
+
+def test_random_weights_are_those_of_the_seed(imported: Callable[..., LoadedModel]) -> None:
+    found = imported("Tiny-16", seed=3)
+    expected = load(ModelSettings(name="Tiny-16", seed=3))
+    assert found.fingerprint == expected.fingerprint != load(ModelSettings("Tiny-16")).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "told"),
+    [
+        ("Tiny-61", {"weights": "a.pt"}, "SOURCE: 'Tiny-61' is no folder .*did you mean 'Tiny-16'"),
+        ("no/such/folder", {}, "SOURCE: 'no/such/folder' is no folder and no architecture"),
+        ("Tiny-16", {}, "--weights: expected a file or a tag of Tiny-16, .* got none"),
+        ("Tiny-16", {"weights": "a.pt", "seed": 1}, "--weights: .* got both"),
+        ("Tiny-16", {"weights": "no/a.pt"}, "--weights: there is no file or folder no/a.pt"),
+        ("Tiny-16", {"weights": "x"}, "--weights: 'x' is no tag of Tiny-16 and no file"),
+        ("Tiny-16", {"weights": "x", "layout": "clove"}, "--layout: 'clove' is of a weights file"),
+        ("Tiny-16", {"seed": 1, "mixed_with": "openai"}, "--mixed-with: expected --layout .*clove"),
+        ("Tiny-16", {"seed": 1, "tokenizer": "no/t"}, "--tokenizer: there is no no/t"),
+        ("{file}", {"weights": "a.pt"}, "SOURCE: .* is no folder"),
+        ("{folder}", {"layout": "dac"}, "--layout: expected an architecture of open_clip"),
+        ("{folder}", {"quick_gelu": False}, "--quick-gelu: expected an architecture of open_clip"),
+        ("{folder}", {"context_length": 64}, "--context-length: .* states it; leave the option"),
+        ("{empty}", {}, r"no open_clip_config\.json in "),
+    ],
+)
+def test_what_cannot_be_imported_is_told_by_option(
+    tiny_clip: Path, file: Path, tmp_path: Path, source: str, options: dict[str, Any], told: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    source = source.format(file=file, folder=tiny_clip, empty=tmp_path / "empty")
+    with pytest.raises(SettingsError, match=told) as refusal:
+        import_model(ImportRequest(source, **options), tmp_path / "new")
+    assert "\n" not in refusal.value.message and "model.name" not in refusal.value.message
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tower_without_weights_is_told_in_one_line(tmp_path: Path) -> None:
+    for tower in ("vision-encoder", "text-encoder"):
+        (tmp_path / "towers" / tower).mkdir(parents=True)
+        (tmp_path / "towers" / tower / "config.json").write_text("{}")
+    told = r"^\S*vision-encoder/model\.safetensors: cannot be read \(No such file or directory\)$"
+    with pytest.raises(SettingsError, match=told):
+        import_model(ImportRequest(str(tmp_path / "towers")), tmp_path / "new")
+
+
+def test_a_tokenizer_of_a_file_is_named_by_its_own_path(
+    siglip_tokenizer: Path, tiny_clip: Path, tmp_path: Path
+) -> None:
+    alone = Path(shutil.copy(siglip_tokenizer / "tokenizer.json", tmp_path / "own.json"))
+    with pytest.raises(SettingsError, match=rf"{alone} does not say which token fills texts up"):
+        import_model(ImportRequest(str(tiny_clip), tokenizer=str(alone)), tmp_path / "new")
+
+
+def test_a_repository_of_transformers_is_imported(
+    tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose weights are fetched where it has no configuration of open_clip alone."""
+    from compo_pipeline.models.hf_export import to_hugging_face
+
+    pytest.importorskip("transformers")
+    whole = to_hugging_face(tiny_clip, tmp_path / "hf")
+    described = tmp_path / "described"
+    shutil.copytree(whole, described, ignore=shutil.ignore_patterns("*.safetensors"))
+
+    def cached(repository: str, patterns: list[str]) -> Path:
+        return whole if "model.safetensors" in patterns else described
+
+    monkeypatch.setattr("compo_pipeline.models.hub.cached", cached)
+    with pytest.raises(SettingsError, match=r"no open_clip_config\.json .*import-model"):
+        load(ModelSettings("hf-hub:someone/model"))
+    assert import_model(ImportRequest("hf-hub:someone/model"), tmp_path / "new")
+    found, expected = (load(each).model.state_dict() for each in (tmp_path / "new", tiny_clip))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize(
+    "key", ["layout", "mixed_with", "quick_gelu", "context_length", "tokenizer"]
+)
+def test_the_options_are_no_settings_any_more(key: str) -> None:
+    option = f"--{key.replace('_', '-')}"
+    told = rf"^model\.{key}: {option} is now an option of compo-pipeline import-model, [^\n]*$"
+    with pytest.raises(SettingsError, match=told):
+        parse(ModelSettings, {"name": "ViT-B-32", key: None}, "model")
+
+
+@pytest.fixture
+def command(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    run = CliRunner().invoke
+    return lambda *arguments: run(KedroCLI(workspace), ["import-model", *map(str, arguments)])
+
+
+def test_the_command_prints_the_lines_that_use_the_folder(
+    command: Callable[..., Result], file: Path
+) -> None:
+    arguments = ("Tiny-16-quickgelu", "models/neg clip", "--weights", file, "--layout", "negclip")
+    done = command(*arguments)
+    assert done.exit_code == 0, done.output
+    assert "Written: models/neg clip. Its embeddings" in done.stderr and "1e-06" in done.stderr
+    values = yaml.safe_load(done.stdout)["model"]
+    assert values == {"name": "local-dir:models/neg clip", "pretrained": None}
+    assert load(parse(ModelSettings, values, "model")).quick_gelu
+    assert "Nothing to do" in command(*arguments).stderr
+
+
+def test_errors_of_the_command_are_one_line(command: Callable[..., Result], file: Path) -> None:
+    done = command("Tiny-16", "models/new", "--weights", file)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: --weights: {file} does not say whether")
+    assert len(done.stderr.splitlines()) == 1
+    unknown = command("Tiny-16", "models/new", "--weights", file, "--layout", "negclp")
+    assert "'negclp' is not one of 'negclip', 'ce_clip'" in unknown.stderr
