@@ -32,15 +32,15 @@ import torch
 from kedro.io import DatasetError
 from safetensors.torch import load_file
 
-from compo_pipeline import records
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FrameDataset, JsonDataset
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.weights import RECORD_FILE, read_record
-from compo_pipeline.records import Score, from_table, to_table
-from compo_pipeline.storage import DamagedFileError, causes, read_json_or_none, write_json
-from compo_pipeline.stores import KeyValueStore
-from compo_pipeline.tables.files import read_rows, write_rows
+from compo_pipeline.storage import records
+from compo_pipeline.storage.files import DamagedFileError, causes, read_json_or_none, write_json
+from compo_pipeline.storage.records import Score, from_table, to_table
+from compo_pipeline.storage.stores import KeyValueStore
+from compo_pipeline.storage.table_files import read_rows, write_rows
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
 from compo_pipeline.training.images import ImageRows, keys_of

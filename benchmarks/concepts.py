@@ -23,17 +23,17 @@ from typing import Any
 
 import study
 import tables
-from compo_pipeline.analysis.cases import Case, read_regions
-from compo_pipeline.analysis.localisation import Located, compare_located, located
-from compo_pipeline.compute import resolve
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.analysis.cases import Case, read_regions
+from compo_pipeline.evaluation.analysis.localisation import Located, compare_located, located
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.encoding import scale_of
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.records import Score
+from compo_pipeline.run.compute import resolve
+from compo_pipeline.storage.records import Score
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import control_of
 from study import Arm, Study

@@ -24,7 +24,7 @@ import tables
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.sparcl import Sparcl
 from compo_pipeline.methods.triplet_clip import TripletClip
-from compo_pipeline.records import Score
+from compo_pipeline.storage.records import Score
 from compo_pipeline.training.run import control_of
 from study import Arm, Study
 from tables import BASE

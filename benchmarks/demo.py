@@ -19,10 +19,10 @@ from typing import NamedTuple
 import torch
 
 import study
-from compo_pipeline.compute import resolve
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
+from compo_pipeline.run.compute import resolve
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.run import Trainer, control_of

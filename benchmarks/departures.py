@@ -24,7 +24,7 @@ import study
 import tables
 from compo_pipeline.losses import calibrated
 from compo_pipeline.models import lora
-from compo_pipeline.records import Score
+from compo_pipeline.storage.records import Score
 from compo_pipeline.training.optimisation import AmpOptimizer
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from study import Arm, Study

@@ -27,22 +27,22 @@ import psutil
 import pyarrow as pa
 from PIL import Image
 
-from compo_pipeline import compute
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
-from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.datasets.quality.images import measure
+from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.language.parsing import CaptionParser, parse_by
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
-from compo_pipeline.quality.images import measure
-from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.records import Caption, Parse
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables import files
-from compo_pipeline.tables.files import Parts, write_rows
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run import compute
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage.records import Caption, Parse
+from compo_pipeline.storage.table_files import Parts, write_rows
+from compo_pipeline.storage.tables import Table
 from compo_scenes.captions import sentences
 from compo_scenes.world import World
 

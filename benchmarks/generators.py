@@ -31,8 +31,8 @@ from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_across, swap_within
-from compo_pipeline.records import Parse
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Parse
 
 ROUNDS = 5
 STREAM = 1_000_000

@@ -32,7 +32,7 @@ import yaml
 from PIL import Image
 
 from chaos import workspace
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.world import World
 

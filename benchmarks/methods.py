@@ -27,8 +27,8 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.records import Score, from_table
-from compo_pipeline.storage import read_json
+from compo_pipeline.storage.files import read_json
+from compo_pipeline.storage.records import Score, from_table
 
 RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
 SET = "methods"

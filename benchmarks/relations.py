@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 import study
-from compo_pipeline.compute import Compute
 from compo_pipeline.language.parsing import load as load_language
 from compo_pipeline.language.parsing import name_and_version
 from compo_pipeline.language.parsing import parse as parse_sentences
@@ -33,9 +32,10 @@ from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.models.encoding import encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, View, from_table
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import training_rows
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, View, from_table
+from compo_pipeline.storage.tables import training_rows
 from compo_scenes.base_model.text_tower import embed_scenes, probe
 from compo_scenes.captions import first
 from compo_scenes.counterfactuals import edit

@@ -57,6 +57,8 @@ resumes from the state before | | `tests/training/test_loop.py` |
 scale at its bounds | a finite loss and gradient | every method | `tests/training/test_methods.py` |
 | a model, spaCy, tokenizer or diffusers folder that names code | refused by file and key; nothing \
 runs | | `tests/models/test_foreign.py` |
+| an import of another program's model that is killed, or that gives other embeddings than its \
+source | nothing that loads; the same command starts anew | | `tests/models/test_importing.py` |
 | a registered version whose files were changed, lack a file or hold another one | refused before \
 an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
 | stored scores that were edited | refused by item | | `tests/registry/test_evidence.py` |

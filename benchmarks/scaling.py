@@ -29,7 +29,7 @@ from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings, ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.storage.records import Caption
 from compo_pipeline.training import launch
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, Trainer

@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 from compo_scenes.base_model.supervision import ImageBatches
 from compo_scenes.benchmark import make_item
 from compo_scenes.captions import alt_text, first, sentences

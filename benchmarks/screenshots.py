@@ -20,9 +20,9 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline import next_steps
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation.tables import show_comparison
+from compo_pipeline.run import next_steps
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLUMNS = 100

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 import study
 import tables
-from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.benchmarks.files import custom_titles
+from compo_pipeline.benchmarks.files import custom_titles
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -38,9 +38,9 @@ from compo_pipeline.evaluation.comparison import (
     run_pairs,
 )
 from compo_pipeline.methods.registry import label as method_label
-from compo_pipeline.records import Score, from_table
-from compo_pipeline.registry.gate import Check, judge
-from compo_pipeline.registry.settings import PromotionSettings
+from compo_pipeline.storage.records import Score, from_table
+from compo_pipeline.versions.gate import Check, judge
+from compo_pipeline.versions.settings import PromotionSettings
 
 RESULTS = Path("benchmarks/results")
 BASE_ENV = "base"

@@ -50,7 +50,7 @@ LAYOUT = frozenset(
         tokenize.ENDMARKER,
     }
 )
-IMPORTED_WITH = ("registry.gate", "training.loop", "training.settings")
+IMPORTED_WITH = ("versions.gate", "training.loop", "training.settings")
 HEAVY = ("torch", "spacy", "open_clip", "great_expectations")
 RUNS = 5
 # Prints the files of the package that a module imports.

@@ -20,16 +20,13 @@ from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.benchmarks import loading
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.engines import LOCAL
-from compo_pipeline.evaluation.benchmarks import loading
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.evaluation.settings import (
-    BenchmarksSettings,
-    EvaluationSettings,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import load as load_language
 from compo_pipeline.language.parsing import name_and_version
 from compo_pipeline.language.parsing import parse as parse_sentences
@@ -43,8 +40,10 @@ from compo_pipeline.pipelines.counterfactuals.nodes import (
     choose_jobs,
     make_counterfactuals,
 )
-from compo_pipeline.preflight.settings import all_values, loader_of
-from compo_pipeline.records import (
+from compo_pipeline.project.settings import all_values, loader_of
+from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.files import atomic_file, read_json
+from compo_pipeline.storage.records import (
     Caption,
     Counterfactual,
     Fact,
@@ -53,8 +52,7 @@ from compo_pipeline.records import (
     from_table,
     to_table,
 )
-from compo_pipeline.storage import atomic_file, read_json
-from compo_pipeline.tables.rows import training_rows
+from compo_pipeline.storage.tables import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings

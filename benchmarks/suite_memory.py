@@ -31,20 +31,21 @@ import psutil
 import torch
 from numpy.typing import NDArray
 
-from compo_pipeline.compute import use_cores
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation import evaluate
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import score_suite
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation.suite_page import cards_of
-from compo_pipeline.records import Score
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.files import write_rows
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.compute import use_cores
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.storage.tables import Table
 
 RESULTS = Path(__file__).parent / "results" / "suite_memory.json"
 WIDTH = 512

@@ -24,16 +24,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.protocols import choice
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.run.compute import choose_device, use_cores
 
 SETS: dict[str, BenchmarkSet] = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")}
 SIZE = (480, 640)

@@ -13,7 +13,7 @@ from typing import Any
 
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.metrics import Key
-from compo_pipeline.records import Score
+from compo_pipeline.storage.records import Score
 
 RESULTS = Path(__file__).parent / "results"
 BASE = "base"

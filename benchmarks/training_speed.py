@@ -35,7 +35,6 @@ import torch
 from torch import Tensor
 
 import xac
-from compo_pipeline.compute import Compute
 from compo_pipeline.language import parsing
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, ConceptBatch
@@ -56,8 +55,9 @@ from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models import encoding
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, Counterfactual
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, Counterfactual
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder, padded
 from compo_pipeline.training.features import Features, embed

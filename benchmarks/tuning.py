@@ -19,12 +19,12 @@ from typing import Any
 import optuna
 from scipy.stats import spearmanr
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.storage import read_json
+from compo_pipeline.storage.files import read_json
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.settings import TuningSettings

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from compo_pipeline.configuration import parse
-from compo_pipeline.quality import quarantine, suite
-from compo_pipeline.quality.settings import DataValidationSettings
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.datasets.quality import quarantine, suite
+from compo_pipeline.datasets.quality.settings import DataValidationSettings
 
 RULES = Path(__file__).parents[1] / "conf" / "base" / "parameters_validation.yml"
 

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import pyarrow.parquet as pq
 from PIL import Image
 
-from compo_pipeline.records import Score, from_table
+from compo_pipeline.storage.records import Score, from_table
 
 BENCHMARKS = Path("data/01_raw/scenes/benchmarks/test")
 SHOWN = (

@@ -24,8 +24,8 @@ from spacy.language import Language
 from compo_pipeline.language import parsing
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.records import Caption, Parse
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, Parse
 from compo_scenes.captions import sentences
 from compo_scenes.world import World
 

@@ -29,8 +29,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import compo_pipeline
-from compo_pipeline import code_fingerprint, compute
-from compo_pipeline.records import Parse
+from compo_pipeline.run import code_fingerprint, compute
+from compo_pipeline.storage.records import Parse
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
 # inherits what its controller has set here, so that `setdefault` would leave it all cores.
@@ -409,8 +409,8 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     import mlflow
 
-    from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.settings import TrackingSettings
+    from compo_pipeline.tracking import runs as tracking
+    from compo_pipeline.tracking.settings import TrackingSettings
 
     folder = tmp_path_factory.mktemp("project with a space")
     tracking.configure(TrackingSettings(), folder)
@@ -429,9 +429,9 @@ def version_files(
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.weights import read_record
-    from compo_pipeline.registry import layout, registration, verification
-    from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
-    from compo_pipeline.registry.reference import write_reference
+    from compo_pipeline.versions import layout, registration, verification
+    from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.versions.reference import write_reference
 
     logged = tmp_path_factory.mktemp("logged") / "model"
     mlflow.pyfunc.save_model(
@@ -465,8 +465,8 @@ def sealed() -> Callable[..., Any]:
     """
     import mlflow
 
-    from compo_pipeline.registry import lineage, signing, verification
-    from compo_pipeline.registry.settings import SigningSettings
+    from compo_pipeline.versions import lineage, signing, verification
+    from compo_pipeline.versions.settings import SigningSettings
 
     def seal(version: Any, keys: SigningSettings | None = None, *, forge: bool = False) -> Any:
         client, number = mlflow.MlflowClient(), str(version.version)

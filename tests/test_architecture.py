@@ -11,15 +11,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Example, ViewContext
-from compo_pipeline.records import Caption
+from compo_pipeline.storage.records import Caption
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def example(
 
 def test_the_table_of_packages_has_those_of_the_import_contract(text: str, project: Path) -> None:
     contracts = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["importlinter"]
-    packages = contracts["contracts"][0]["layers"][1:-1]
+    packages = contracts["contracts"][0]["layers"][1:]
     layers = [set(re.split(r" [|:] ", layer)) for layer in packages]
     listed = re.findall(r"^\| `(\w+)` \|", text.split("## Packages")[1].split("## ")[0], re.M)
     order = {name: place for place, layer in enumerate(layers) for name in layer}

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from compo_pipeline import archives
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.storage import archives
 
 LIMITS = Limits()
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline import compute
-from compo_pipeline.compute import Compute, choose_device, resolve
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.run import compute
+from compo_pipeline.run.compute import Compute, choose_device, resolve
 
 CPU = torch.device("cpu")
 TRAINING = ("auto", "fp32", "bf16", "fp16")

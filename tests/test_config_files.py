@@ -11,12 +11,13 @@ from kedro.io import MemoryDataset
 from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 
-from compo_pipeline.configuration import defaults, leaves, parse, plain, value_at
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import defaults, leaves, parse, plain, value_at
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build
-from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
-from compo_pipeline.preflight.settings import run_settings, settings_classes
+from compo_pipeline.project.settings import run_settings, settings_classes
 from compo_pipeline.tuning.space import read, searchable
 
 PROJECT = Path(__file__).parents[1]

@@ -5,8 +5,15 @@ from typing import Literal
 
 import pytest
 
-from compo_pipeline.analysis.settings import SweepSettings
-from compo_pipeline.configuration import Open, SettingsError, defaults, nearest, parse, plain
+from compo_pipeline.configuration.settings import (
+    Open,
+    SettingsError,
+    defaults,
+    nearest,
+    parse,
+    plain,
+)
+from compo_pipeline.evaluation.analysis.settings import SweepSettings
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kedro.logging import RichHandler
 
-from compo_pipeline import console
+from compo_pipeline.run import console
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from dvc.parsing import DataResolver
 from dvc.repo import Repo
 from kedro.framework.project import pipelines
 
-from compo_pipeline import dvc_stages
-from compo_pipeline.configuration import SettingsError, value_at
-from compo_pipeline.dvc_stages import STAGES, code_of, place_of
+from compo_pipeline.configuration.settings import SettingsError, value_at
+from compo_pipeline.project import dvc_stages
+from compo_pipeline.project.dvc_stages import STAGES, code_of, place_of
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"

@@ -18,25 +18,25 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from compo_pipeline import engines
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals import generation
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
-from compo_pipeline.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
+from compo_pipeline.datasets.quality.images import measure
+from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.language.parsing import CaptionParser, parse_by
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
-from compo_pipeline.quality.images import measure
-from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.records import Caption, Parse
-from compo_pipeline.tables import files
-from compo_pipeline.tables.files import Parts, write_rows
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run import engines
+from compo_pipeline.run.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
+from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage.records import Caption, Parse
+from compo_pipeline.storage.table_files import Parts, write_rows
+from compo_pipeline.storage.tables import Table
 
 PROCESSES = PrepareSettings("processes", 2)
 RAY = PrepareSettings("ray", 2)
@@ -106,7 +106,7 @@ def test_an_engine_that_is_not_there_is_refused_by_key(monkeypatch: pytest.Monke
 def test_processes_end_with_the_one_that_started_them() -> None:
     code = """if __name__ == "__main__":
     import time
-    from compo_pipeline.engines import PrepareSettings, map_partitions
+    from compo_pipeline.run.engines import PrepareSettings, map_partitions
     list(map_partitions(time.sleep, [60, 60], PrepareSettings("processes", 2)))"""
     parent = subprocess.Popen([sys.executable, "-c", code])
     workers: list[psutil.Process] = []

@@ -10,13 +10,13 @@ from kedro.framework.session import KedroSession
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.pipeline import node, pipeline
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
-from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.methods.views import EpochViews
-from compo_pipeline.records import View
-from compo_pipeline.storage import DamagedFileError, DiskFullError, atomic_file
-from compo_pipeline.tables.files import write_rows
+from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.storage.files import DamagedFileError, DiskFullError, atomic_file
+from compo_pipeline.storage.records import View
+from compo_pipeline.storage.table_files import write_rows
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from kedro.framework.project import pipelines
 
-from compo_pipeline.hooks import ProjectHooks
-from compo_pipeline.preflight.in_use import InUse, RunLock
-from compo_pipeline.preflight.settings import run_settings
-from compo_pipeline.storage import atomic_folder
+from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.project.in_use import InUse, RunLock
+from compo_pipeline.project.settings import run_settings
+from compo_pipeline.storage.files import atomic_folder
 
 COMMAND = "kedro run --pipeline=train_eval"
 HOLDER = """
 import sys
 from pathlib import Path
-from compo_pipeline.preflight.in_use import RunLock
+from compo_pipeline.project.in_use import RunLock
 checkpoint = Path(sys.argv[1])
 lock = RunLock()
 lock.acquire(checkpoint, [checkpoint], sys.argv[2])

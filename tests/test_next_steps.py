@@ -12,8 +12,8 @@ from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
-from compo_pipeline import next_steps
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.run import next_steps
 
 TYPED = {"env": "smoke", "params": {"seed": 1}}
 PARAMETERS = {"command": TYPED, "tracking": {"uri": None}, "promotion": {"dry_run": False}}

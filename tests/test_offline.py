@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compo_pipeline import offline
+from compo_pipeline.run import offline
 
 PROJECT = Path(__file__).parents[1]
 
@@ -46,7 +46,7 @@ def test_tools_with_configuration_files_have_telemetry_off():
 
 def test_libraries_themselves_see_the_switches():
     code = (
-        "from compo_pipeline import offline; offline.disable_telemetry();"
+        "from compo_pipeline.run import offline; offline.disable_telemetry();"
         "offline.set_hub_offline(True);"
         "from mlflow.telemetry.utils import is_telemetry_disabled;"
         "from huggingface_hub import constants;"

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
-from compo_pipeline import plugins
+from compo_pipeline.configuration import plugins
 from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
 
 NAMES = list(register_pipelines())

@@ -7,8 +7,8 @@ from pathlib import Path
 import importlib_metadata  # noqa: F401  # what others import: its entry points are found then
 import pytest
 
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.plugins import Registry
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.configuration.plugins import Registry
 
 GROUP = "compo_pipeline.benchmarks"
 

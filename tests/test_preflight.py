@@ -16,20 +16,20 @@ from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline import remote
-from compo_pipeline.configuration import SettingsError, type_at, value_at
+from compo_pipeline.configuration.settings import SettingsError, type_at, value_at
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
 from compo_pipeline.methods.registry import METHOD_SETTINGS
-from compo_pipeline.parameters.urls import refresh_all
-from compo_pipeline.preflight.inputs import MissingInput, check_inputs
-from compo_pipeline.preflight.resources import check_resources
-from compo_pipeline.preflight.settings import (
+from compo_pipeline.project.inputs import MissingInput, check_inputs
+from compo_pipeline.project.resources import check_resources
+from compo_pipeline.project.settings import (
     RunSettings,
     check_runner,
     check_settings,
     read_parameters,
     run_settings,
 )
+from compo_pipeline.storage import remote
+from compo_pipeline.storage.settings import refresh_all
 
 Problems = Callable[..., list[str]]
 Context = Callable[..., Any]

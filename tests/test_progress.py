@@ -7,7 +7,7 @@ import pytest
 import rich
 from rich.console import Console
 
-from compo_pipeline import progress
+from compo_pipeline.run import progress
 
 
 def test_items_pass_unchanged_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,7 +50,7 @@ def test_a_terminal_has_bars_unless_this_log_is_silenced(
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr(rich, "get_console", lambda: screen)
-    caplog.set_level(level, "compo_pipeline.progress")
+    caplog.set_level(level, "compo_pipeline.run.progress")
     assert list(progress.track("abc", 3, "spelling")) == ["a", "b", "c"]
     with progress.Meter(1, "training") as meter:
         meter.advance(loss=1.0)

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline import configuration
-from compo_pipeline.configuration import SettingsError, parse, speed_paths
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration import settings as configuration
+from compo_pipeline.configuration import variants
+from compo_pipeline.configuration.settings import SettingsError, parse, speed_paths
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.parameters import variants
-from compo_pipeline.preflight.settings import all_values, loader_of
-from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
+from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import TrainingSettings
 

@@ -20,18 +20,18 @@ import pytest
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from compo_pipeline import archives, remote
-from compo_pipeline.configuration import SettingsError, masked, parse
+from compo_pipeline.configuration.settings import SettingsError, masked, parse
 from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.quality.images import measure
+from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
-from compo_pipeline.parameters.urls import RemoteSettings, configure, refresh_all
-from compo_pipeline.quality.images import measure
-from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.remote import RemoteError
+from compo_pipeline.storage import archives, remote
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.storage.settings import RemoteSettings, configure, refresh_all
 
 Bucket = Any
 

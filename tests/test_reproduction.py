@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from compo_pipeline.configuration import leaves, with_values
+from compo_pipeline.configuration.settings import leaves, with_values
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 from compo_scenes.dataset import SceneSettings, write
 

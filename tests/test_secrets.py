@@ -18,18 +18,24 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 import compo_pipeline
-from compo_pipeline import next_steps
-from compo_pipeline.configuration import PlainError, SettingsError, masked, parse
+from compo_pipeline.configuration.settings import PlainError, SettingsError, masked, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
-from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.provenance import CommandOptions, Site
-from compo_pipeline.records import Parse
-from compo_pipeline.registry import tracking, versions
-from compo_pipeline.registry.promotion import (
+from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.run import next_steps
+from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.storage.records import Parse
+from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.run_log import RunLog
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.tuning import results, study
+from compo_pipeline.tuning.settings import StorageSettings
+from compo_pipeline.versions import versions
+from compo_pipeline.versions.promotion import (
     Contested,
     Incomparable,
     PromotionError,
@@ -37,19 +43,14 @@ from compo_pipeline.registry.promotion import (
     repair,
     roll_back,
 )
-from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.registry.settings import (
+from compo_pipeline.versions.settings import (
     CopySettings,
     Gate,
     GateRule,
     PromotionSettings,
     SigningSettings,
-    TrackingSettings,
 )
-from compo_pipeline.registry.verification import VersionError, verified
-from compo_pipeline.remote import RemoteError
-from compo_pipeline.tuning import results, study
-from compo_pipeline.tuning.settings import StorageSettings
+from compo_pipeline.versions.verification import VersionError, verified
 
 SECRET = "hunter2-Zq9"
 URLS = (
@@ -231,7 +232,7 @@ def test_no_error_of_one_line_shows_a_secret(error: type[PlainError]) -> None:
 def test_one_class_of_errors_is_clicks_own() -> None:
     sources = Path(compo_pipeline.__file__).parent.rglob("*.py")
     found = {path.name for path in sources if re.search(r"\bClickException\b", path.read_text())}
-    assert found == {"configuration.py"}
+    assert found == {"settings.py"}
 
 
 @pytest.fixture

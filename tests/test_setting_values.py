@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration import SettingsError, field_names, leaves, parse, plain, value_at
-from compo_pipeline.preflight.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.configuration.settings import (
+    SettingsError,
+    field_names,
+    leaves,
+    parse,
+    plain,
+    value_at,
+)
+from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
 
 CLASSES = settings_classes()
 LONG = "x" * 300

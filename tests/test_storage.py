@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dvc.repo import Repo
 
-from compo_pipeline.storage import (
+from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     DamagedFileError,
     DiskFullError,
@@ -55,8 +55,9 @@ def test_a_write_replaces_what_was_there_and_an_error_changes_nothing(
 def test_the_next_write_removes_what_a_kill_left(tmp_path: Path, folder: bool) -> None:
     atomic = "atomic_folder" if folder else "atomic_file"
     program = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom compo_pipeline import storage\n"
-        f"with storage.{atomic}(Path(sys.argv[1])) as temporary:\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from compo_pipeline.storage import files\n"
+        f"with files.{atomic}(Path(sys.argv[1])) as temporary:\n"
         "    (temporary.parent / '.tmpAbCd').touch()\n"  # as safetensors writes
         "    (temporary / 'half' if temporary.is_dir() else temporary).touch()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

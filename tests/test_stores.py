@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.storage import DiskFullError
-from compo_pipeline.stores import KeyValueStore
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.storage.files import DiskFullError
+from compo_pipeline.storage.stores import KeyValueStore
 
 
 class Point(NamedTuple):
@@ -98,7 +98,7 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 def test_what_was_put_before_a_kill_is_there(tmp_path: Path) -> None:
     program = (
         "import itertools, sys\nfrom pathlib import Path\n"
-        "from compo_pipeline.stores import KeyValueStore\n"
+        "from compo_pipeline.storage.stores import KeyValueStore\n"
         "store = KeyValueStore(Path(sys.argv[1]), int)\n"
         "for number in itertools.count():\n"
         "    store.put({str(number): number})\n    print(number, flush=True)\n"

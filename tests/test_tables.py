@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compo_pipeline.records import Caption, Score
-from compo_pipeline.storage import DamagedFileError
-from compo_pipeline.tables import files
-from compo_pipeline.tables.files import Parts, write_rows
-from compo_pipeline.tables.rows import ById, Groups, Table, training_rows
+from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.storage.table_files import Parts, write_rows
+from compo_pipeline.storage.tables import ById, Groups, Table, training_rows
 
 
 def row(number: int, split: str = "train") -> Caption:
@@ -27,12 +27,12 @@ def table(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Table[Caption]:
     """The rows in a file of several groups."""
-    monkeypatch.setattr("compo_pipeline.tables.rows.GROUP", 7)
-    monkeypatch.setattr("compo_pipeline.tables.rows.BATCH", 10)
+    monkeypatch.setattr("compo_pipeline.storage.tables.GROUP", 7)
+    monkeypatch.setattr("compo_pipeline.storage.tables.BATCH", 10)
     monkeypatch.setattr(files, "GROUP", 7)
     monkeypatch.setattr(files, "PART", 10)
     if request.param == "mapped":
-        monkeypatch.setattr("compo_pipeline.tables.rows._MAPPED", 0)
+        monkeypatch.setattr("compo_pipeline.storage.tables._MAPPED", 0)
     write_rows(tmp_path / "t.parquet", iter(ROWS), Caption)
     opened = Table.open(tmp_path / "t.parquet", Caption)
     assert (tmp_path / "t.arrow").exists() == (request.param == "mapped")
@@ -109,7 +109,7 @@ def test_rows_by_id(table: Table[Caption]) -> None:
 def test_a_copy_of_other_rows_or_a_damaged_one_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.tables.rows._MAPPED", 0)
+    monkeypatch.setattr("compo_pipeline.storage.tables._MAPPED", 0)
     file = tmp_path / "t.parquet"
     for rows in (ROWS, ROWS[:3]):
         write_rows(file, rows, Caption)

@@ -11,9 +11,9 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import Pipeline, node
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.hooks import TrackingHook
-from compo_pipeline.registry import tracking
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.project.hooks import TrackingHook
+from compo_pipeline.tracking import runs as tracking
 
 
 class Calls:

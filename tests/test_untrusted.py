@@ -15,18 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline import untrusted
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import READERS
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
-from compo_pipeline.records import Rejected, to_table
-from compo_pipeline.untrusted import (
+from compo_pipeline.storage import untrusted
+from compo_pipeline.storage.records import Rejected, to_table
+from compo_pipeline.storage.untrusted import (
     OutsideRoot,
     files_below,
     parse_json,

@@ -12,16 +12,16 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline import console, offline
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
+from compo_pipeline.run import console, offline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kedro.framework.startup import ProjectMetadata
 
-    from compo_pipeline.preflight.settings import RunSettings
+    from compo_pipeline.project.settings import RunSettings
 
 # Exit status of a program that Ctrl+C ended.
 _INTERRUPTED = 130
@@ -113,9 +113,9 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
+    from compo_pipeline.configuration import keys, reference
     from compo_pipeline.methods.registry import METHODS
-    from compo_pipeline.parameters import keys, reference
-    from compo_pipeline.preflight import settings
+    from compo_pipeline.project import settings
 
     conf, env = Path(project.project_path) / "conf", env or "local"
     own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in keys.KINDS)
@@ -159,8 +159,8 @@ def try_version(
     """Show a registered version beside its base, on a page: an image, captions, attention."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
-    from compo_pipeline.registry.settings import CHAMPION
-    from compo_pipeline.ui import command
+    from compo_pipeline.serving.ui import command
+    from compo_pipeline.versions.settings import CHAMPION
 
     settings = _settings(project, env, params)
     command.run(
@@ -202,7 +202,7 @@ def serve(
     """Answer requests over HTTP with a registered version, as `mlflow models serve` does."""
     if sum(given is not None for given in (alias, version, model)) > 1:
         raise click.UsageError("--alias, --version and --model: give one of them")
-    from compo_pipeline.registry import serving
+    from compo_pipeline.serving import server as serving
 
     settings = _settings(project, env, params)
     serving.run(
@@ -223,8 +223,8 @@ def serve(
 @click.pass_obj
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
-    from compo_pipeline.registry import tracking
-    from compo_pipeline.registry import versions as registered
+    from compo_pipeline.tracking import runs as tracking
+    from compo_pipeline.versions import versions as registered
 
     tracking.connect(_settings(project, env, params).tracking, project.project_path)
     registered.show_table()
@@ -239,8 +239,8 @@ def dvc(project: ProjectMetadata, env: str, stdout: bool) -> None:
 
     The file is dvc.yaml for base, recipes/<env>/dvc.yaml for any other environment.
     """
-    from compo_pipeline import dvc_stages
-    from compo_pipeline.storage import write_text
+    from compo_pipeline.project import dvc_stages
+    from compo_pipeline.storage.files import write_text
 
     folder = Path(project.project_path)
     text, file = dvc_stages.text(folder, env), folder / dvc_stages.place_of(env)
@@ -265,8 +265,8 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from kedro.runner import SequentialRunner
 
     from compo_pipeline.methods.registry import build
-    from compo_pipeline.parameters import urls
-    from compo_pipeline.preflight.settings import run_settings
+    from compo_pipeline.project.settings import run_settings
+    from compo_pipeline.storage import settings as urls
     from compo_pipeline.training import launch
     from compo_pipeline.training.run import jobs_of
 
@@ -331,7 +331,7 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
     """The project's settings."""
-    from compo_pipeline.preflight.settings import run_settings
+    from compo_pipeline.project.settings import run_settings
 
     return run_settings(_context(project, env, params).config_loader["parameters"])
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from kedro.pipeline import Pipeline
 
 from compo_pipeline import pipelines
-from compo_pipeline.plugins import Registry
+from compo_pipeline.configuration.plugins import Registry
 
 GROUP = "compo_pipeline.pipelines"
 

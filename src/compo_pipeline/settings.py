@@ -1,7 +1,7 @@
-"""Kedro's settings of the project; parsing of the project's own lives in `configuration.py`."""
+"""Kedro's settings of the project; the project's own are read by `project/settings.py`."""
 
-from compo_pipeline import console, offline
-from compo_pipeline.hooks import ProjectHooks, TrackingHook
+from compo_pipeline.project.hooks import ProjectHooks, TrackingHook
+from compo_pipeline.run import console, offline
 
 offline.disable_telemetry()
 console.log_lines_off_terminals()

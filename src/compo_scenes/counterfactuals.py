@@ -18,8 +18,7 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import SettingsError, Share, parse, settings
+from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
@@ -32,10 +31,11 @@ from compo_pipeline.counterfactuals.contract import (
     Opening,
     real_image,
 )
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import digest, rng
-from compo_pipeline.storage import DamagedFileError
-from compo_pipeline.untrusted import read_json_lines
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.seeding import digest, rng
+from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.untrusted import read_json_lines
 from compo_scenes.dataset import SceneSettings
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read

@@ -15,10 +15,10 @@ from typing import Any
 from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import SettingsError, Share, parse, settings
-from compo_pipeline.seeding import rng
-from compo_pipeline.storage import (
+from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.files import (
     files_fingerprint,
     read_json_or_none,
     write_json,

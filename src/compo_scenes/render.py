@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.images.style import adain
 from compo_scenes.shapes import sprite
 from compo_scenes.world import BACKGROUNDS, COLOURS, Scene, Thing

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import SPEED, Share, settings
+from compo_pipeline.configuration.settings import SPEED, Share, settings
 
 
 @settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
-from compo_pipeline.seeding import digest, rng
+from compo_pipeline.run.seeding import digest, rng
 
 Relation = Literal["left", "right", "above", "below", "inside", "around"]
 INVERSE: dict[str, Relation] = {

@@ -12,9 +12,9 @@ import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
-from compo_pipeline.analysis import attention
-from compo_pipeline.analysis.attention import attend, coverage, embed_phrases, through
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.analysis import attention
+from compo_pipeline.evaluation.analysis.attention import attend, coverage, embed_phrases, through
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.loading import LoadedModel, load
 

@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compo_pipeline.analysis.cases import (
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.analysis.cases import (
     Case,
     Region,
     find_cases,
@@ -19,13 +23,9 @@ from compo_pipeline.analysis.cases import (
     item_cases,
     read_regions,
 )
-from compo_pipeline.analysis.settings import AttentionSettings
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.quality.settings import IngestSettings
 from compo_scenes.dataset import SceneSettings, write
 
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.analysis.attention import (
+from compo_pipeline.evaluation.analysis.attention import (
     Attention,
     AttentionResult,
     attend,
     coverage,
     embed_phrases,
 )
-from compo_pipeline.analysis.cases import Case, Region
-from compo_pipeline.analysis.localisation import (
+from compo_pipeline.evaluation.analysis.cases import Case, Region
+from compo_pipeline.evaluation.analysis.localisation import (
     MEASURES,
     Located,
     cases_to_draw,
@@ -28,7 +28,7 @@ from compo_pipeline.analysis.localisation import (
     located,
     measure,
 )
-from compo_pipeline.analysis.settings import AttentionSettings
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 

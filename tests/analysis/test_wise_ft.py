@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.analysis import wise_ft
-from compo_pipeline.analysis.settings import SweepSettings
-from compo_pipeline.analysis.wise_ft import RatioResult, load_ends, sweep
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.evaluation.analysis import wise_ft
+from compo_pipeline.evaluation.analysis.settings import SweepSettings
+from compo_pipeline.evaluation.analysis.wise_ft import RatioResult, load_ends, sweep
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate

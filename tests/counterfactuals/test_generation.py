@@ -18,7 +18,7 @@ from PIL import Image
 
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.image_store import ImageStore, publish, published_path
-from compo_pipeline.records import Counterfactual
+from compo_pipeline.storage.records import Counterfactual
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.settings import (
     DiffusionSettings,
     EndpointSettings,

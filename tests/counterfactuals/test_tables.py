@@ -10,7 +10,7 @@ from compo_pipeline.counterfactuals.tables import (
     refuse_too_many,
     summary,
 )
-from compo_pipeline.records import Counterfactual
+from compo_pipeline.storage.records import Counterfactual
 
 PAGE = Path("some/page")
 

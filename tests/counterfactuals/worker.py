@@ -26,8 +26,8 @@ from compo_pipeline.counterfactuals.contract import (
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
+from compo_pipeline.storage.tables import Table
 
 IDS = ("plain", "../odd/..\\id", "x" * 200, "Ünïcode ✓", "plain2", "no image", "PLAIN")
 ROWS = tuple(

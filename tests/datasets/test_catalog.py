@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kedro.io import DatasetError
 
-from compo_pipeline import records
 from compo_pipeline.datasets.catalog import (
     FolderDataset,
     FrameDataset,
@@ -19,7 +18,8 @@ from compo_pipeline.datasets.catalog import (
     PageDataset,
     RowsDataset,
 )
-from compo_pipeline.storage import write_files
+from compo_pipeline.storage import records
+from compo_pipeline.storage.files import write_files
 
 ROW_TYPES = (
     records.Caption,
@@ -61,7 +61,7 @@ def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
 
 
 def test_generator_is_saved_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("compo_pipeline.tables.rows.GROUP", 2)
+    monkeypatch.setattr("compo_pipeline.storage.tables.GROUP", 2)
     path = tmp_path / "t.parquet"
     dataset = RowsDataset(filepath=str(path), row="Caption")
     dataset.save(caption(number, "one.", "two.") for number in range(5))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 
 def source(root: Path, images: Any, annotations: Any, name: str = "train2017") -> DataSettings:

@@ -13,7 +13,7 @@ from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 PUBLISHED = "cc3m_3long_3short_1raw_captions_url"
 NOTHING_THERE = "HTTP Error 404: Not Found"

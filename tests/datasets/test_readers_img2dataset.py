@@ -14,7 +14,7 @@ from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 HTTP = "HTTP Error 404: Not Found"
 

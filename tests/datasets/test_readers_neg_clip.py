@@ -11,7 +11,7 @@ from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 A, B = (f"coco/train2014/COCO_train2014_{number:012}.jpg" for number in (9, 25))
 

@@ -15,9 +15,9 @@ from compo_pipeline.datasets.catalog import (
     PageDataset,
     RowsDataset,
 )
-from compo_pipeline.records import Rejected
-from compo_pipeline.remote import RemoteError
-from compo_pipeline.storage import FolderWriter, write_json
+from compo_pipeline.storage.files import FolderWriter, write_json
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.remote import RemoteError
 
 ROWS = [Rejected(1, "a", "a.jpg", "rule", "why")]
 

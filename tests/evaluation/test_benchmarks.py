@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import loading, retrieval, sugar_crepe, zero_shot
-from compo_pipeline.evaluation.benchmarks.averages import Mean
-from compo_pipeline.evaluation.benchmarks.items import titles
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
+from compo_pipeline.benchmarks import loading, retrieval, sugar_crepe, zero_shot
+from compo_pipeline.benchmarks.averages import Mean
+from compo_pipeline.benchmarks.items import titles
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.retrieval import clic_text
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.contamination import set_fingerprint
 from compo_pipeline.evaluation.metrics import reported_metrics
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.storage.records import Caption
 
 # Complete official files, as their authors published them.
 OFFICIAL = {

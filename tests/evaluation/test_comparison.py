@@ -22,8 +22,8 @@ from compo_pipeline.evaluation.comparison import (
     with_holm,
 )
 from compo_pipeline.evaluation.metrics import Key, reported_metrics
-from compo_pipeline.records import GRADED, Score
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import GRADED, Score
+from compo_pipeline.storage.tables import Table
 
 MODELS = {"base": "base", "fine_tuned": "clic"}
 PAIRS = [("fine_tuned", "base")]

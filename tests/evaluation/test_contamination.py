@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.contamination import (
     Overlap,
     difference_hash,
@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.contamination import (
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.records import Caption, Fact
+from compo_pipeline.storage.records import Caption, Fact
 
 
 def _noise(seed: int) -> Image.Image:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation import embed
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder, tokenised
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits

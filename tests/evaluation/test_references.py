@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.references import _MTEB, _UNIBENCH, read_references
 from compo_pipeline.evaluation.settings import ReferenceSettings
 

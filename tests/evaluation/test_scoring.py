@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import Scored, score, score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
-from compo_pipeline.records import Score
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.storage.records import Score
 
 Build = Callable[..., Embedded]
 
@@ -216,7 +216,7 @@ def test_a_rival_may_be_missing_only_where_candidates_are_few(
 def test_no_adapter_is_code_that_scores(package_copy: Path) -> None:
     """The fingerprint of the items covers all that adapters read."""
     before = code_fingerprint(scoring.__name__)
-    for file in (package_copy / "evaluation" / "benchmarks").glob("*.py"):
+    for file in (package_copy / "benchmarks").glob("*.py"):
         if file.stem not in ("__init__", "averages", "items", "registry"):
             file.write_text("x = 1")
     assert code_fingerprint(scoring.__name__) == before

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import (
     WordNetCousins,
     WordNetSource,
@@ -18,7 +18,7 @@ from compo_pipeline.language.alternatives import (
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer, replacer
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.concreteness import (
     Concreteness,
     ConcretenessSettings,
@@ -20,7 +20,7 @@ from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.language.units import foil, units
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 SOURCE = (
     "[ A/DET/DT brown/ADJ/JJ dog/NOUN/NN ] near/ADP/IN [ an/DET/DT old/ADJ/JJ horse/NOUN/NN ] "

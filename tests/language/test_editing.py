@@ -15,7 +15,7 @@ from compo_pipeline.language.editing import (
     recapitalise,
     written,
 )
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 

@@ -14,7 +14,7 @@ from spacy.language import Language
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 

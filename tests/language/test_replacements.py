@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import Alternative, from_lexicon
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.replacements import Replacer, replacer
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 DOG = "[ A/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"

@@ -9,7 +9,7 @@ from compo_pipeline.language.editing import written
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.scene_graph import kinds, scene_graph
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 DOG = "[ a/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"

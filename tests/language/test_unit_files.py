@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.unit_files import WrittenUnit, read
 
 RECORD = {

@@ -8,7 +8,7 @@ import pytest
 from compo_pipeline.language.editing import written
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.units import Unit, foil, units
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 REPLACER = replacer()
 Tagged = Callable[[str], Parse]

@@ -11,7 +11,7 @@ from torch import Tensor
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.methods.clip import PairBatch
 from compo_pipeline.methods.contract import Example, ImageInput
-from compo_pipeline.records import Caption, View
+from compo_pipeline.storage.records import Caption, View
 
 
 @dataclass

@@ -14,7 +14,7 @@ from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embedded
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
-from compo_pipeline.records import Caption, Counterfactual, View
+from compo_pipeline.storage.records import Caption, Counterfactual, View
 
 Edits = Callable[..., list[Counterfactual]]
 

@@ -22,7 +22,7 @@ from compo_pipeline.methods.cs_clip import CsClip
 from compo_pipeline.methods.dac_mil import DacMil
 from compo_pipeline.methods.sneg import Sneg
 from compo_pipeline.methods.svlc_r import SvlcR
-from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.storage.records import Caption, Parse, View
 
 TEXT = "A brown dog chases a horse."
 SOURCE = (

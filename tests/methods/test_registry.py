@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.registry import METHODS, MethodEntry, build, label, method_type
 

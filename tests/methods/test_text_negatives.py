@@ -15,7 +15,7 @@ from compo_pipeline.methods.negclip import (
     NegClipObjective,
     NegClipViews,
 )
-from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.storage.records import Caption, Parse, View
 
 TEXT = "A small dog sits on the green sofa."
 

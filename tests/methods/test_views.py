@@ -11,7 +11,7 @@ import pytest
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import ViewSettings, write
-from compo_pipeline.records import Caption, Parse, View, from_table
+from compo_pipeline.storage.records import Caption, Parse, View, from_table
 
 CAT, DOG = "A/DET red/ADJ cat/NOUN", "The/DET blue/ADJ dog/NOUN"
 

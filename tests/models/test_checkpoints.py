@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.checkpoints import LAYOUTS
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel

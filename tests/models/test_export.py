@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage import DamagedFileError, file_sha256
+from compo_pipeline.storage.files import DamagedFileError, file_sha256
 
 TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import onnx_export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.onnx_export import session, to_onnx
-from compo_pipeline.storage import file_sha256
+from compo_pipeline.storage.files import file_sha256
 from compo_scenes import scenes_base
 
 pytest.importorskip("onnxscript")

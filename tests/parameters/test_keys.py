@@ -6,9 +6,9 @@ import pytest
 import yaml
 from kedro.framework.project import pipelines
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.parameters import keys
-from compo_pipeline.preflight.settings import (
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.project.settings import (
     check_settings,
     configured_values,
     loader_of,

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from compo_pipeline import cli
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.parameters.reference import (
+from compo_pipeline.configuration.reference import (
     ParameterEntry,
     chosen,
     collect,
     files_of,
     lines,
 )
-from compo_pipeline.preflight.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.preflight.settings import RunSettings, run_settings
+from compo_pipeline.project.settings import RunSettings, run_settings
 
 
 @pytest.fixture(scope="session")

@@ -16,19 +16,19 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
 
-from compo_pipeline.analysis.settings import AttentionSettings
-from compo_pipeline.configuration import SettingsError, parse, plain
+from compo_pipeline.configuration.settings import SettingsError, parse, plain
 from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.pipelines.attention import create_pipeline
-from compo_pipeline.preflight.settings import RunSettings
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
-from compo_pipeline.storage import write_json
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.storage.files import write_json
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 from compo_scenes.dataset import SceneSettings, write
 
 

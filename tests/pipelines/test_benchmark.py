@@ -17,20 +17,19 @@ from kedro.pipeline import Pipeline
 from kedro.runner import SequentialRunner
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.benchmarks import zero_shot_sets
+from compo_pipeline.benchmarks.loading import from_files, places
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.benchmarks import zero_shot_sets
-from compo_pipeline.evaluation.benchmarks.loading import from_files, places
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
     DiffSettings,
     EvaluationSettings,
     SuiteSettings,
@@ -44,12 +43,13 @@ from compo_pipeline.evaluation.suite import (
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Caption, Fact, Score
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
-from compo_pipeline.storage import FolderWriter
-from compo_pipeline.tables.files import read_rows, write_rows
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Fact, Score
+from compo_pipeline.storage.table_files import read_rows, write_rows
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.settings import RegistrationSettings
 
 CPU = EvaluationSettings(device="cpu")
 DEFAULTS = {

@@ -14,19 +14,19 @@ import pytest
 from kedro.io import DataCatalog
 
 from compo_pipeline.comparison import cells as runs
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
-from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison.nodes import choose_cells, compare_cells, run_cells
-from compo_pipeline.preflight.resources import check_resources
-from compo_pipeline.preflight.settings import RunSettings
-from compo_pipeline.provenance import CommandOptions
-from compo_pipeline.records import Score
-from compo_pipeline.storage import write_json
-from compo_pipeline.tables.files import write_rows
+from compo_pipeline.project.resources import check_resources
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.settings import RemoteSettings
+from compo_pipeline.storage.table_files import write_rows
 
 SETS = {
     "two": {

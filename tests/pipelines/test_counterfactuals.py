@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, defaults, parse
+from compo_pipeline.configuration.settings import SettingsError, defaults, parse
 from compo_pipeline.counterfactuals.settings import (
     CounterfactualSettings,
     DiffusionSettings,
@@ -20,7 +20,6 @@ from compo_pipeline.counterfactuals.settings import (
     TransformersSettings,
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
-from compo_pipeline.engines import LOCAL
 from compo_pipeline.language.sentences import split
 from compo_pipeline.pipelines.counterfactuals import create_pipeline
 from compo_pipeline.pipelines.counterfactuals.nodes import (
@@ -30,8 +29,9 @@ from compo_pipeline.pipelines.counterfactuals.nodes import (
     make_counterfactuals,
     preview_counterfactuals,
 )
-from compo_pipeline.preflight.settings import settings_classes
-from compo_pipeline.records import Caption, Fact
+from compo_pipeline.project.settings import settings_classes
+from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.records import Caption, Fact
 from compo_scenes.counterfactuals import SceneEditSettings
 from compo_scenes.dataset import SceneSettings, write
 

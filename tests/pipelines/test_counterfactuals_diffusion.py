@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, generate
 from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import open_engines
-from compo_pipeline.records import Caption, Counterfactual
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import Caption, Counterfactual
+from compo_pipeline.storage.tables import Table
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}
 CAPTIONS = ("Two dogs near a red car.", "A man sits on a couch.", "A bike beside a wooden bench.")

@@ -21,9 +21,9 @@ from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.preflight.settings import RunSettings
-from compo_pipeline.provenance import CommandOptions, Site
-from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.storage.records import Caption, Fact, Rejected
 
 IMAGES = 6
 
@@ -81,8 +81,8 @@ def catalog(
     shipped: RunSettings, data: Path, tiny_clip: Path, mlflow_project: Path, folder: Path
 ) -> Callable[..., DataCatalog]:
     """What the pipeline reads and writes, with the project's settings but for `changes`."""
-    from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.settings import TrackingSettings
+    from compo_pipeline.tracking import runs as tracking
+    from compo_pipeline.tracking.settings import TrackingSettings
 
     tracking.configure(TrackingSettings(), mlflow_project)
     run_id = tracking.open_run("evaluation", {})
@@ -207,7 +207,7 @@ def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> 
 def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     import mlflow
 
-    from compo_pipeline.registry import tracking
+    from compo_pipeline.tracking import runs as tracking
 
     run_id = done.load("run")["run_id"]
     client = mlflow.MlflowClient()

@@ -8,14 +8,14 @@ import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
 from compo_pipeline.pipelines.export import create_pipeline
-from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.project.settings import RunSettings
 
 
 def compared(fingerprint: str) -> dict[str, Any]:

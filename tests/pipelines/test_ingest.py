@@ -17,7 +17,7 @@ from compo_pipeline.pipelines.validation.nodes import (
     select_valid_captions,
     validate_facts,
 )
-from compo_pipeline.preflight.settings import RunSettings
+from compo_pipeline.project.settings import RunSettings
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.raw.nodes import prepare_source

@@ -11,7 +11,7 @@ import torch
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
@@ -20,10 +20,11 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.registration import create_pipeline
-from compo_pipeline.records import Score
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
-from compo_pipeline.storage import causes
+from compo_pipeline.storage.files import causes
+from compo_pipeline.storage.records import Score
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.settings import RegistrationSettings
 
 SCORES = [
     Score(model, "retrieval", "raw", "i2t_r1", str(item), f"{item}.png", (), item < right, None)

@@ -15,10 +15,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse, plain
+from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.configuration.settings import SettingsError, parse, plain
 from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.engines import LOCAL
-from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import METHODS
@@ -40,10 +39,11 @@ from compo_pipeline.pipelines.training_inputs.nodes import (
     collect_inputs,
     gather_data,
 )
-from compo_pipeline.preflight.settings import RunSettings
-from compo_pipeline.records import Caption, Parse
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.records import Caption, Parse
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.settings import TrainingSettings

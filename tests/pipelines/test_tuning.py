@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
-from compo_pipeline.preflight.settings import RunSettings
-from compo_pipeline.provenance import CommandOptions
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.engines import LOCAL
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views import create_pipeline
 from compo_pipeline.pipelines.views.nodes import (
@@ -21,7 +20,8 @@ from compo_pipeline.pipelines.views.nodes import (
     parse_captions,
     preview_views,
 )
-from compo_pipeline.records import Caption, Parse, View, from_table
+from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.records import Caption, Parse, View, from_table
 
 SENTENCES = {
     "a": ("A red cat sits on a mat.", "Its bed is warm.", "A lamp shines."),

@@ -17,19 +17,19 @@ from kedro.runner import SequentialRunner
 from kedro_datasets.pandas import CSVDataset
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.settings import BenchmarkSet
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.evaluation.settings import BenchmarkSet
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.presentation.wise_ft_page import recommendation
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Caption
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 
 SWAPS = ("swap_obj", "swap_att")
 REPLACES = ("replace_obj", "replace_att", "replace_rel")

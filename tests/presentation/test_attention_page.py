@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.analysis.localisation import Located, compare_located, rows_by_role
+from compo_pipeline.evaluation.analysis.localisation import Located, compare_located, rows_by_role
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.presentation.attention_page import (
     AttentionSummary,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.analysis.localisation import Located
+from compo_pipeline.evaluation.analysis.localisation import Located
 from compo_pipeline.presentation.attention_plots import ROWS, AttentionPanel, draw
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.presentation.counterfactuals_page import LEAST, write
-from compo_pipeline.records import Caption, Counterfactual
+from compo_pipeline.storage.records import Caption, Counterfactual
 
 CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
 NEGATIVE = Counterfactual(

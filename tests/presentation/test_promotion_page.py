@@ -10,17 +10,12 @@ import pytest
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.pipelines.copy import nodes as copy_nodes
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.provenance import CommandOptions, Site
-from compo_pipeline.records import Score
-from compo_pipeline.registry.gate import Check, judge
-from compo_pipeline.registry.promotion import Decision
-from compo_pipeline.registry.settings import (
-    Gate,
-    GateRule,
-    PromotionSettings,
-    RegistrationSettings,
-    TrackingSettings,
-)
+from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.storage.records import Score
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.gate import Check, judge
+from compo_pipeline.versions.promotion import Decision
+from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, RegistrationSettings
 
 RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)
 GATE = Gate(version=1, rules={"itt": RULE}, items=20)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
@@ -18,7 +18,7 @@ from compo_pipeline.presentation import plots, report
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.records import ItemChange, Rejected, Score
+from compo_pipeline.storage.records import ItemChange, Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 COMPARED = {

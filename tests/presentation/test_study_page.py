@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 from plotly.offline import get_plotlyjs
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.presentation.study_page import rows, write
 from compo_pipeline.tuning.confirmation import StoredConfirmation, as_comparison

@@ -26,7 +26,7 @@ from compo_pipeline.presentation.views_page import (
     synthetic_pairs,
     write,
 )
-from compo_pipeline.records import View
+from compo_pipeline.storage.records import View
 
 HEADING = Heading("a method", "a dataset", epoch=3, seed=7)
 ORIGIN = {"generator": "some_rule", "category": "noun_phrase", "words": ["cat", "<dog>"]}

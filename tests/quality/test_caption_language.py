@@ -11,9 +11,13 @@ import pytest
 import spacy
 from spacy.language import Language
 
-from compo_pipeline.quality.caption_language import UnknownLanguage, measure, refuse_unknown
-from compo_pipeline.quality.settings import DataValidationSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.datasets.quality.caption_language import (
+    UnknownLanguage,
+    measure,
+    refuse_unknown,
+)
+from compo_pipeline.datasets.quality.settings import DataValidationSettings
+from compo_pipeline.storage.records import Caption
 
 SETTINGS = DataValidationSettings(tolerated_share=0.05, rules={})
 OTHERS: dict[str, list[str]] = json.loads(

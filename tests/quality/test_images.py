@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.datasets.quality import images
+from compo_pipeline.datasets.quality.images import measure
+from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, Limits
-from compo_pipeline.quality import images
-from compo_pipeline.quality.images import measure
-from compo_pipeline.quality.settings import IngestSettings
+from compo_pipeline.run.engines import PrepareSettings
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.quality.ingest import Words, draw_sample, facts_of, manifest_of
 from compo_pipeline.datasets.readers.record import RawCaption, rejected
 from compo_pipeline.datasets.settings import DataSettings, SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
-from compo_pipeline.quality.ingest import Words, draw_sample, facts_of, manifest_of
-from compo_pipeline.records import Caption, Fact, Rejected
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import Caption, Fact, Rejected
+from compo_pipeline.storage.tables import Table
 
 
 def record(number: int, split: str = "train") -> RawCaption:

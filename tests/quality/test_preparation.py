@@ -1,8 +1,8 @@
 """Captions to sentences, and the tally."""
 
+from compo_pipeline.datasets.quality.preparation import Preparation
+from compo_pipeline.datasets.quality.settings import SentenceSettings
 from compo_pipeline.datasets.readers.record import RawCaption
-from compo_pipeline.quality.preparation import Preparation
-from compo_pipeline.quality.settings import SentenceSettings
 
 
 def raw(*own: str, further: tuple[str, ...] = (), number: int = 0) -> RawCaption:

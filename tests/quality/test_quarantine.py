@@ -9,12 +9,16 @@ import pytest
 import yaml
 from kedro.io import DatasetError
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.catalog import PageDataset
+from compo_pipeline.datasets.quality.quarantine import (
+    TooManyBadRows,
+    refuse_too_many,
+    valid_captions,
+)
+from compo_pipeline.datasets.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.pipelines.validation.nodes import validate_facts
-from compo_pipeline.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
-from compo_pipeline.quality.settings import DataValidationSettings, RowRule
-from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.storage.records import Caption, Fact, Rejected
 
 GOOD = Fact(
     row=0,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings, RowRule
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings, RowRule
 
 WIDTH = {"column": "width", "expectation": "between", "least": 32}
 

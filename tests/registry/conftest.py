@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from PIL import Image
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, evaluate
@@ -34,10 +34,11 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import load
-from compo_pipeline.records import Score
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.evidence import Evidence, write_evidence
-from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
+from compo_pipeline.storage.records import Score
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.evidence import Evidence, write_evidence
+from compo_pipeline.versions.settings import SigningSettings
 
 
 @pytest.fixture

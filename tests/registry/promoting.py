@@ -17,15 +17,10 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
-from compo_pipeline.records import Score
-from compo_pipeline.registry import promotion
-from compo_pipeline.registry.evidence import Evidence, EvidenceTables
-from compo_pipeline.registry.settings import (
-    Gate,
-    GateRule,
-    PromotionSettings,
-    SigningSettings,
-)
+from compo_pipeline.storage.records import Score
+from compo_pipeline.versions import promotion
+from compo_pipeline.versions.evidence import Evidence, EvidenceTables
+from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, SigningSettings
 
 GATE = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
 SETTINGS = PromotionSettings(gate=GATE)

@@ -12,28 +12,29 @@ import pyarrow.parquet as pq
 import pytest
 from mlflow.entities.model_registry import ModelVersion
 
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
-from compo_pipeline.records import Score, ScoredItem, from_table, to_table
-from compo_pipeline.registry import tracking, verification
-from compo_pipeline.registry.copies import copy_version
-from compo_pipeline.registry.evidence import (
+from compo_pipeline.storage.records import Score, ScoredItem, from_table, to_table
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions import verification
+from compo_pipeline.versions.copies import copy_version
+from compo_pipeline.versions.evidence import (
     Evidence,
     read_evidence,
     read_tables,
     write_evidence,
 )
-from compo_pipeline.registry.promotion import Decision, promote
-from compo_pipeline.registry.settings import (
+from compo_pipeline.versions.promotion import Decision, promote
+from compo_pipeline.versions.settings import (
     CopySettings,
     Gate,
     GateRule,
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.registry.verification import VersionError
+from compo_pipeline.versions.verification import VersionError
 
 IMAGES = 24
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}

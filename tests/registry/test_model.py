@@ -19,8 +19,8 @@ from PIL import Image
 
 from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import model
-from compo_pipeline.registry.model import InvalidRequest, RequestLimits, chosen_device, read_image
+from compo_pipeline.versions import model
+from compo_pipeline.versions.model import InvalidRequest, RequestLimits, chosen_device, read_image
 
 LIMITS = RequestLimits()
 

@@ -25,21 +25,17 @@ from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
-from compo_pipeline.records import ScoredItem
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.copies import copy_version
-from compo_pipeline.registry.evidence import Evidence, write_evidence
-from compo_pipeline.registry.gate import fingerprint
-from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
-from compo_pipeline.registry.reference import write_reference
-from compo_pipeline.registry.registration import Registered, export_with_card, register
-from compo_pipeline.registry.settings import (
-    CopySettings,
-    RegistrationSettings,
-    SigningSettings,
-    TrackingSettings,
-)
-from compo_pipeline.registry.verification import verified_files
+from compo_pipeline.storage.records import ScoredItem
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.copies import copy_version
+from compo_pipeline.versions.evidence import Evidence, write_evidence
+from compo_pipeline.versions.gate import fingerprint
+from compo_pipeline.versions.promotion import PromotionError, promote, roll_back
+from compo_pipeline.versions.reference import write_reference
+from compo_pipeline.versions.registration import Registered, export_with_card, register
+from compo_pipeline.versions.settings import CopySettings, RegistrationSettings, SigningSettings
+from compo_pipeline.versions.verification import verified_files
 
 pytestmark = pytest.mark.slow
 

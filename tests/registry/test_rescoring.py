@@ -12,8 +12,8 @@ import torch
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
@@ -21,19 +21,20 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, Score
-from compo_pipeline.registry import rescoring, tracking
-from compo_pipeline.registry.evidence import read_evidence, write_evidence
-from compo_pipeline.registry.promotion import PromotionError, promote
-from compo_pipeline.registry.rescoring import Benchmarking, RescoredData, rescore
-from compo_pipeline.registry.settings import (
+from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions import rescoring
+from compo_pipeline.versions.evidence import read_evidence, write_evidence
+from compo_pipeline.versions.promotion import PromotionError, promote
+from compo_pipeline.versions.rescoring import Benchmarking, RescoredData, rescore
+from compo_pipeline.versions.settings import (
     Gate,
     GateRule,
     PromotionSettings,
     RegistrationSettings,
     SigningSettings,
 )
-from compo_pipeline.registry.verification import VersionError, verified
+from compo_pipeline.versions.verification import VersionError, verified
 
 IMAGES = 24
 NAME = "rescored-clip"

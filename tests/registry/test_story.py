@@ -13,7 +13,7 @@ import mlflow
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.records import Score, from_table
+from compo_pipeline.storage.records import Score, from_table
 
 pytestmark = pytest.mark.slow
 

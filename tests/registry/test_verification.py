@@ -18,26 +18,26 @@ import yaml
 from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.registry import signing as signatures
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.copies import copy_version, same_model
-from compo_pipeline.registry.evidence import Evidence
-from compo_pipeline.registry.promotion import roll_back
-from compo_pipeline.registry.reference import REFERENCE, WORDS
-from compo_pipeline.registry.settings import (
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions import signing as signatures
+from compo_pipeline.versions.copies import copy_version, same_model
+from compo_pipeline.versions.evidence import Evidence
+from compo_pipeline.versions.promotion import roll_back
+from compo_pipeline.versions.reference import REFERENCE, WORDS
+from compo_pipeline.versions.settings import (
     CopySettings,
     Gate,
     GateRule,
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.registry.signing import key_problems
-from compo_pipeline.registry.verification import VersionError, load_model, verified
+from compo_pipeline.versions.signing import key_problems
+from compo_pipeline.versions.verification import VersionError, load_model, verified
 
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption
 from compo_scenes import counterfactuals
 from compo_scenes.captions import sentences
 from compo_scenes.counterfactuals import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.reading import read
 from compo_scenes.world import INVERSE, Scene, World

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.reading import ParsedCaption, read
 from compo_scenes.redrawing import imagine

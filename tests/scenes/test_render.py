@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.seeding import rng
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.run.seeding import rng
 from compo_scenes.render import SceneAdainSettings, cast, image, render, towards
 from compo_scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
 

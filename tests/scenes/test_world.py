@@ -61,7 +61,7 @@ import hashlib, itertools
 from compo_scenes.captions import sentences
 from compo_scenes.render import render
 from compo_scenes.world import World
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 digest = hashlib.sha256()
 for scene in itertools.islice(World().scenes(0, "test"), 20):
     told = sentences(scene, rng(scene.scene_id))

@@ -20,11 +20,11 @@ from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.views import EpochViews, single_view
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.records import Caption, View
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables import rows as tables
-from compo_pipeline.tables.files import write_rows
-from compo_pipeline.tables.rows import Table, codes
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage import tables
+from compo_pipeline.storage.records import Caption, View
+from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.storage.tables import Table, codes
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor

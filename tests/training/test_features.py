@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
 from compo_pipeline.training.images import ImageRows, Images

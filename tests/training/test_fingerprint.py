@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,
@@ -116,10 +116,10 @@ def test_code_that_trains_counts(package_copy: Path) -> None:
         lambda: code_fingerprint(fingerprint.RUN, "compo_pipeline.methods.negclip"),
     )
     before = one(), other()
-    for name in ("evaluation/scoring.py", "methods/sparcl.py", "cli.py", "registry/gate.py"):
+    for name in ("evaluation/scoring.py", "methods/sparcl.py", "cli.py", "versions/gate.py"):
         (package_copy / name).write_text("x = 2")
     assert (one(), other()) == before
-    for name in ("losses/contrastive.py", "models/lora.py", "seeding.py", "training/ranks.py"):
+    for name in ("losses/contrastive.py", "models/lora.py", "run/seeding.py", "training/ranks.py"):
         (package_copy / name).write_text("x = 2")
         assert one() != before[0] and other() != before[1], name
         before = one(), other()
@@ -166,7 +166,7 @@ def test_wording_does_not_count_and_all_else_does(
 
 
 def test_the_text_of_a_field_does_not_count(package_copy: Path) -> None:
-    file, found = package_copy / "seeding.py", []
+    file, found = package_copy / "run" / "seeding.py", []
     for text in (
         'class A:\n    b = "c"\n    """Text."""\n',
         'class A:\n\n    b = "c"\n',

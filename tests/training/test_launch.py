@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint, launch

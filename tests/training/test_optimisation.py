@@ -8,7 +8,7 @@ import pytest
 import torch
 from open_clip_train.scheduler import cosine_lr
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.models import lora
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings

@@ -19,7 +19,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline import remote
 from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
@@ -28,8 +27,9 @@ from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipVi
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.parameters import urls
-from compo_pipeline.records import Caption, to_table
+from compo_pipeline.storage import remote
+from compo_pipeline.storage import settings as urls
+from compo_pipeline.storage.records import Caption, to_table
 from compo_pipeline.training import feature_source, features
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.inputs import TrainingInputs
@@ -45,10 +45,10 @@ import json, os, signal
 from pathlib import Path
 import torch
 import pyarrow.parquet as pq
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, from_table
+from compo_pipeline.storage.records import Caption, from_table
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import TrainingSettings

@@ -17,7 +17,7 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Counterfactual
+from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import LowRankSettings

@@ -11,18 +11,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    EvaluationSettings,
-    RetrievalSettings,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ImageInput, Method, ViewContext
@@ -31,7 +31,7 @@ from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.records import Counterfactual
+from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import FingerprintError
@@ -284,7 +284,7 @@ def test_what_decides_the_weights_is_in_the_fingerprint(
     with pytest.raises(FingerprintError, match="validation: "):
         Trainer(replace(plan, held_out=fewer)).steps_done(CLIC, "clic")
     # Of the benchmarks' code, what the figure depends on.
-    (package_copy / "evaluation" / "benchmarks" / "sugar_crepe.py").write_text("")
+    (package_copy / "benchmarks" / "sugar_crepe.py").write_text("")
     assert Trainer(plan).steps_done(CLIC, "clic") == 12
     with monkeypatch.context() as patch:
         patch.setitem(BENCHMARKS, "sugar_crepe", replace(BENCHMARKS["sugar_crepe"], averages={}))

@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 from PIL import Image
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -20,7 +20,7 @@ from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipVie
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, Parse
+from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.training import feature_source
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer

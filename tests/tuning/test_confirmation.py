@@ -185,7 +185,7 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     assert run(confirmation, {LR: 0.4}) == ["tuned"]
     assert run(confirmation) == []
     # An adapter is no code that scores: its items have a fingerprint.
-    (package_copy / "evaluation" / "benchmarks" / "aro.py").write_text("")
+    (package_copy / "benchmarks" / "aro.py").write_text("")
     assert run(confirmation) == []
     (package_copy / "evaluation" / "protocols.py").write_text("")
     assert run(confirmation) == both

@@ -10,9 +10,9 @@ from mlflow.exceptions import MlflowException
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.tuning.record import TuningRecord
 
 

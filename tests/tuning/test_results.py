@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 
-from compo_pipeline.configuration import overlay
+from compo_pipeline.configuration.settings import overlay
 from compo_pipeline.tuning import results
 from compo_pipeline.tuning.results import (
     TunedRun,

@@ -3,7 +3,7 @@
 import optuna
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse, with_values
+from compo_pipeline.configuration.settings import SettingsError, parse, with_values
 from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.tuning.space import at, read, searchable
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 
-from compo_pipeline.configuration import SettingsError, overlay, parse, with_values
+from compo_pipeline.configuration.settings import SettingsError, overlay, parse, with_values
 from compo_pipeline.tuning.space import at, read
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

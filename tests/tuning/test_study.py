@@ -13,7 +13,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.tuning import study as studies
 from compo_pipeline.tuning.settings import (
     ObjectiveSettings,

@@ -15,9 +15,9 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline import compute
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import load
+from compo_pipeline.run import compute
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import study as studies
 from compo_pipeline.tuning import trial as trials

@@ -11,7 +11,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.tuning.retries import reason, recover
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
 from compo_pipeline.tuning.space import Space

@@ -13,19 +13,20 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import load
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
-from compo_pipeline.registry.versions import find
-from compo_pipeline.ui import page
-from compo_pipeline.ui.command import draw_examples
-from compo_pipeline.ui.page import PageExample
-from compo_pipeline.ui.version import load_pair
+from compo_pipeline.serving.ui import page
+from compo_pipeline.serving.ui.command import draw_examples
+from compo_pipeline.serving.ui.page import PageExample
+from compo_pipeline.serving.ui.version import load_pair
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.versions.versions import find
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
-from compo_pipeline.ui import page as layout
-from compo_pipeline.ui.page import PageExample
-from compo_pipeline.ui.version import CaptionScores, VersionPair
+from compo_pipeline.serving.ui import page as layout
+from compo_pipeline.serving.ui.page import PageExample
+from compo_pipeline.serving.ui.version import CaptionScores, VersionPair
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,14 +11,14 @@ import torch
 from open_clip.model import CLIP
 from PIL import Image
 
-from compo_pipeline.analysis.attention import attend, embed_phrases
+from compo_pipeline.evaluation.analysis.attention import attend, embed_phrases
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation.attention_plots import AttentionPanel
-from compo_pipeline.ui import page
-from compo_pipeline.ui import version as module
-from compo_pipeline.ui.version import (
+from compo_pipeline.serving.ui import page
+from compo_pipeline.serving.ui import version as module
+from compo_pipeline.serving.ui.version import (
     MAX_CAPTIONS,
     MAX_CHARACTERS,
     CaptionScores,

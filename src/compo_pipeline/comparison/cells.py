@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import PlainError, SettingsError, leaves, nearest
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.evaluation.suite import named_set
 from compo_pipeline.methods import registry
-from compo_pipeline.next_steps import arguments, options
-from compo_pipeline.parameters import keys
-from compo_pipeline.storage import files_fingerprint, read_json_or_none, write_json
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.next_steps import arguments, options
+from compo_pipeline.storage.files import files_fingerprint, read_json_or_none, write_json
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from compo_pipeline.records import Caption, Parse
+from compo_pipeline.storage.records import Caption, Parse
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -33,13 +33,13 @@ from compo_pipeline.counterfactuals.contract import (
 from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, published_path
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantine_rows
-from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
-from compo_pipeline.progress import Meter
-from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
-from compo_pipeline.seeding import digest
-from compo_pipeline.stores import KeyValueStore
-from compo_pipeline.tables.files import PART
-from compo_pipeline.tables.rows import Table, grouped
+from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.run.progress import Meter
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
+from compo_pipeline.storage.stores import KeyValueStore
+from compo_pipeline.storage.table_files import PART
+from compo_pipeline.storage.tables import Table, grouped
 
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _AT_ONCE = 4096  # edits that are in memory, with their parses

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline.records import Counterfactual
-from compo_pipeline.storage import atomic_file, atomic_folder
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.files import atomic_file, atomic_folder
+from compo_pipeline.storage.records import Counterfactual
+from compo_pipeline.storage.tables import Table
 
 if TYPE_CHECKING:
     from PIL import Image

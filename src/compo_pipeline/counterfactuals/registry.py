@@ -10,7 +10,8 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any, cast
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration.plugins import Registry
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditorEntry,
@@ -28,7 +29,6 @@ from compo_pipeline.counterfactuals.settings import (
     RulesSettings,
     TransformersSettings,
 )
-from compo_pipeline.plugins import Registry
 
 _EDITORS = "compo_pipeline.counterfactuals.editors"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"

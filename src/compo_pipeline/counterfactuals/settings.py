@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration.plugins import plugin_fields, plugin_names
+from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.concreteness import ConcretenessSettings
-from compo_pipeline.plugins import plugin_fields, plugin_names
 
 KEY = "counterfactuals"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compo_pipeline.configuration import PlainError
-from compo_pipeline.records import Counterfactual, Rejected
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.storage.records import Counterfactual, Rejected
 
 EDITED, GENERATED, FAILED = "edited", "generated", "failed"
 NO_TEXT, NO_IMAGE = "no_text", "no_image"

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kedro.io import AbstractDataset, DatasetError
 
-from compo_pipeline import records
-from compo_pipeline.configuration import masked
+from compo_pipeline.configuration.settings import masked
 from compo_pipeline.datasets.stored import Stored
-from compo_pipeline.remote import is_url
-from compo_pipeline.storage import (
+from compo_pipeline.storage import records
+from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     FolderWriter,
     atomic_file,
@@ -27,8 +26,9 @@ from compo_pipeline.storage import (
     write_checksum,
     write_json,
 )
-from compo_pipeline.tables.files import read_table, write_rows, write_table
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.remote import is_url
+from compo_pipeline.storage.table_files import read_table, write_rows, write_table
+from compo_pipeline.storage.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +175,7 @@ class RowsDataset(_PathDataset):
 
         Args:
             filepath: the parquet file.
-            row: name of a dataclass of `compo_pipeline.records`.
+            row: name of a dataclass of `compo_pipeline.storage.records`.
             store: URL of the folder where it is stored too.
             metadata: for viewers.
 
@@ -185,7 +185,7 @@ class RowsDataset(_PathDataset):
         row_type = getattr(records, row, None)
         if not isinstance(row_type, type) or not is_dataclass(row_type):
             raise DatasetError(
-                f"catalog: row '{row}' of {filepath} is no row type of compo_pipeline.records"
+                f"catalog: row '{row}' of {filepath} is no row type of storage.records"
             )
         super().__init__(filepath=filepath, store=store, metadata=metadata)
         self._row_type = row_type

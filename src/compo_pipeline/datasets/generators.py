@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from compo_pipeline.plugins import Registry
+from compo_pipeline.configuration.plugins import Registry
 
 GENERATOR_SETTINGS = "generator_settings"
 """The parameter with the settings of the generator of `data.format`; empty for other formats."""

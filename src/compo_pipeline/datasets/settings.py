@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import Open, settings
+from compo_pipeline.configuration.settings import Open, settings
 from compo_pipeline.datasets.generators import GENERATORS
-from compo_pipeline.remote import url_of
+from compo_pipeline.storage.remote import url_of
 
 # Part of a field's format: a width or precision that is long, or that another column gives.
 _UNBOUNDED = re.compile(r"\d{4}|\{")

@@ -10,16 +10,16 @@ from typing import Any
 
 import pydantic
 
-from compo_pipeline.configuration import masked
-from compo_pipeline.remote import RemoteError, filesystem, version_of
-from compo_pipeline.storage import (
+from compo_pipeline.configuration.settings import masked
+from compo_pipeline.storage.files import (
     atomic_file,
     atomic_folder,
     file_sha256,
     read_json_or_none,
     write_json,
 )
-from compo_pipeline.untrusted import parse_json, path_below
+from compo_pipeline.storage.remote import RemoteError, filesystem, version_of
+from compo_pipeline.storage.untrusted import parse_json, path_below
 
 _MANIFEST = ".stored.json"
 

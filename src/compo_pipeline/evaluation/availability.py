@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import sets_of
-from compo_pipeline.evaluation.benchmarks.loading import Place, load_place, places
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.items import sets_of
+from compo_pipeline.benchmarks.loading import Place, load_place, places
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import is_there
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import Key, ReportedMetric, reported_metrics
-from compo_pipeline.records import GRADED, Score
+from compo_pipeline.storage.records import GRADED, Score
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.slices import ItemSlices

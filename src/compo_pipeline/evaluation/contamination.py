@@ -25,16 +25,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from PIL.Image import Image, Resampling
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.engines import PrepareSettings, map_partitions
-from compo_pipeline.evaluation.benchmarks.averages import set_of
-from compo_pipeline.evaluation.benchmarks.items import (
+from compo_pipeline.benchmarks.averages import set_of
+from compo_pipeline.benchmarks.items import (
     ImagePlace,
     Item,
     Subtask,
     items_by_key,
     sets_of,
 )
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import (
@@ -46,10 +45,11 @@ from compo_pipeline.images.decoding import (
     open_file,
     source_name,
 )
-from compo_pipeline.records import Caption, Fact
-from compo_pipeline.seeding import digest
-from compo_pipeline.storage import files_fingerprint
-from compo_pipeline.tables.rows import Row, Table
+from compo_pipeline.run.engines import PrepareSettings, map_partitions
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.records import Caption, Fact
+from compo_pipeline.storage.tables import Row, Table
 
 log = logging.getLogger(__name__)
 

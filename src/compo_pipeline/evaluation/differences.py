@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
+from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.evaluation.comparison import (
     as_one_family,
     compare,
@@ -16,8 +16,8 @@ from compo_pipeline.evaluation.protocols import margin
 from compo_pipeline.evaluation.settings import DiffSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.suite import Suite
-from compo_pipeline.records import PER_CLASS, ItemChange, Score
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import PER_CLASS, ItemChange, Score
+from compo_pipeline.storage.tables import Table
 
 
 def chosen_pair(suite: Suite, settings: DiffSettings, models: str) -> tuple[str, str]:

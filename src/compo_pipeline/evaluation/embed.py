@@ -22,19 +22,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import ImagePlace, Item, Subtask
+from compo_pipeline.benchmarks.items import ImagePlace, Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import tokenizer_fingerprint
-from compo_pipeline.progress import track
-from compo_pipeline.seeding import digest
-from compo_pipeline.stores import TensorStore
-from compo_pipeline.untrusted import shown
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.progress import track
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.stores import TensorStore
+from compo_pipeline.storage.untrusted import shown
 
 _STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most
 

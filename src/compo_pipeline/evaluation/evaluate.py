@@ -13,9 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from compo_pipeline.compute import choose_device
-from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks.items import Subtask, sets_of, titles
+from compo_pipeline.benchmarks.items import Subtask, sets_of, titles
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -38,8 +37,9 @@ from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
-from compo_pipeline.records import Score
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.compute import choose_device
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.compute import choose_device
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import images_hash, items_hash
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.compute import choose_device
 
 
 @dataclass(frozen=True, slots=True)

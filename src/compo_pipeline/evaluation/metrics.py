@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from compo_pipeline.benchmarks.averages import ALL, mean_of_set, set_of
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.benchmarks.averages import ALL, mean_of_set, set_of
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
-from compo_pipeline.records import PER_CLASS, Score
+from compo_pipeline.storage.records import PER_CLASS, Score
 
 Key = tuple[str, str, str]
 """(benchmark, metric, subtask), as in the scores table."""

@@ -9,8 +9,8 @@ from importlib.resources import files
 
 import yaml
 
-from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.benchmarks import retrieval
+from compo_pipeline.benchmarks import retrieval
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import Row
 
 _IMAGES_COUNT = ("coco", "flickr30k")

@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import Key
-from compo_pipeline.records import PER_CLASS, Score
+from compo_pipeline.storage.records import PER_CLASS, Score
 
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512

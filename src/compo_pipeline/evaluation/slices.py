@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.language.concepts import Binding, bindings, objects, relations
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""

@@ -7,25 +7,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError, nearest, parse
-from compo_pipeline.evaluation.benchmarks import zero_shot_sets
-from compo_pipeline.evaluation.benchmarks.items import titles
-from compo_pipeline.evaluation.benchmarks.loading import places
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks import zero_shot_sets
+from compo_pipeline.benchmarks.items import titles
+from compo_pipeline.benchmarks.loading import places
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError, nearest, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, is_partial, published_results
-from compo_pipeline.evaluation.settings import (
-    BenchmarksSettings,
-    ComparisonSet,
-    EvaluationSettings,
-)
+from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Score
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.records import GRADED, Score, ScoredItem
+from compo_pipeline.storage.records import GRADED, Score, ScoredItem
 
 if TYPE_CHECKING:
-    from compo_pipeline.evaluation.benchmarks.items import Subtask
+    from compo_pipeline.benchmarks.items import Subtask
     from compo_pipeline.evaluation.slices import ItemSlices
 
 

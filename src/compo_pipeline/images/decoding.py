@@ -15,9 +15,9 @@ ever touched. What every image becomes is 8-bit RGB:
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
 left edge, top edge, width and height, in pixels of the upright image, black where the box is
 outside of it. A name may lead into a tar archive or a Parquet file: `0.tar/000012.jpg`
-(`archives.py`).
+(`storage/archives.py`).
 
-`registry/model.py` decodes by the same rules, in code of its own.
+`versions/model.py` decodes by the same rules, in code of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
-from compo_pipeline import archives, remote
-from compo_pipeline.untrusted import OutsideRoot, path_below, shown
+from compo_pipeline.storage import archives, remote
+from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")

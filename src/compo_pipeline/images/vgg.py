@@ -27,7 +27,7 @@ from torch.nn import (
     UpsamplingNearest2d,
 )
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.style import adain
 
 # Channels of the convolutions between two changes of the resolution.

@@ -18,7 +18,7 @@ from compo_pipeline.language.editing import (
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import kinds
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 # Relations of the first thing to the second, and their inverses.
 _OPPOSITE_RELATIONS = {

@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from pydantic import NonNegativeFloat
 
-from compo_pipeline.configuration import SettingsError, settings
+from compo_pipeline.configuration.settings import SettingsError, settings
 from compo_pipeline.language.lexicon import load_lexicon
-from compo_pipeline.untrusted import read_csv, shown
+from compo_pipeline.storage.untrusted import read_csv, shown
 
 Option = TypeVar("Option")
 # Headers of tables: ours, and that of Brysbaert et al. 2014.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Span = tuple[int, int]  # half-open, in characters of a text
 Phrase = tuple[int, int]  # half-open, in tokens of a parse

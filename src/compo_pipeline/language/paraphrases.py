@@ -28,7 +28,7 @@ from compo_pipeline.language.editing import (
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import scene_graph
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 # What may precede the first of two coordinated phrases without drawing it alone into
 # something else, and what may follow the second.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import (
     Source,
     WordNetCousins,
@@ -31,7 +31,7 @@ from compo_pipeline.language.editing import (
     written,
 )
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Kind = Category | Literal["verb"]
 """What may be replaced: a category of elements, or of relations the verbs alone."""

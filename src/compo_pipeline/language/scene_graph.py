@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from compo_pipeline.language.editing import NOUNS, noun_phrases_of, written
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Category = Literal["entity", "attribute", "relation"]
 

@@ -17,7 +17,7 @@ from compo_pipeline.language.editing import (
     upos_at,
     written,
 )
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 _NOMINAL = NOUNS | {"DET", "ADJ", "PRON", "NUM"}
 # Between two phrases these words say as much the other way round.

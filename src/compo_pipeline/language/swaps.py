@@ -27,7 +27,7 @@ from compo_pipeline.language.editing import (
     is_movable,
     recapitalise,
 )
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
 EXCLUDED_UPOS = frozenset("AUX CCONJ DET INTJ PART PUNCT SCONJ SYM X SPACE".split())

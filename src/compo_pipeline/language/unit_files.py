@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.editing import bare
 from compo_pipeline.language.units import Category
-from compo_pipeline.untrusted import files_below, read_json, text_problem
+from compo_pipeline.storage.untrusted import files_below, read_json, text_problem
 
 log = logging.getLogger(__name__)
 

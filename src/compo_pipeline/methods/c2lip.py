@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
@@ -36,7 +36,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import provenance, single_image, single_view
-from compo_pipeline.records import Caption, View
+from compo_pipeline.storage.records import Caption, View
 
 
 @settings

@@ -23,7 +23,7 @@ import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.images.composites import Axis, axis_of, orientation
 from compo_pipeline.language.concreteness import ConcretenessSettings, load
 from compo_pipeline.language.swaps import swap_across, swap_within
@@ -43,9 +43,9 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import Origin, generated_view, provenance, single_image
-from compo_pipeline.records import Caption, Parse, View
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, Parse, View
+from compo_pipeline.storage.tables import Table
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
 CANDIDATES = 5

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 from pydantic import Field
 
-from compo_pipeline.configuration import plain, settings
+from compo_pipeline.configuration.settings import plain, settings
 from compo_pipeline.images.composites import Axis
-from compo_pipeline.records import Caption, Counterfactual, Parse, View
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import ById, Groups, Table
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, Counterfactual, Parse, View
+from compo_pipeline.storage.tables import ById, Groups, Table
 
 if TYPE_CHECKING:
     from torch import Tensor

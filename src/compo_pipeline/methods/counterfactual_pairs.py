@@ -25,8 +25,8 @@ from compo_pipeline.methods.contract import (
     ViewContext,
 )
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
-from compo_pipeline.records import Caption, Counterfactual, View
-from compo_pipeline.tables.rows import Groups, Table
+from compo_pipeline.storage.records import Caption, Counterfactual, View
+from compo_pipeline.storage.tables import Groups, Table
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
 NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language import unit_files
 from compo_pipeline.language.editing import Generator, bare, written
 from compo_pipeline.language.replacements import Replacer
@@ -39,7 +39,7 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import Origin, provenance, single_view
-from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.storage.records import Caption, Parse, View
 
 
 @settings

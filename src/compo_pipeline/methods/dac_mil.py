@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 from compo_pipeline.methods.contract import (
     Encoder,
@@ -33,7 +33,7 @@ from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import generated_view
-from compo_pipeline.records import Caption, View
+from compo_pipeline.storage.records import Caption, View
 
 
 @settings

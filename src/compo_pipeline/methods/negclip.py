@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.concreteness import Concreteness, ConcretenessSettings, load
 from compo_pipeline.language.editing import Generator
@@ -42,7 +42,7 @@ from compo_pipeline.methods.contract import (
     embed_texts,
 )
 from compo_pipeline.methods.views import generated_view, single_image
-from compo_pipeline.records import Caption, View
+from compo_pipeline.storage.records import Caption, View
 
 Rule = Literal[
     "negclip",

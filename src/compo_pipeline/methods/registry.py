@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration.settings import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
     from compo_pipeline.methods.contract import Method

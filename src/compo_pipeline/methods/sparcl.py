@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeFloat
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED

@@ -20,7 +20,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.losses.contrastive import to_positives
 from compo_pipeline.methods.contract import (
@@ -35,7 +35,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
-from compo_pipeline.records import Caption
+from compo_pipeline.storage.records import Caption
 
 
 @settings

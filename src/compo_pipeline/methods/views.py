@@ -15,15 +15,15 @@ from uuid import uuid4
 
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration import settings
-from compo_pipeline.engines import LOCAL, PrepareSettings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
-from compo_pipeline.records import Caption, Counterfactual, View
-from compo_pipeline.storage import atomic_folder, files_fingerprint
-from compo_pipeline.tables.files import Parts, resumable, stream_rows, write_rows
-from compo_pipeline.tables.rows import Groups, Table, is_whole
+from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.storage.files import atomic_folder, files_fingerprint
+from compo_pipeline.storage.records import Caption, Counterfactual, View
+from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
+from compo_pipeline.storage.tables import Groups, Table, is_whole
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
 

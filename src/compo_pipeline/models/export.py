@@ -19,7 +19,7 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage import atomic_folder, write_json, write_plain_json
+from compo_pipeline.storage.files import atomic_folder, write_json, write_plain_json
 
 Precision = Literal["fp32", "fp16"]
 

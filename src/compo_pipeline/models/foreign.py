@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError, leaves, nearest
-from compo_pipeline.untrusted import read_json, shown
+from compo_pipeline.configuration.settings import SettingsError, leaves, nearest
+from compo_pipeline.storage.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
 _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})

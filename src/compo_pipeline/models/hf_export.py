@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.configuration import SettingsError, pip_install
+from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
-from compo_pipeline.storage import atomic_folder, write_json
+from compo_pipeline.storage.files import atomic_folder, write_json
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from timm.layers.attention_pool import AttentionPoolLatent
 from timm.models.vision_transformer import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.encoding import pool_type, text_tower
 from compo_pipeline.models.loading import LoadedModel
 

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.models import checkpoints, hf_import, sources, weights
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.export import write
@@ -30,7 +30,7 @@ from compo_pipeline.models.loading import LoadedModel, build, load
 from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.tokenizing import TOKENIZER_CONFIG, TOKENIZER_FILE
-from compo_pipeline.storage import atomic_folder, file_sha256
+from compo_pipeline.storage.files import atomic_folder, file_sha256
 
 TOLERANCE = 1e-6
 """By which embeddings of length 1 of the written model may differ from the source's."""

@@ -15,12 +15,12 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL.Image import Image
 from torch import nn
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import RECORD_FILE, fingerprint, image_fingerprint
-from compo_pipeline.storage import DamagedFileError
+from compo_pipeline.storage.files import DamagedFileError
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.configuration import SettingsError, pip_install
+from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage import atomic_folder, file_sha256, write_plain_json
+from compo_pipeline.storage.files import atomic_folder, file_sha256, write_plain_json
 
 log = logging.getLogger(__name__)
 

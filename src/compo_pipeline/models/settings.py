@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from compo_pipeline.configuration import settings
-from compo_pipeline.plugins import Registry
+from compo_pipeline.configuration.plugins import Registry
+from compo_pipeline.configuration.settings import settings
 
 BASES: Registry[Callable[[], Path]] = Registry("compo_pipeline.base_models", {})
 """Base models that ship with an installed package: functions that return a folder as `export`

@@ -11,12 +11,12 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
-from compo_pipeline.analysis.localisation import Located
-from compo_pipeline.console import terminal
+from compo_pipeline.evaluation.analysis.localisation import Located
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import ImageCard, thumbnail
 from compo_pipeline.presentation.tables import difference_text, figure_table
+from compo_pipeline.run.console import terminal
 
 PAGE = "attention.html"
 _SIDE = 2200

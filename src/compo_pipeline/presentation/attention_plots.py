@@ -20,10 +20,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.analysis.attention import AttentionResult, Grid, attention_results, through
-from compo_pipeline.analysis.cases import Case
-from compo_pipeline.analysis.localisation import Located, measure
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.analysis.attention import (
+    AttentionResult,
+    Grid,
+    attention_results,
+    through,
+)
+from compo_pipeline.evaluation.analysis.cases import Case
+from compo_pipeline.evaluation.analysis.localisation import Located, measure
 from compo_pipeline.images.decoding import Limits, load
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation.plots import STYLE

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from compo_pipeline.counterfactuals.tables import FAILED, failure_reasons, summary
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import EditedText, ImageCard, edited_text, image_card
-from compo_pipeline.records import Caption, Counterfactual
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption, Counterfactual
 
 COUNT = 40
 LEAST = 3  # captions shown of each kind of edit, if there are as many

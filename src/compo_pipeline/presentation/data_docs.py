@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.datasets.quality.profile import profile
 from compo_pipeline.presentation.pages import render
-from compo_pipeline.quality.profile import profile
 
 if TYPE_CHECKING:
     import pandas as pd

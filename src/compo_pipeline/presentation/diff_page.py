@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.presentation.tables import difference_text, figure_table
-from compo_pipeline.records import ItemChange
+from compo_pipeline.run.console import terminal
+from compo_pipeline.storage.records import ItemChange
 
 PAGE = "diff.html"
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compo_pipeline.analysis.cases import item_cases
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.analysis.cases import item_cases
 from compo_pipeline.evaluation.slices import Parser
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.loading import LoadedModel

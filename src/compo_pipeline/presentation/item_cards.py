@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
+from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.presentation.pages import ImageCard, image_card
-from compo_pipeline.records import ItemChange, Score
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import ItemChange, Score
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
-from compo_pipeline.storage import write_text
+from compo_pipeline.storage.files import write_text
 
 SIDE = 320  # of images on pages, in pixels
 T = TypeVar("T")

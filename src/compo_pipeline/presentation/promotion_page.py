@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.console import Console
 
-from compo_pipeline.configuration import masked
-from compo_pipeline.console import table as plain_table
-from compo_pipeline.console import terminal
+from compo_pipeline.configuration.settings import masked
 from compo_pipeline.presentation import pages
-from compo_pipeline.provenance import Site
-from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.promotion import Decision, PromotionError
-from compo_pipeline.registry.settings import PromotionSettings
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.run.console import terminal
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.versions.gate import Check
+from compo_pipeline.versions.promotion import Decision, PromotionError
+from compo_pipeline.versions.settings import PromotionSettings
 
 # The markdown is for comments on a pull request.
 PAGE, MARKDOWN = "promotion.html", "promotion.md"

@@ -18,7 +18,7 @@ from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 PAGE = "report.html"
 SUBTASKS = "subtasks.png"

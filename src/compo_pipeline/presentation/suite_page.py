@@ -9,17 +9,17 @@ from types import MappingProxyType
 from rich.console import Console
 from rich.text import Text
 
-from compo_pipeline.console import table as plain_table
-from compo_pipeline.console import terminal
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.availability import Available
-from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES, figure_table
-from compo_pipeline.records import Score
+from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.run.console import terminal
+from compo_pipeline.storage.records import Score
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"

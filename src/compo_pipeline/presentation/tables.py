@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compo_pipeline.console import table as plain_table
-from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.run.console import terminal
 
 STYLES = {"above": "green", "below": "red", "level": "dim"}
 # More than any table needs.

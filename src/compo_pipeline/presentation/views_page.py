@@ -18,8 +18,8 @@ from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import EditedText, ImageCard, changed_words, edited_text
-from compo_pipeline.records import View
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import View
 
 COUNT = 50
 ROLES = ("negative", "positive")

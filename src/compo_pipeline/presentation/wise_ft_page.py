@@ -13,11 +13,11 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from compo_pipeline.console import table as plain_table
-from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
+from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.run.console import terminal
 
 PAGE = "wise_ft.html"
 

@@ -22,9 +22,9 @@ from torch.utils.data import Dataset
 
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.views import EpochViews
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.images import Images, key_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
 from compo_pipeline.training.ranks import Ranks

@@ -20,8 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from compo_pipeline.configuration import PlainError
-from compo_pipeline.storage import (
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     DamagedFileError,
     atomic_file,

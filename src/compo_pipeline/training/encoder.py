@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from compo_pipeline.compute import Compute
 from compo_pipeline.models.dense import (
     DenseImages,
     DenseTexts,
@@ -29,6 +28,7 @@ from compo_pipeline.models.encoding import (
     project_images,
     scale_of,
 )
+from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.ranks import ALONE, Ranks
 

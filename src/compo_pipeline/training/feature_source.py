@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import torch
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.compute import Compute
-from compo_pipeline.engines import LOCAL
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.training import features
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.images import ImageRows, Images

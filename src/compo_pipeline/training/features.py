@@ -19,17 +19,17 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.progress import track
-from compo_pipeline.seeding import digest
-from compo_pipeline.stores import TensorStore
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.run.progress import track
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.stores import TensorStore
 from compo_pipeline.training.images import ImageRows, Images, Keys
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 

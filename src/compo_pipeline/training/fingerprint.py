@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import PlainError, leaves, speed_paths
+from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.storage import file_sha256
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.compute import Compute
+from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.settings import TrainingSettings
 

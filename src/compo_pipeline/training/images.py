@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.methods.contract import ImageInput
-from compo_pipeline.seeding import digest
+from compo_pipeline.run.seeding import digest
 
 Keys = NDArray[np.uint64]
 

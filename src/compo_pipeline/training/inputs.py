@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from compo_pipeline.engines import LOCAL, PrepareSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import digest
+from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Caption
 from compo_pipeline.training.settings import TrainingSettings
 
 if TYPE_CHECKING:

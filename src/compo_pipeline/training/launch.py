@@ -33,8 +33,8 @@ from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, Rend
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.rendezvous import rendezvous
 
-from compo_pipeline import compute, console
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.run import compute, console
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.ranks import Ranks

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from compo_pipeline.compute import Compute, moved
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.progress import Meter, Waits
-from compo_pipeline.seeding import digest
+from compo_pipeline.run.compute import Compute, moved
+from compo_pipeline.run.progress import Meter, Waits
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
 from compo_pipeline.models.encoding import image_projection, text_tower
+from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError, last_good
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings

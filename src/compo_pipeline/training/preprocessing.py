@@ -18,7 +18,7 @@ from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.crops import random_resized_crop
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.seeding import rng
+from compo_pipeline.run.seeding import rng
 from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.ranks import ALONE
 

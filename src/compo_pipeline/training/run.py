@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from compo_pipeline.compute import resolve
 from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
@@ -20,6 +19,7 @@ from compo_pipeline.models.encoding import MOST_SCALE, scale_of
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.weights import interpolate
+from compo_pipeline.run.compute import resolve
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from compo_pipeline.compute import moved
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Collated, Example, Method, Preprocessor
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import split_rows
+from compo_pipeline.run.compute import moved
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import split_rows
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.inputs import HeldOut

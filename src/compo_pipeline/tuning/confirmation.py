@@ -16,10 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-from compo_pipeline import compute
-from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, Row, compare
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import items_fingerprint
@@ -31,9 +29,11 @@ from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.records import Score
-from compo_pipeline.seeding import digest
-from compo_pipeline.tables.files import read_rows, write_rows
+from compo_pipeline.run import compute
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.table_files import read_rows, write_rows
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.space import Value

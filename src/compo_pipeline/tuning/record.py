@@ -11,8 +11,8 @@ import mlflow
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.run_log import LiveCurves, RunLog
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.run_log import LiveCurves, RunLog
 
 TRIAL = "trial"
 STATE = "trial_state"

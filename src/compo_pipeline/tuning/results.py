@@ -15,9 +15,9 @@ from optuna import Study
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration import overlay
-from compo_pipeline.next_steps import kedro_run
-from compo_pipeline.storage import write_text
+from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.run.next_steps import kedro_run
+from compo_pipeline.storage.files import write_text
 from compo_pipeline.tuning.space import Value
 from compo_pipeline.tuning.study import meets_constraints
 from compo_pipeline.tuning.trial import SCORE, STEPS

@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.benchmarks import loading, retrieval
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks import loading, retrieval
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    EvaluationSettings,
-    RetrievalSettings,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.records import Caption
-from compo_pipeline.seeding import digest
-from compo_pipeline.tables.rows import split_rows
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import split_rows
 from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import ValidationSettings
 from compo_pipeline.training.validation import KEY, check_split, held_out_rows

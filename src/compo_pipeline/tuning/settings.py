@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from compo_pipeline import compute
-from compo_pipeline.configuration import Title, settings
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import Title, settings
+from compo_pipeline.run import compute
 
 if TYPE_CHECKING:
     import torch

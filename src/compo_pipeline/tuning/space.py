@@ -24,7 +24,8 @@ from typing import Any
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from compo_pipeline.configuration import (
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import (
     SettingsError,
     leaves,
     nearest,
@@ -32,7 +33,6 @@ from compo_pipeline.configuration import (
     value_at,
     with_values,
 )
-from compo_pipeline.parameters import keys
 
 Value = bool | int | float | str | None
 Distribution = FloatDistribution | IntDistribution | CategoricalDistribution

@@ -24,8 +24,8 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from compo_pipeline.configuration import SettingsError, pip_install
-from compo_pipeline.seeding import digest
+from compo_pipeline.configuration.settings import SettingsError, pip_install
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.tuning.settings import (
     STUDY,
     PrunerSettings,

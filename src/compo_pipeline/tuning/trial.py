@@ -16,16 +16,22 @@ from typing import Any
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 
-from compo_pipeline import compute
-from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import SettingsError, nearest, parse, speed_paths, with_values
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.configuration.settings import (
+    SettingsError,
+    nearest,
+    parse,
+    speed_paths,
+    with_values,
+)
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build, method_type
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.run import compute
+from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
@@ -51,7 +57,7 @@ _NOT_FINGERPRINTED = frozenset(speed_paths(TrainingSettings)) - {"save_every"}  
 # Loggers that are silenced during a trial.
 _LOGGERS = [
     logging.getLogger(f"compo_pipeline.{name}")
-    for name in ("evaluation", "models", "progress", "training")
+    for name in ("evaluation", "models", "run.progress", "training")
 ]
 # Where Optuna stores constraints. `Trial.set_constraint` refuses to replace a value, but later
 # evaluations of the same trial are new measurements.

@@ -23,7 +23,7 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration import SettingsError, masked
+from compo_pipeline.configuration.settings import SettingsError, masked
 from compo_pipeline.tuning.record import Outcome, TuningRecord
 from compo_pipeline.tuning.retries import (
     Failure,

@@ -25,12 +25,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from compo_pipeline.compute import Compute, moved
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
-from compo_pipeline.progress import Meter
-from compo_pipeline.storage import verify_checksum, write_json, write_plain_json
+from compo_pipeline.run.compute import Compute, moved
+from compo_pipeline.run.progress import Meter
+from compo_pipeline.storage.files import verify_checksum, write_json, write_plain_json
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite

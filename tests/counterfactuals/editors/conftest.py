@@ -15,7 +15,7 @@ from spacy.language import Language
 
 from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.language.parsing import parse
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 # What a server does with the n-th request and its body.
 Script = Callable[["Turn", int, dict[str, Any]], None]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.counterfactuals.settings import CheckSettings
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Bare = Callable[..., EditRequest]
 CAPTION, ANSWER = "A dog on a mat.", "A cat on a mat."

@@ -9,7 +9,7 @@ from compo_pipeline.counterfactuals.editors import llm
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.counterfactuals.editors.llm import answer_key
 from compo_pipeline.counterfactuals.settings import CheckSettings
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 
 @pytest.mark.parametrize("role", ["negative", "positive"])

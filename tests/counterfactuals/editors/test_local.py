@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.editors.local import (

@@ -15,7 +15,7 @@ from compo_pipeline.counterfactuals.editors.meaning import (
     positive_flaw,
     same_meaning,
 )
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Parsed = Callable[[str], Parse]
 SAME = [

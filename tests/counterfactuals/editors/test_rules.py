@@ -11,7 +11,7 @@ from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, 
 from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.settings import CheckSettings, RulesSettings
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 Tagged = Callable[[str], Parse]
 Parsed = Callable[[str], Parse]

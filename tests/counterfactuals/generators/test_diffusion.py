@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.generators.loading import locate, missing_file
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import audit
 from compo_pipeline.evaluation.metrics import metric_values, reported_metrics
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.images.decoding import ImageError, load
 

@@ -11,19 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.half_truths import build
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.half_truths import build
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.images import decoding
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.records import Caption, HalfTruth
-from compo_pipeline.tables.files import write_rows
+from compo_pipeline.storage.records import Caption, HalfTruth
+from compo_pipeline.storage.table_files import write_rows
 
 KINDS = ("entity", "relation", "relation", "relation")
 

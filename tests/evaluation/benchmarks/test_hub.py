@@ -14,22 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    EvaluationSettings,
-    RetrievalSettings,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load as load_model
-from compo_pipeline.records import Score
+from compo_pipeline.storage.records import Score
 
 ROWS = 9
 IMAGE_OF_ROW = [number // 2 for number in range(ROWS)]

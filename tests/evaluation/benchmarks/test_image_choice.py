@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values, reported_metrics
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 
 Build = Callable[..., Embedded]
 

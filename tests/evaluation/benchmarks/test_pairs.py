@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values

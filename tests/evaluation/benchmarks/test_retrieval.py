@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import score
 

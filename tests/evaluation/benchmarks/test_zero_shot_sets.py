@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
-from compo_pipeline.evaluation.benchmarks.zero_shot_sets import NAME, ZS10, ZS21
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.zero_shot_sets import NAME, ZS10, ZS21
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.images.decoding import ImageError, load
 
 Files = Mapping[str, str]

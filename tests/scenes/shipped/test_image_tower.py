@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
 
-from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import image_tower as tower

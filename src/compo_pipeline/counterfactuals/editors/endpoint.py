@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import SecretStr
 
-from compo_pipeline import seeding
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -39,8 +38,9 @@ from compo_pipeline.counterfactuals.editors.requests import (
     with_retries,
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings
-from compo_pipeline.engines import in_order
-from compo_pipeline.stores import KeyValueStore
+from compo_pipeline.run import seeding
+from compo_pipeline.run.engines import in_order
+from compo_pipeline.storage.stores import KeyValueStore
 
 # Requests that wait for their turn, for each that is under way.
 _AHEAD = 4

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
-from compo_pipeline import seeding
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -20,6 +19,7 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.counterfactuals.settings import CheckSettings
+from compo_pipeline.run import seeding
 
 _SEEDS = 2**31  # what servers take for a seed
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -29,8 +29,8 @@ from compo_pipeline.counterfactuals.editors.llm import (
 )
 from compo_pipeline.counterfactuals.settings import TransformersSettings
 from compo_pipeline.models import foreign
-from compo_pipeline.storage import files_fingerprint
-from compo_pipeline.stores import KeyValueStore
+from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.stores import KeyValueStore
 
 if TYPE_CHECKING:
     import torch

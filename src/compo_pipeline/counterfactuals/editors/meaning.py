@@ -20,7 +20,7 @@ from compo_pipeline.language.clauses import changed_voices, inverted_relations
 from compo_pipeline.language.editing import apply_edits, bare
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
 from compo_pipeline.language.scene_graph import PRONOUNS
-from compo_pipeline.records import Parse
+from compo_pipeline.storage.records import Parse
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|&")
 _OWNER = re.compile(r"['’]s?$")

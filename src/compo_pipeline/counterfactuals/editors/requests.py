@@ -23,10 +23,10 @@ from anyio.from_thread import start_blocking_portal
 from httpx import codes
 from pydantic import SecretStr
 
-from compo_pipeline.configuration import masked
+from compo_pipeline.configuration.settings import masked
 from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.settings import RetrySettings
-from compo_pipeline.untrusted import parse_json
+from compo_pipeline.storage.untrusted import parse_json
 
 _MAX_BYTES = 2**24  # bytes of a reply
 _RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one

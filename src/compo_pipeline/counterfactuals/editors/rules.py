@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from compo_pipeline import seeding
-from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -27,6 +25,8 @@ from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.language.units import change_relation
+from compo_pipeline.run import seeding
+from compo_pipeline.run.code_fingerprint import code_fingerprint
 
 _NOTHING = "no rule finds anything to change"
 

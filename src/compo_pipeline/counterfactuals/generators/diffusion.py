@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     ImageFailure,
@@ -30,8 +30,8 @@ from compo_pipeline.counterfactuals.settings import DiffusionSettings
 from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.style import adain
-from compo_pipeline.seeding import digest
-from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import files_fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compo_pipeline.configuration import SettingsError, pip_install
+from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings
 from compo_pipeline.images import vgg
 from compo_pipeline.models import foreign, hub

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration.plugins import Registry
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.plugins import Registry
-from compo_pipeline.records import Rejected
-from compo_pipeline.untrusted import path_below
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.untrusted import path_below
 
 READERS: Registry[Reader] = Registry(
     "compo_pipeline.readers",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from compo_pipeline.datasets.readers import img2dataset
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 _COLUMN = "coca_captions"
 # CoCa's decoder writes the marks of its tokenizer out; a text encoder would read them as such.

@@ -19,8 +19,8 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.untrusted import read_json, shown, text_problem
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.untrusted import read_json, shown, text_problem
 
 _PREFIX = "captions_"
 

@@ -13,7 +13,7 @@ from compo_pipeline.datasets.readers import table
 from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows
 from compo_pipeline.datasets.readers.record import RawCaption, checked, rejected
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
 image_folder = table.image_folder

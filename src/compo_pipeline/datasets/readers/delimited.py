@@ -11,8 +11,8 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 from compo_pipeline.datasets.readers.record import SourceError
-from compo_pipeline.remote import open_file
-from compo_pipeline.untrusted import shown
+from compo_pipeline.storage.remote import open_file
+from compo_pipeline.storage.untrusted import shown
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _LOOKED_AT = 1 << 18  # bytes

@@ -26,7 +26,7 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 _CAPTION = "shortLLA_captions"
 _IMAGE = "Image Path"

@@ -29,9 +29,9 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.remote import open_file
-from compo_pipeline.untrusted import path_below, read_json, shown
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.remote import open_file
+from compo_pipeline.storage.untrusted import path_below, read_json, shown
 
 _KEY, _STATUS, _ERROR = "key", "status", "error_message"
 _SUCCESS = "success"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from compo_pipeline.datasets.readers import table
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
+from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
 image_folder = table.image_folder

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from compo_pipeline.configuration import PlainError
+from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.untrusted import files_below, text_problem
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.untrusted import files_below, text_problem
 
 UNPARSEABLE = "unparseable"
 """Quarantine rule of records that could not be parsed into rows."""

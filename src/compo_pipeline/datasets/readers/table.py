@@ -31,10 +31,10 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.remote import open_file
-from compo_pipeline.seeding import digest
-from compo_pipeline.untrusted import parse_json, shown
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.remote import open_file
+from compo_pipeline.storage.untrusted import parse_json, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from compo_pipeline import archives
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
@@ -19,8 +18,9 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.records import Rejected
-from compo_pipeline.untrusted import parse_json, shown
+from compo_pipeline.storage import archives
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.untrusted import parse_json, shown
 
 _IMAGES = ("jpg", "jpeg", "png", "webp")
 _TEXT, _JSON, _CAPTION = "txt", "json", "caption"

@@ -8,15 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.analysis.cases import AttentionCases, find_cases, image_limits
-from compo_pipeline.analysis.localisation import (
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.analysis.cases import AttentionCases, find_cases, image_limits
+from compo_pipeline.evaluation.analysis.localisation import (
     cases_to_draw,
     compare_located,
     measure_models,
     rows_by_role,
 )
-from compo_pipeline.analysis.settings import AttentionSettings
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.evaluate import loaders
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -24,9 +25,8 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import attention_page
 from compo_pipeline.presentation.attention_plots import AttentionPanel, draw, panels_of
-from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.registry import tracking
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.tracking import runs as tracking
 
 
 def choose_cases(

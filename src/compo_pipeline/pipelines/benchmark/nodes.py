@@ -8,20 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.compute import choose_device, environment
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.contamination import TrainingRows, named_rows, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.references import read_references
-from compo_pipeline.evaluation.settings import (
-    BenchmarksSettings,
-    EvaluationSettings,
-    SliceKind,
-    SuiteSettings,
-)
+from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
 from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
@@ -29,12 +24,13 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
 from compo_pipeline.presentation.item_cards import ItemCard
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Caption, Score
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import RegistrationSettings
-from compo_pipeline.registry.verification import load_model
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.compute import choose_device, environment
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.versions.verification import load_model
 
 
 def open_listed_models(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings, SuiteSettings
@@ -16,9 +16,9 @@ from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.presentation import diff_page
 from compo_pipeline.presentation.pages import links
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Caption, ItemChange, Score
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, ItemChange, Score
 
 log = logging.getLogger(__name__)
 

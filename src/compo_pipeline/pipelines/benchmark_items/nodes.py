@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from compo_pipeline.evaluation.benchmarks import loading
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.settings import BenchmarksSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.benchmarks import loading
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.storage.records import Caption
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.presentation.suite_page import show_available
 
 

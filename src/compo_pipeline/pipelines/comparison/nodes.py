@@ -16,14 +16,14 @@ from compo_pipeline.comparison.cells import COMPARISON, SCORES, CellSet, find_ce
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import Suite, compare_runs
-from compo_pipeline.next_steps import kedro_run
-from compo_pipeline.parameters.urls import RemoteSettings
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Caption, Score
-from compo_pipeline.registry import tracking
-from compo_pipeline.storage import FolderWriter, read_json
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.next_steps import kedro_run
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter, read_json
+from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.storage.settings import RemoteSettings
+from compo_pipeline.storage.tables import Table
+from compo_pipeline.tracking import runs as tracking
 
 
 def choose_cells(

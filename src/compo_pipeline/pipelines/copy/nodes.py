@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.provenance import Site
-from compo_pipeline.registry.copies import copy_version
-from compo_pipeline.registry.settings import (
-    PromotionSettings,
-    RegistrationSettings,
-    TrackingSettings,
-)
-from compo_pipeline.registry.tracking import connect
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.tracking.runs import connect
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.copies import copy_version
+from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 
 def copy_to_registry(

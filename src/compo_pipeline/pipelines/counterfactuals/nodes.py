@@ -14,13 +14,13 @@ from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor, open_generator
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
-from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.presentation.counterfactuals_page import write
-from compo_pipeline.records import Caption, Counterfactual, Fact, Parse, Rejected
-from compo_pipeline.storage import FolderWriter
-from compo_pipeline.tables.rows import Table, training_rows
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
+from compo_pipeline.storage.tables import Table, training_rows
 
 Engines = tuple[CaptionEditor, Parser, ImageGenerator | None]
 OpenEngines = Callable[[Sequence[Caption]], Engines]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.configuration import leaves
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import (
@@ -23,7 +24,7 @@ from compo_pipeline.evaluation.evaluate import (
     loaders,
     score_run,
 )
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
@@ -34,10 +35,10 @@ from compo_pipeline.presentation.item_attention import ItemAttention, item_atten
 from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.provenance import Site
-from compo_pipeline.records import Rejected, Score, ScoredItem
-from compo_pipeline.registry import tracking
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Rejected, Score, ScoredItem
+from compo_pipeline.tracking import runs as tracking
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.storage.files import FolderWriter
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ import logging
 from collections import Counter
 from functools import partial
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.half_truths import build
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.half_truths import build
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.records import Caption, HalfTruth
+from compo_pipeline.storage.records import Caption, HalfTruth
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.quality.ingest import ingest as ingest_records
+from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.engines import PrepareSettings
-from compo_pipeline.quality.ingest import ingest as ingest_records
-from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.records import Caption, Fact, Rejected
 
 
 def ingest_captions(

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
-from compo_pipeline.records import Caption, Score, ScoredItem
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
-from compo_pipeline.registry.reference import write_reference
-from compo_pipeline.registry.registration import export_with_card, register
-from compo_pipeline.registry.settings import RegistrationSettings
-from compo_pipeline.storage import FolderWriter
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.run.compute import choose_device
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Score, ScoredItem
+from compo_pipeline.storage.tables import Table
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.versions.reference import write_reference
+from compo_pipeline.versions.registration import export_with_card, register
+from compo_pipeline.versions.settings import RegistrationSettings
 
 
 class MeasuredModel(NamedTuple):

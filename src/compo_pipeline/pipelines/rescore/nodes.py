@@ -11,10 +11,11 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption
-from compo_pipeline.registry import tracking as store
-from compo_pipeline.registry.rescoring import Benchmarking, RescoredData, rescore
-from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.tracking import runs as store
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.rescoring import Benchmarking, RescoredData, rescore
+from compo_pipeline.versions.settings import RegistrationSettings
 
 
 def describe_data(

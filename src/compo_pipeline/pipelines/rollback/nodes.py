@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.provenance import Site
-from compo_pipeline.registry import promotion as promotions
-from compo_pipeline.registry.promotion import Decision
-from compo_pipeline.registry.settings import (
-    PromotionSettings,
-    RegistrationSettings,
-    TrackingSettings,
-)
-from compo_pipeline.registry.tracking import connect
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.tracking.runs import connect
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions import promotion as promotions
+from compo_pipeline.versions.promotion import Decision
+from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 
 def roll_back_champion(

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.contamination import named_rows
-from compo_pipeline.evaluation.settings import BenchmarksSettings, SuiteSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.evaluation.settings import SuiteSettings
+from compo_pipeline.storage.records import Caption
 
 
 def gather_suite_items(

@@ -11,18 +11,18 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.configuration import plain
+from compo_pipeline.configuration.settings import plain
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.run_log import LiveCurves
-from compo_pipeline.storage import (
+from compo_pipeline.storage.files import (
     FolderWriter,
     move_folder,
     read_json_or_none,
     write_files,
     write_json,
 )
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.run_log import LiveCurves
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.inputs import TrainingInputs

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.engines import PrepareSettings
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.places import PathSettings
-from compo_pipeline.records import Caption
-from compo_pipeline.tables.rows import training_rows
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import training_rows
 from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import held_out

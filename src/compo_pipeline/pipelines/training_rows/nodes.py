@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, TrainingRows, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.records import Caption, Fact
+from compo_pipeline.storage.records import Caption, Fact
 
 
 def slice_items(

@@ -7,24 +7,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError, leaves, parse, plain
-from compo_pipeline.evaluation.benchmarks import loading
-from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
+from compo_pipeline.benchmarks import loading
+from compo_pipeline.benchmarks.items import Subtask, titles
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.places import PathSettings
+from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import loaded, name_and_version
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, by_sample
-from compo_pipeline.places import PathSettings
 from compo_pipeline.presentation import study_page as page
 from compo_pipeline.presentation.study_terminal import StudyDisplay
 from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.provenance import CommandOptions
-from compo_pipeline.records import Caption, Counterfactual, Parse
-from compo_pipeline.registry import tracking
-from compo_pipeline.seeding import digest
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Counterfactual, Parse
+from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import results, selection

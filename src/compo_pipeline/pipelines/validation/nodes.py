@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from compo_pipeline.datasets.quality import caption_language, quarantine, suite
+from compo_pipeline.datasets.quality.caption_language import refuse_unknown
+from compo_pipeline.datasets.quality.quarantine import valid_captions
+from compo_pipeline.datasets.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import loaded
 from compo_pipeline.presentation import data_docs as pages
-from compo_pipeline.quality import caption_language, quarantine, suite
-from compo_pipeline.quality.caption_language import refuse_unknown
-from compo_pipeline.quality.quarantine import valid_captions
-from compo_pipeline.quality.settings import DataValidationSettings
-from compo_pipeline.records import Caption, Fact, Rejected
-from compo_pipeline.storage import FolderWriter, write_files
-from compo_pipeline.tables.rows import Table
+from compo_pipeline.storage.files import FolderWriter, write_files
+from compo_pipeline.storage.records import Caption, Fact, Rejected
+from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 

@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import EpochViews, ViewSettings, by_sample, write
 from compo_pipeline.presentation import views_page
-from compo_pipeline.records import Caption, Counterfactual, Parse
-from compo_pipeline.storage import FolderWriter
-from compo_pipeline.tables.files import Parts
-from compo_pipeline.tables.rows import Table, training_rows
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption, Counterfactual, Parse
+from compo_pipeline.storage.table_files import Parts
+from compo_pipeline.storage.tables import Table, training_rows
 
 
 def choose_rows(valid_captions: Table[Caption], split: str) -> Table[Caption]:

@@ -9,18 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.analysis.settings import SweepSettings
-from compo_pipeline.analysis.wise_ft import load_ends, sweep
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.evaluation.analysis.settings import SweepSettings
+from compo_pipeline.evaluation.analysis.wise_ft import load_ends, sweep
 from compo_pipeline.evaluation.evaluate import loaders
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
-from compo_pipeline.provenance import Site
-from compo_pipeline.registry import tracking
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.tracking import runs as tracking
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from spacy.tokens import DocBin
 
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.storage.files import FolderWriter
 from compo_scenes.language_model import accuracy, compo_en
 from compo_scenes.settings import LanguageModelSettings
 

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.compute import Compute, resolve
 from compo_pipeline.models.export import export
-from compo_pipeline.storage import FolderWriter
+from compo_pipeline.run.compute import Compute, resolve
+from compo_pipeline.storage.files import FolderWriter
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import build, train_tower, with_tower
 from compo_scenes.dataset import SceneSettings

@@ -1,0 +1,229 @@
+"""Annotation files of benchmarks: reading them into records, and records into items."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.images.decoding import ACCEPTED, crop_name, is_there
+from compo_pipeline.storage.untrusted import (
+    read_csv,
+    read_json,
+    read_json_lines,
+    read_parquet,
+    shown,
+    text_problem,
+)
+
+TITLES = "benchmarks.json"
+_MOST_PIXELS = 10**8
+"""More than an edge of any image that is opened."""
+
+_READERS: Mapping[str, Callable[[Path], Any]] = {
+    ".csv": read_csv,
+    ".jsonl": read_json_lines,
+    ".jsonlines": read_json_lines,
+    ".parquet": read_parquet,
+}
+
+
+def custom_titles(root: Path) -> dict[str, str]:
+    """Labels of benchmarks whose files are not the official ones, from `benchmarks.json`.
+
+    Official files come without it. Self-made files in an official format need it beside their
+    folders: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
+
+    Raises:
+        SettingsError: the file has another format.
+    """
+    path = root / TITLES
+    if not path.is_file():
+        return {}
+    content = read_content(path)
+    found = content.get("titles") if isinstance(content, dict) else None
+    if not isinstance(found, dict):
+        raise SettingsError(f'{path}: expected {{"titles": {{...}}}}, got {shown(content)}')
+    return {str(name): str(title) for name, title in found.items()}
+
+
+class Record(NamedTuple):
+    """What a file or a part of it holds, with its name in the file and its place for messages.
+
+    The methods read a field; they raise a SettingsError that names the place where there is none of
+    that kind.
+    """
+
+    name: str
+    where: str
+    content: Any
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A field, unchecked; the default where there is none."""
+        return self.content.get(key, default) if isinstance(self.content, dict) else default
+
+    def part(self, key: str, value: Any) -> Record:
+        """A record of one field, at the same place."""
+        return self._replace(content={key: value})
+
+    def records(self, noun: str = "item") -> list[Record]:
+        """The records of which it is a list, by their number, or a mapping, by their key."""
+        content = self.content
+        entries = content.items() if isinstance(content, dict) else enumerate(content)
+        return [Record(f"{key}", f"{self.where}, {noun} {key}", value) for key, value in entries]
+
+    def text(self, key: str) -> str:
+        """A text that is not blank."""
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip() or text_problem(value):
+            raise SettingsError(
+                f"{self.where}: expected a text '{key}', got {shown(self.content)}; is it this "
+                "format?"
+            )
+        return value
+
+    def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
+        """A list of `least` or more texts; in a CSV as Python writes it."""
+        value = self.get(key)
+        if isinstance(value, str):
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                value = None
+        if not isinstance(value, list) or len(value) < least:
+            raise SettingsError(
+                f"{self.where}: expected {least} or more '{key}', got {shown(self.content)}"
+            )
+        return tuple(self.part(key, text).text(key) for text in value)
+
+    def listed(self, key: str, noun: str) -> list[Record]:
+        """The records of a list that is not empty."""
+        value = self.get(key)
+        if not isinstance(value, list) or not value:
+            raise SettingsError(f"{self.where}: expected a list '{key}', got {shown(value)}")
+        return self._replace(content=value).records(noun)
+
+    def place(self, key: str, count: int) -> int:
+        """A place, from 0, among `count` candidates."""
+        value = self.get(key)
+        if str(value) not in map(str, range(count)):
+            raise SettingsError(
+                f"{self.where}: expected '{key}' from 0 to {count - 1}, got {shown(value)}"
+            )
+        return int(str(value))
+
+    def crop(self, image: str, keys: Sequence[str]) -> str:
+        """The name of the part of an image that is in the record's box.
+
+        Edges between pixels are rounded as by Pillow's `crop`, which the official code calls.
+
+        Args:
+            image: name of the whole image.
+            keys: of the left edge, top edge, width and height of the box, in pixels.
+        """
+        edges = []
+        for key in keys:
+            value = self.get(key)
+            try:
+                edges.append(_pixels(value))
+            except (TypeError, ValueError) as error:
+                raise SettingsError(
+                    f"{self.where}: expected '{key}', pixels, got {shown(value)}"
+                ) from error
+        x, y, width, height = edges
+        left, top = round(x), round(y)
+        return crop_name(image, left, top, round(x + width) - left, round(y + height) - top)
+
+
+def _pixels(value: Any) -> float:
+    """A number of pixels, which may be a text and a fraction.
+
+    Raises:
+        ValueError, TypeError: it is none, or more than any image has.
+    """
+    pixels = float(value)
+    if isinstance(value, bool) or not abs(pixels) < _MOST_PIXELS:
+        raise ValueError
+    return pixels
+
+
+def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
+    """The content of files of CSV with a header, JSON, JSON lines or Parquet, each as a record.
+
+    Args:
+        root: folder of the files; where there are none, those in its folder `data` are read.
+        patterns: of their names; a file's subtask is named as it is, without its ending.
+        kind: what each file holds, `dict` or `list`.
+
+    Raises:
+        SettingsError: there is no such file, two are of one subtask, or one cannot be read, is
+            empty or holds something else.
+    """
+    files = files_of(root, *patterns)
+    if not files:
+        raise SettingsError(f"there is no {' or '.join(patterns)} in {root}")
+    by_name: dict[str, Path] = {}
+    for file in files:
+        if (other := by_name.setdefault(file.stem, file)) != file:
+            raise SettingsError(f"{other} and {file} are both the subtask {file.stem}: remove one")
+    return [read_file(file, kind) for file in files]
+
+
+def files_of(root: Path, *patterns: str) -> list[Path]:
+    """The files of a folder that match a pattern; where there are none, those of its `data`."""
+    for folder in (root, root / "data"):
+        if found := sorted(file for pattern in patterns for file in folder.glob(pattern)):
+            return found
+    return []
+
+
+def read_file(file: Path, kind: type = list) -> Record:
+    """The content of one of the files that `read_files` reads.
+
+    Raises:
+        SettingsError: it cannot be read, is empty or holds something else.
+    """
+    content = read_content(file)
+    if not isinstance(content, kind) or not content:
+        raise SettingsError(f"{file}: expected a {kind.__name__} of items, got {shown(content)}")
+    return Record(file.stem, f"{file}", content)
+
+
+def subtasks_of(
+    benchmark: str, protocol: str, images: Path, items: Iterable[tuple[str, Item]]
+) -> list[Subtask]:
+    """Subtasks of items that come with the name of theirs."""
+    found: dict[str, list[Item]] = {}
+    for name, item in items:
+        found.setdefault(name, []).append(item)
+    return [
+        Subtask(benchmark, name, (protocol,), images, tuple(members))
+        for name, members in found.items()
+    ]
+
+
+def tail_of(name: str, images: Path) -> str:
+    """The longest tail of a path that is a file below a folder; without any, its last part.
+
+    Args:
+        name: a path or an address, as the authors' machine had it.
+        images: folder of the images here.
+    """
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..")]
+    tails = ["/".join(parts[start:]) for start in range(len(parts))] or [name]
+    return next((tail for tail in tails if is_there(images, tail, ACCEPTED)), tails[-1])
+
+
+def read_content(path: Path) -> Any:
+    """The content of a file in one of the formats that are read here, by its ending.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        return _READERS.get(path.suffix, read_json)(path)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

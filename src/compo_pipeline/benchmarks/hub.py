@@ -1,0 +1,188 @@
+"""Data sets of the Hugging Face hub: Parquet files, with the images inside or with their names.
+
+The files of a split are `test-00000-of-00003.parquet` and so on or, as the hub converts other data
+sets, `test/0000.parquet` and so on. They are in the data set's folder, in its folder `data`, or in
+that of a configuration. A column of images has records {bytes, path}, or bytes; the images are read
+in place (`storage/archives.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compo_pipeline.benchmarks.files import Record, read_content
+from compo_pipeline.benchmarks.items import FILES
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.storage.untrusted import holds_images, parquet_file
+
+_PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")
+WITH_PARQUET = (*FILES, *_PARQUET)
+"""Patterns of the annotation files of a benchmark that is read from the hub's Parquet too."""
+
+_SPLIT = "test"
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?", re.ASCII)
+_CONVERTED = re.compile(r"\d{4}", re.ASCII)
+
+Columns = Mapping[str, tuple[str, ...]]
+"""Names of fields, each with those that its column may have."""
+
+
+def same_names(fields: Iterable[str]) -> Columns:
+    """Fields whose columns have their names."""
+    return {field: (field,) for field in fields}
+
+
+class Rows(NamedTuple):
+    """The rows of a split as records, numbered from 0 over all of its files.
+
+    `images` is the folder below which the images are, `inside` whether they are in the files.
+    """
+
+    records: list[Record]
+    images: Path
+    inside: bool
+
+
+class _Shard(NamedTuple):
+    """A file's split, its number in the split, and how many files the split has, if it is known."""
+
+    split: str
+    number: int
+    total: int | None
+
+
+def parquet_files(root: Path) -> list[Path]:
+    """The Parquet files of a data set."""
+    return sorted(file for pattern in _PARQUET for file in root.glob(pattern))
+
+
+def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]:
+    """The Parquet files of several data sets below one folder, by the name of the data set.
+
+    Args:
+        root: folder.
+        names: what the files or a folder of theirs may be called, in lower-case letters and digits
+            alone, to the name.
+
+    Raises:
+        SettingsError: a file is of none of them, or of two.
+    """
+    found: dict[str, list[Path]] = {}
+    for file in parquet_files(root):
+        parts = (*file.relative_to(root).parent.parts, _shard(file).split)
+        plain = (re.sub(r"[^a-z0-9]", "", part.lower()) for part in parts)
+        own = {names[part] for part in plain if part in names}
+        if len(own) != 1:
+            expected = ", ".join(sorted(set(names.values())))
+            raise SettingsError(f"{file}: expected in a folder that is named as one of: {expected}")
+        found.setdefault(own.pop(), []).append(file)
+    return found
+
+
+def read_split(
+    root: Path, files: Sequence[Path], images: Path, image_fields: Columns, text_fields: Columns
+) -> Rows:
+    """The rows of the split `test`, or of the only one.
+
+    Args:
+        root: folder of the data set.
+        files: its files.
+        images: folder of the images that are not in the files.
+        image_fields: of images or of their names.
+        text_fields: of texts.
+
+    Raises:
+        SettingsError: there are several other splits, a file of the split is missing or there
+            twice, cannot be read, is empty, or has other columns.
+    """
+    records: list[Record] = []
+    kinds = set()
+    for file in _whole_split(root, files):
+        columns, inside = _columns(file, image_fields, text_fields)
+        kinds.add(inside)
+        name = file.relative_to(root)
+        for number, row in enumerate(read_content(file)):
+            content = row | {
+                field: f"{name}/{column}/{number}"
+                if inside and field in image_fields
+                else row[column]
+                for field, column in columns.items()
+            }
+            records.append(Record(f"{len(records)}", f"{file}, row {number}", content))
+    if not records:
+        raise SettingsError(f"{files[0]}: there is no row")
+    if len(kinds) > 1:
+        raise SettingsError(f"{root}: some files have images inside, others the names of images")
+    inside = kinds.pop()
+    return Rows(records, root if inside else images, inside)
+
+
+def _whole_split(root: Path, files: Sequence[Path]) -> list[Path]:
+    """All files of the split, in order."""
+    splits: dict[str, dict[_Shard, Path]] = {}
+    for file in files:
+        shard = _shard(file)
+        if other := splits.setdefault(shard.split, {}).get(shard):
+            raise SettingsError(f"{other} and {file} are the same part: remove one")
+        splits[shard.split][shard] = file
+    if _SPLIT not in splits and len(splits) > 1:
+        raise SettingsError(
+            f"{root}: there are the splits {', '.join(sorted(splits))}; expected {_SPLIT}, or one"
+        )
+    shards = splits.get(_SPLIT) or next(iter(splits.values()))
+    totals = {shard.total for shard in shards}
+    if len(totals) > 1:
+        raise SettingsError(
+            f"{' and '.join(map(str, shards.values()))} are parts of different wholes: keep one"
+        )
+    total = totals.pop() or 1 + max(shard.number for shard in shards)
+    there = {shard.number: file for shard, file in shards.items()}
+    if there.keys() != set(range(total)):
+        raise SettingsError(
+            f"{next(iter(shards.values()))}: {len(there)} files of its split are there (numbers "
+            f"{', '.join(map(str, sorted(there)))}), expected {total}, from 0 to {total - 1}"
+        )
+    return [there[number] for number in range(total)]
+
+
+def _shard(file: Path) -> _Shard:
+    if found := _SHARD.fullmatch(file.stem):
+        return _Shard(found[1], int(found[2]), int(found[3]))
+    if _CONVERTED.fullmatch(file.stem):
+        return _Shard(file.parent.name, int(file.stem), None)
+    return _Shard(file.stem, 0, 1)
+
+
+def _columns(
+    file: Path, image_fields: Columns, text_fields: Columns
+) -> tuple[dict[str, str], bool]:
+    """The columns of the fields, and whether the images are inside.
+
+    Raises:
+        SettingsError: one is missing or holds something else.
+    """
+    try:
+        with parquet_file(file) as opened:
+            there = {each.name: holds_images(each.type) for each in opened.schema_arrow}
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    columns = {
+        field: next((name for name in names if name in there), "")
+        for field, names in (*image_fields.items(), *text_fields.items())
+    }
+    inside = {there.get(columns[field]) for field in image_fields}
+    texts = {there.get(columns[field]) for field in text_fields}
+    if None in inside or len(inside) > 1 or texts - {False}:
+        found = ", ".join(f"{name} (images)" if kind else name for name, kind in there.items())
+        expected = ", ".join(
+            (*_shown(image_fields, " (images or their names)"), *_shown(text_fields))
+        )
+        raise SettingsError(f"{file}: the columns are {found}; expected {expected}")
+    return columns, inside == {True}
+
+
+def _shown(fields: Columns, kind: str = "") -> Iterator[str]:
+    return (f"{' or '.join(names)}{kind}" for names in fields.values())

@@ -1,0 +1,152 @@
+"""Canonical benchmark items: what adapters produce from official files and protocols score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from compo_pipeline.benchmarks.averages import Mean, set_of
+from compo_pipeline.images.decoding import Limits
+
+FILES = ("*", "data/*")
+"""Patterns of annotation files below the folder of a benchmark."""
+
+ImagePlace = tuple[Path, str, Limits]
+"""A folder of images, the name of one below it, and what is accepted as an image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One image with the texts that describe it and those that do not.
+
+    `item` is unique in its subtask. `image` is a path under the subtask's image folder, or a crop
+    of one (`images.decoding`). For zero-shot classification the only positive is the name of the
+    class. `other_images` are not described by the positives, of average precision those after the
+    first `right_images`; in a group of two images with a caption each, the only one is described
+    by the only negative. In a joint item each image has a positive and an equal share of the
+    negatives, in their order.
+    """
+
+    item: str
+    image: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...] = ()
+    other_images: tuple[str, ...] = ()
+    right_images: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    """Items that are scored together, and the protocols that score them.
+
+    `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
+    classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
+    the official code. `ties_official` says whether that holds whatever `benchmarks.ties` says.
+    `dropped` counts items of the files that the official code leaves out, by reason; `deviations`
+    say in what else scoring differs from the official run. `title` is the benchmark's label in
+    reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what is
+    accepted as an image.
+    """
+
+    benchmark: str
+    name: str
+    protocols: tuple[str, ...]
+    images: Path
+    items: tuple[Item, ...]
+    classes: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    ties_right: bool = False
+    ties_official: bool = False
+    # Not part of the items: they change no score.
+    dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    deviations: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    title: str | None = field(default=None, repr=False, compare=False)
+    limits: Limits = field(default=Limits(), repr=False, compare=False)
+
+    def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
+        """Every text that a model must encode to score the items, repeats included.
+
+        Args:
+            unreadable: paths without a usable image; the texts of such items are left out where
+                every protocol needs the image.
+        """
+        if self.classes:
+            for name in self.classes:
+                yield from self.prompts(name)
+            return
+        for item in self.items:
+            if "text_only" in self.protocols or not any(
+                str(path) in unreadable for path in self.paths(item)
+            ):
+                yield from item.positives
+                yield from item.negatives
+
+    def prompts(self, name: str) -> tuple[str, ...]:
+        """The templates filled with a class."""
+        return tuple(template.replace("{}", name) for template in self.templates)
+
+    def path(self, item: Item) -> Path:
+        """Path of an item's image, which may lead anywhere: `place` opens it."""
+        return self.images / item.image
+
+    def paths(self, item: Item) -> tuple[Path, ...]:
+        """Paths of an item's image and of its other images."""
+        return tuple(self.images / image for image in (item.image, *item.other_images))
+
+    def places(self, item: Item) -> tuple[ImagePlace, ...]:
+        """What `images.decoding` needs to open an item's image and its other images."""
+        return tuple(
+            (self.images, image, self.limits) for image in (item.image, *item.other_images)
+        )
+
+    def place(self, item: Item) -> ImagePlace:
+        """What `images.decoding` needs to open an item's image."""
+        return self.places(item)[0]
+
+
+def items_by_key(subtasks: Iterable[Subtask]) -> dict[tuple[str, str, str], Item]:
+    """Items by benchmark, subtask and name."""
+    return {
+        (task.benchmark, task.name, item.item): item for task in subtasks for item in task.items
+    }
+
+
+def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]:
+    """Subtasks by benchmark and set."""
+    found: dict[tuple[str, str], list[Subtask]] = {}
+    for task in subtasks:
+        found.setdefault((task.benchmark, set_of(task.name)), []).append(task)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: its adapter, and the metrics that reports show of it.
+
+    `load(root, images)` reads its annotation files, in the folder `root`; None for retrieval, which
+    reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
+    or average. `averages` maps a metric to its averages, as the papers make them. `source` says
+    where the files come from. `ties_right` says how its official code counts a tie. `files` are the
+    patterns of its annotation files below `root`. `official_items` is the number of items of a
+    subtask that its official run takes, of those whose images are there; None for all. Of such a
+    benchmark `benchmarks.sets.<name>.items` counts these too. `subtask_in_label` says where a
+    subtask's name stands in the label of a metric.
+    """
+
+    name: str
+    label: str
+    load: Callable[[Path, Path], list[Subtask]] | None
+    headline: Callable[[str, str], bool]
+    averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
+    source: str = ""
+    ties_right: bool = False
+    files: tuple[str, ...] = FILES
+    official_items: int | None = None
+    subtask_in_label: Literal["last", "first", "never"] = "last"
+
+
+def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
+    """Labels of the benchmarks whose files are not the official ones."""
+    return {task.benchmark: task.title for task in subtasks if task.title}

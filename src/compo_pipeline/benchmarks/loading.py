@@ -1,0 +1,228 @@
+"""Loading of the benchmarks that are switched on: their places, files and items."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from compo_pipeline.benchmarks import retrieval
+from compo_pipeline.benchmarks.files import TITLES, custom_titles
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.untrusted import OutsideRoot, files_below, shown, text_problem
+
+# A key of `benchmarks` in an error's message.
+_KEY = re.compile(r"(?<![\w./])benchmarks\.(?=sets\.|root|images|retrieval\.|follow_symlinks)")
+
+log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """A benchmark that is switched on, and the folders of its files."""
+
+    benchmark: Benchmark
+    root: Path
+    images: Path
+    files: BenchmarkSet
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder of its annotation files is there."""
+        return self.root.is_dir()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether fewer items are scored than in the whole files and in an official run."""
+        return self.files.items not in (None, self.benchmark.official_items)
+
+
+def with_key(message: str, key: str) -> str:
+    """A message about `benchmarks`, where these settings are those of another YAML key."""
+    return _KEY.sub(f"{key}.", message)
+
+
+def places(settings: BenchmarksSettings) -> list[Place]:
+    """The benchmarks that are switched on and read from files; their folders may not exist.
+
+    Raises:
+        SettingsError: a name is not one of a benchmark.
+    """
+    known = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
+    found = []
+    for name, files in settings.sets.items():
+        if name not in known:
+            raise SettingsError(
+                f"benchmarks.sets.{name}: there is no such benchmark{nearest(name, known)} "
+                f"(allowed: {', '.join(known)})"
+            )
+        folder = files.root or (settings.root and f"{settings.root}/{name}")
+        if not folder:
+            continue
+        images = files.images or settings.images or _images_of(Path(folder), own=bool(files.root))
+        found.append(Place(BENCHMARKS[name], Path(folder), Path(images), files))
+    return found
+
+
+def _images_of(folder: Path, *, own: bool) -> Path:
+    """The folder `images` in that of a benchmark; where there is none, that beside it.
+
+    Args:
+        folder: of the annotation files.
+        own: whether it is named by itself, not below `benchmarks.root`: then nothing is beside it.
+    """
+    inside = folder / "images"
+    return inside if own or inside.is_dir() else folder.parent / "images"
+
+
+def from_files(settings: BenchmarksSettings) -> list[Subtask]:
+    """The subtasks of all benchmarks that are read from files and switched on.
+
+    Raises:
+        SettingsError: one of them has no files, or one that cannot be used; names file and item.
+    """
+    found = []
+    for place in places(settings):
+        if not place.exists and place.files.optional:
+            log.warning("%s is not run: there is no folder %s.", place.benchmark.label, place.root)
+        else:
+            found += load_place(place, settings)
+    return found
+
+
+def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
+    """The subtasks of one benchmark.
+
+    Raises:
+        SettingsError: it has no files, or one that cannot be used; names file and item.
+    """
+    name, load = place.benchmark.name, place.benchmark.load
+    assert load is not None, f"{name} is not read from files"
+    if not place.exists:
+        others = "" if place.files.root else "; where there are none, benchmarks.root=null"
+        raise SettingsError(
+            f"benchmarks.sets.{name}: there is no folder {place.root}. Expected: "
+            f"{place.benchmark.source}. Name the folder at benchmarks.sets.{name}.root, or leave "
+            f"the benchmark out by benchmarks.sets.{name}=null{others}"
+        )
+    # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
+    base = place.root if place.files.root else place.root.parent
+    for pattern in place.benchmark.files:
+        _refuse_links(base, str(place.root.relative_to(base) / pattern), settings)
+    title = None
+    if settings.root is not None and not place.files.root:
+        _refuse_links(base, TITLES, settings)
+        title = custom_titles(base).get(name)
+    try:
+        subtasks = load(place.root, place.images)
+    except SettingsError as error:
+        line = " ".join(str(error).splitlines())  # ids of items may hold line breaks
+        raise SettingsError(f"benchmarks.sets.{name}: {line}") from error
+    if not subtasks:
+        raise SettingsError(f"benchmarks.sets.{name}: {place.root} holds no items")
+    for subtask in subtasks:
+        _check_names(subtask)
+    limits = Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif)
+    found = [
+        replace(_with_ties(subtask, place, settings.ties), title=title, limits=limits)
+        for subtask in subtasks
+    ]
+    if place.is_limited:
+        limit = f"at most {place.files.items} items a subtask (benchmarks.sets.{name}.items)"
+        found = [replace(task, deviations=(*task.deviations, limit)) for task in found]
+    if place.files.items is None:
+        return found
+    first = _first if place.benchmark.official_items is None else _first_with_images
+    return [first(subtask, place.files.items) for subtask in found]
+
+
+def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
+    """A subtask with the rule for ties of `benchmarks.ties`, in place of that of its adapter."""
+    right = place.benchmark.ties_right or subtask.ties_right
+    if not right or ties == "official" or subtask.ties_official:
+        return replace(subtask, ties_right=right)
+    deviation = "a tie is wrong, in the official code it is right (benchmarks.ties=official)"
+    return replace(subtask, ties_right=False, deviations=(*subtask.deviations, deviation))
+
+
+def _first(subtask: Subtask, count: int) -> Subtask:
+    """A subtask of the first items."""
+    return replace(subtask, items=subtask.items[:count])
+
+
+def _first_with_images(subtask: Subtask, count: int) -> Subtask:
+    """A subtask of the first items whose images are there; those without one are dropped.
+
+    Raises:
+        SettingsError: no item has its image.
+    """
+    found: list[Item] = []
+    passed = 0
+    for item in subtask.items:
+        if all(is_there(*place) for place in subtask.places(item)):
+            found.append(item)
+        else:
+            passed += 1
+        if len(found) == count:
+            break
+    if not found:
+        raise SettingsError(
+            f"benchmarks.sets.{subtask.benchmark}.items: no image of {subtask.name} is in "
+            f"{subtask.images}; name their folder at benchmarks.sets.{subtask.benchmark}.images"
+        )
+    dropped = {**subtask.dropped, "no image is there": passed} if passed else subtask.dropped
+    return replace(subtask, items=tuple(found), dropped=dropped)
+
+
+def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
+    try:
+        files_below(root, pattern, follow_symlinks=settings.follow_symlinks)
+    except OutsideRoot as error:
+        raise SettingsError(
+            f"benchmarks.root: {error}; copy it there, or set benchmarks.follow_symlinks=true"
+        ) from error
+
+
+def _check_names(subtask: Subtask) -> None:
+    """Refuse two items of one name, whose scores could not be told apart, and a subtask of none."""
+    where = f"benchmarks.root: {subtask.benchmark}/{subtask.name}"
+    if not subtask.items:
+        raise SettingsError(f"{where}: there are no items")
+    for name, count in Counter(item.item for item in subtask.items).items():
+        if count > 1:
+            raise SettingsError(f"{where}: {count} items have the id {shown(name)}")
+        if problem := text_problem(name):
+            raise SettingsError(f"{where}: the id {problem}")
+
+
+def gather(
+    settings: BenchmarksSettings, captions: Iterable[Caption], data_root: Path
+) -> list[Subtask]:
+    """All subtasks that are switched on.
+
+    Args:
+        settings: which benchmarks, and where.
+        captions: the dataset's own captions, for retrieval.
+        data_root: folder that the captions' image paths are relative to.
+
+    Raises:
+        SettingsError: a benchmark that is on has no files or captions, or none is on.
+    """
+    subtasks = from_files(settings)
+    if settings.retrieval.split is not None:
+        limits = replace(ACCEPTED, exif=settings.exif)
+        subtasks += retrieval.load(captions, data_root, settings.retrieval, limits)
+    if not subtasks:
+        raise SettingsError(
+            "benchmarks: nothing is scored; name a split at benchmarks.retrieval.split, or the "
+            "folder of benchmarks at benchmarks.root"
+        )
+    return subtasks

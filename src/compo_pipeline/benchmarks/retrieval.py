@@ -1,0 +1,232 @@
+"""Retrieval: over the images and captions of a dataset's own split, and over official files.
+
+An image's captions in a dataset are the first sentences of its rows: COCO's five captions per
+image, and the first sentence of a long caption. The official files are
+
+- COCO's annotations: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}
+- Karpathy's splits: {"images": [{"split", "filepath", "filename", "sentences": [{"raw"}]}]}
+- DOCCI: lines of {"example_id", "split", "image_file", "description"}
+- IIW: lines of {"image/key" or "image", "IIW" or "IIW-P5B"}, a person's description or a model's
+
+A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
+normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
+fifth. The long captions of DOCCI and IIW are split into sentences, as FSC-CLIP's tables have it;
+its own splitter is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from compo_pipeline.benchmarks.files import Record, files_of, read_file, read_files
+from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.settings import RetrievalSettings, TextProtocol
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.images.decoding import ACCEPTED, Limits
+from compo_pipeline.language.sentences import split
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.untrusted import shown
+
+NAME = "retrieval"
+
+_VAL = "captions_val2017"
+_CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
+_CLIC_WORDS = 30
+_IIW_FILES = ("*.jsonl", "*/data.jsonl")
+
+
+def clic_text(text: str) -> str:
+    """A caption as CLIC's retrieval evaluation reads it (the normalisation of BLIP's loaders)."""
+    words = _CLIC_MARKS.sub(" ", text.lower()).split()
+    return " ".join(words[:_CLIC_WORDS])
+
+
+TEXTS: dict[TextProtocol, Callable[[str], str]] = {"raw": str, "clic": clic_text}
+
+
+def load(
+    captions: Iterable[Caption], root: Path, settings: RetrievalSettings, limits: Limits = ACCEPTED
+) -> list[Subtask]:
+    """One subtask, named after its text protocol.
+
+    Raises:
+        SettingsError: the split holds no captions.
+    """
+    texts: dict[str, list[str]] = {}
+    images: dict[str, str] = {}
+    splits = set()
+    for caption in captions:
+        splits.add(caption.split)
+        if caption.split == settings.split and caption.sentences:
+            images.setdefault(caption.image_id, caption.image)
+            texts.setdefault(caption.image_id, []).append(
+                TEXTS[settings.text](caption.sentences[0])
+            )
+    if not texts:
+        raise SettingsError(
+            f"benchmarks.retrieval.split: no captions of the split '{settings.split}' "
+            f"(splits with captions: {', '.join(sorted(splits)) or 'none'}); name one of them, "
+            "or null to leave retrieval out"
+        )
+    items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
+    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits)]
+
+
+def _coco(root: Path, images: Path) -> list[Subtask]:
+    found = []
+    for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
+        if file.name == _VAL:
+            found.append(_subtask("coco", "clic", images, _annotated(file), clic_text))
+        else:
+            found.append(_subtask("coco", "karpathy", images, _karpathy(file)))
+    return found
+
+
+def _flickr30k(root: Path, images: Path) -> list[Subtask]:
+    (file,) = read_files(root, "dataset_flickr30k.json", kind=dict)
+    items = list(_karpathy(file))
+    return [
+        _subtask("flickr30k", protocol, images, items, text)
+        for protocol, text in (("karpathy", str), ("clic", clic_text))
+    ]
+
+
+def _docci(root: Path, images: Path) -> list[Subtask]:
+    (file,) = read_files(root, "docci_descriptions.jsonlines")
+    items = [
+        Item(
+            record.text("example_id"),
+            record.text("image_file"),
+            _sentences(record.text("description")),
+        )
+        for record in file.records()
+        if record.text("split") == "test"
+    ]
+    return [_subtask("docci", "test", images, items)]
+
+
+def _iiw(root: Path, images: Path) -> list[Subtask]:
+    """Files that are named as their set, or `data.jsonl` in a folder of its name."""
+    # The files do not say how the images' names end.
+    folders = (*images.glob("*/*"), *images.glob("*"))
+    names = {key: str(path.relative_to(images)) for path in folders for key in _keys(path)}
+    found: dict[str, Subtask] = {}
+    for path in files_of(root, *_IIW_FILES):
+        own = path.parent.name if path.stem == "data" else path.stem
+        name = own.lower().replace("-", "_")
+        if name in found:
+            raise SettingsError(f"{root}: two files are of the set {name}: remove one")
+        items = [_iiw_item(record, names) for record in read_file(path).records()]
+        found[name] = _subtask("iiw", name, images, items)
+    if not found:
+        raise SettingsError(f"there is no {' or '.join(_IIW_FILES)} in {root}")
+    return list(found.values())
+
+
+def _keys(path: Path) -> tuple[str, str]:
+    return path.stem, path.name
+
+
+def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
+    key = record.text("image" if record.get("image/key") is None else "image/key")
+    by_model = record.get("IIW") is None and record.get("IIW-P5B") is not None
+    text = record.text("IIW-P5B" if by_model else "IIW")
+    default = key if PurePath(key).suffix else f"{key}.jpg"
+    return Item(key, names.get(key, default), _sentences(text))
+
+
+def _annotated(file: Record) -> Iterator[Item]:
+    captions: dict[str, list[str]] = {}
+    for record in file.listed("annotations", "annotation"):
+        captions.setdefault(f"{record.get('image_id')}", []).append(record.text("caption"))
+    for record in file.listed("images", "image"):
+        name = record.text("file_name")
+        own = captions.pop(f"{record.get('id')}", None)
+        if not own:
+            raise SettingsError(f"{record.where}: {shown(name)} has no caption")
+        yield Item(name, f"val2017/{name}", tuple(own))
+    if captions:
+        raise SettingsError(
+            f"{file.where}: {len(captions)} image_id of annotations are of no image (such as "
+            f"{shown(next(iter(captions)))})"
+        )
+
+
+def _karpathy(file: Record) -> Iterator[Item]:
+    for record in file.listed("images", "image"):
+        if record.text("split") == "test":
+            name = record.text("filename")
+            folder = "" if record.get("filepath") is None else f"{record.text('filepath')}/"
+            texts = (sentence.text("raw") for sentence in record.listed("sentences", "sentence"))
+            yield Item(name, folder + name, tuple(texts))
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    """Its distinct sentences."""
+    line = " ".join(text.split())
+    return tuple(dict.fromkeys(split(line))) or (line,)
+
+
+def _subtask(
+    benchmark: str,
+    name: str,
+    images: Path,
+    items: Iterable[Item],
+    text: Callable[[str], str] = str,
+) -> Subtask:
+    """A subtask of items whose captions are normalised; one of marks alone stays as it is."""
+    normalised = tuple(
+        Item(item.item, item.image, tuple(text(each) or each for each in item.positives))
+        for item in items
+    )
+    return Subtask(benchmark, name, ("retrieval",), images, normalised)
+
+
+def _benchmark(
+    name: str,
+    label: str,
+    load: Callable[[Path, Path], list[Subtask]] | None,
+    source: str = "",
+    files: tuple[str, ...] = FILES,
+) -> Benchmark:
+    return Benchmark(
+        name=name,
+        label=label,
+        load=load,
+        headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+        source=source,
+        files=files,
+    )
+
+
+RETRIEVAL = replace(_benchmark(NAME, "Retrieval", None), subtask_in_label="never")
+COCO = _benchmark(
+    "coco",
+    "COCO retrieval",
+    _coco,
+    "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
+    "both; images: the folder with val2017 and val2014",
+)
+FLICKR30K = _benchmark(
+    "flickr30k",
+    "Flickr30k retrieval",
+    _flickr30k,
+    "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+)
+DOCCI = _benchmark(
+    "docci",
+    "DOCCI retrieval",
+    _docci,
+    "docci_descriptions.jsonlines (google.github.io/docci); its images",
+)
+IIW = _benchmark(
+    "iiw",
+    "IIW retrieval",
+    _iiw,
+    "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
+    "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
+    files=(*FILES, "*/data.jsonl"),
+)

@@ -1,0 +1,62 @@
+"""Which benchmarks are scored, and where their files are."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from compo_pipeline.configuration.settings import Open, settings
+
+TextProtocol = Literal["raw", "clic"]
+
+
+@settings
+class RetrievalSettings:
+    """Retrieval over the images and captions of one of the dataset's own splits."""
+
+    split: str | None = "test"
+    """Name of the split in the captions table; null switches retrieval off."""
+    text: TextProtocol = "raw"
+    """Text protocol: `raw` captions, or CLIC's normalised ones."""
+
+
+@settings
+class BenchmarkSet:
+    """Where the files of one benchmark are."""
+
+    root: str | None = None
+    """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""
+    images: str | None = None
+    """Folder of its images, or its URL; null is `benchmarks.images`, else the folder `images` in
+    that of its annotation files or, where there is none below `benchmarks.root`,
+    `<benchmarks.root>/images`."""
+    optional: bool = False
+    """Whether it is listed as not run where its folder does not exist, which is an error else."""
+    items: PositiveInt | None = None
+    """Only the first so many items of each subtask; null is all."""
+
+
+@settings
+class BenchmarksSettings:
+    """Which benchmarks are scored, and where their files are."""
+
+    root: str | None = None
+    """Folder with one folder of annotation files per benchmark, or its URL; null is that of
+    rendered scenes, and for other data leaves out all benchmarks without a root of their own."""
+    images: str | None = None
+    """Folder with the images of these files, or its URL; null is `<root>/<name>/images` of a
+    benchmark that has it, else `<root>/images`."""
+    sets: Open[BenchmarkSet] = field(default_factory=dict)
+    """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
+    docs/benchmarks.md lists the names."""
+    ties: Literal["strict", "official"] = "strict"
+    """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
+    exif: bool = True
+    """Whether images are turned upright by their EXIF orientation, which training does and no
+    official code of a benchmark does."""
+    retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
+    """Score retrieval over the dataset's own captions."""
+    follow_symlinks: bool = False
+    """Whether benchmark files and images may be links to files outside `root` and `images`."""

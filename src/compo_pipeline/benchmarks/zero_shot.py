@@ -1,0 +1,44 @@
+"""Zero-shot classification: {"templates": [...], "classes": [...], "items": [...]}, one file a set.
+
+An item is {"filename", "class"}; a template has `{}` where the class goes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compo_pipeline.benchmarks.files import Record, read_files
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
+
+NAME = "zero_shot"
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Read every set in the folder."""
+    return [_subtask(file, images) for file in read_files(root, "*.json", kind=dict)]
+
+
+def _subtask(file: Record, images: Path) -> Subtask:
+    where, classes, templates = file.where, file.texts("classes"), file.texts("templates")
+    if len(set(classes)) < max(2, len(classes)):
+        raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
+    if any("{}" not in template for template in templates):
+        raise SettingsError(f"{where}: every template needs a {{}} for the class, got {templates}")
+    items = []
+    for record in file.listed("items", "item"):
+        label = record.text("class")
+        if label not in classes:
+            raise SettingsError(f"{record.where}: '{label}' is not one of its classes")
+        items.append(Item(record.name, record.text("filename"), (label,)))
+    return Subtask(NAME, file.name, ("zero_shot",), images, tuple(items), classes, templates)
+
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="Zero-shot",
+    load=load,
+    headline=lambda metric, name: metric == "top1",
+    source="files of your own, one a set (see docs/benchmarks.md)",
+    subtask_in_label="first",
+)

@@ -1,0 +1,272 @@
+"""Zero-shot classification on the usual sets, each in a folder, in the form in which it is on disk.
+
+- CLIP_benchmark's WebDataset: `test/nshards.txt`, `test/0.tar`, ... with an image (webp, png, jpg)
+  and its class number (`.cls`) by one key; `classnames.txt` and
+  `zeroshot_classification_templates.txt` (a line each, `{c}` where the class goes).
+- What torchvision unpacks of Food101, DTD, Oxford-IIIT Pet, FGVC Aircraft, Flowers102, Stanford
+  Cars, Caltech101 and Country211. Not CIFAR, which is pickled.
+- A folder of images for each class, in the set's folder or in its `test` or `val`.
+
+In any of them, `classnames.txt` replaces the names of the classes, a line for each in the order of
+their numbers or of their folders' names, and `templates.txt` the template "a photo of a {}.".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compo_pipeline.benchmarks.averages import Mean
+from compo_pipeline.benchmarks.files import read_file
+from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.storage import archives
+from compo_pipeline.storage.remote import read_bytes
+from compo_pipeline.storage.untrusted import shown, text_problem
+
+NAME = "zero_shot_sets"
+# CLIC's ten, and ELEVATER's twenty with ImageNet; a folder `wds_<name>` has the name as well.
+_SETS = """
+food101 cifar10 cifar100 stanford_cars fgvc_aircraft dtd oxford_pets caltech101 flowers102
+country211 eurosat fer2013 gtsrb hateful_memes kitti_distance mnist patch_camelyon rendered_sst2
+resisc45 voc2007 imagenet1k
+"""
+ZS21 = tuple(_SETS.split())
+ZS10 = ZS21[:10]
+_TEMPLATES = ("templates.txt", "zeroshot_classification_templates.txt")
+_IMAGES = frozenset(("webp", "png", "jpg", "jpeg"))
+
+log = logging.getLogger(__name__)
+
+
+class _Found(NamedTuple):
+    """Names of the classes, empty where the files have none, and images with class numbers.
+
+    An image's name is below the set's folder.
+    """
+
+    classes: list[str]
+    images: list[tuple[str, int]]
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Read every set in the folder, with the images that are in it."""
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and path != images)
+    if not folders:
+        raise SettingsError(f"{root} has no folder of a set")
+    return [_subtask(root, folder) for folder in folders]
+
+
+def _subtask(root: Path, folder: Path) -> Subtask:
+    layouts = (read for marker, read in _LAYOUTS.items() if (folder / marker).exists())
+    try:
+        found = next(layouts, _class_folders)(folder)
+    except SettingsError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise SettingsError(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
+    names = _class_names(folder, found.classes)
+    for image, number in found.images:
+        if not 0 <= number < len(names):
+            raise SettingsError(
+                f"{folder}: {shown(image)} has the class {number} of {len(names)} (from 0)"
+            )
+    items = tuple(
+        Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
+    )
+    name, classes = folder.name.removeprefix("wds_"), _distinct(folder, names)
+    return Subtask(NAME, name, ("zero_shot",), root, items, classes, _templates(folder))
+
+
+def _class_names(folder: Path, found: list[str]) -> list[str]:
+    """The name of each class, by number: of `classnames.txt`, or as found in the set's files."""
+    names = _lines(folder / "classnames.txt") or [name.replace("_", " ") for name in found]
+    if not names:
+        raise SettingsError(f"{folder}: expected classnames.txt, a line for each class")
+    if found and len(names) != len(found):
+        raise SettingsError(
+            f"{folder}/classnames.txt: expected {len(found)} lines, got {len(names)}"
+        )
+    return names
+
+
+def _distinct(folder: Path, names: list[str]) -> tuple[str, ...]:
+    classes = tuple(dict.fromkeys(names))
+    if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
+        raise SettingsError(
+            f"{folder}: expected two different classes or more, got {shown(classes)}"
+        )
+    if repeated := len(names) - len(classes):
+        message = "%s: %d names of classes are given twice; such classes count as one."
+        log.warning(message, folder.name, repeated)
+    return classes
+
+
+def _templates(folder: Path) -> tuple[str, ...]:
+    files = (_lines(folder / name) for name in _TEMPLATES)
+    lines = next(filter(None, files), ["a photo of a {}."])
+    templates = tuple(line.replace("{c}", "{}") for line in lines)
+    if any("{}" not in template for template in templates):
+        raise SettingsError(f"{folder}: every template needs {{}} or {{c}}, got {shown(templates)}")
+    return templates
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank; none where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read as UTF-8: {error}") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _class_folders(folder: Path) -> _Found:
+    base = next((folder / split for split in ("test", "val") if (folder / split).is_dir()), folder)
+    return _of_folders(folder, base)
+
+
+def _of_folders(folder: Path, base: Path) -> _Found:
+    """Classes by folder below `base`; what Caltech101 calls its background is none."""
+    classes = sorted(
+        path
+        for path in base.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and path.name != "BACKGROUND_Google"
+    )
+    images = [
+        (f"{path.relative_to(folder)}", number)
+        for number, of_class in enumerate(classes)
+        for path in sorted(of_class.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    return _Found([path.name for path in classes], images)
+
+
+def _webdataset(folder: Path) -> _Found:
+    kind = _lines(folder / "dataset_type.txt")
+    if kind and kind != ["classification"]:
+        raise SettingsError(
+            f"{folder}/dataset_type.txt: expected classification, got {shown(kind)}"
+        )
+    split = folder / "test"
+    images: list[tuple[str, int]] = []
+    for number in range(int(read_bytes(split / "nshards.txt"))):
+        images += _shard(split / f"{number}.tar", folder)
+    return _Found([], images)
+
+
+def _shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
+    archive = archives.scan(path)
+    left_out = 0
+    for endings in archives.samples(archive).values():
+        image = next((endings[each] for each in endings if each in _IMAGES), None)
+        if image is None or "cls" not in endings:
+            left_out += 1
+            continue
+        label = archives.read(path, endings["cls"])
+        if not label.strip().isdigit():
+            raise SettingsError(f"{path}, {endings['cls']}: expected a number, got {label[:50]!r}")
+        yield f"{path.relative_to(folder)}/{image}", int(label)
+    if archive.cut or left_out:
+        cut = "the file is cut off; " if archive.cut else ""
+        log.warning(
+            "%s: %s%d samples without an image or a class are left out.", path, cut, left_out
+        )
+
+
+def _food101(folder: Path) -> _Found:
+    file = read_file(folder / "food-101/meta/test.json", dict)
+    classes = sorted(file.content)
+    images = [
+        (f"food-101/images/{image}.jpg", number)
+        for number, name in enumerate(classes)
+        for image in file.texts(name)
+    ]
+    return _Found(classes, images)
+
+
+def _dtd(folder: Path) -> _Found:
+    images = _lines(folder / "dtd/dtd/labels/test1.txt")
+    classes = sorted({image.partition("/")[0] for image in images})
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = [(f"dtd/dtd/images/{each}", numbers[each.partition("/")[0]]) for each in images]
+    return _Found(classes, found)
+
+
+def _pets(folder: Path) -> _Found:
+    rows = [line.split() for line in _lines(folder / "oxford-iiit-pet/annotations/test.txt")]
+    names = {int(label) - 1: image.rpartition("_")[0].title() for image, label, *_ in rows}
+    images = [(f"oxford-iiit-pet/images/{image}.jpg", int(label) - 1) for image, label, *_ in rows]
+    return _Found([names[number] for number in range(len(names))], images)
+
+
+def _aircraft(folder: Path) -> _Found:
+    data = "fgvc-aircraft-2013b/data"
+    classes = _lines(folder / data / "variants.txt")
+    rows = [line.split(" ", 1) for line in _lines(folder / data / "images_variant_test.txt")]
+    return _Found(
+        classes, [(f"{data}/images/{image}.jpg", classes.index(name)) for image, name in rows]
+    )
+
+
+def _flowers(folder: Path) -> _Found:
+    base = folder / "flowers-102"
+    labels = _matrix(base / "imagelabels.mat")["labels"]
+    numbers = _matrix(base / "setid.mat")["tstid"]
+    return _Found(
+        [],
+        [(f"flowers-102/jpg/image_{each:05d}.jpg", int(labels[each - 1]) - 1) for each in numbers],
+    )
+
+
+def _cars(folder: Path) -> _Found:
+    base = folder / "stanford_cars"
+    rows = _matrix(base / "cars_test_annos_withlabels.mat")["annotations"]
+    images = [(f"stanford_cars/cars_test/{row['fname']}", int(row["class"]) - 1) for row in rows]
+    names = _matrix(base / "devkit" / "cars_meta.mat")["class_names"]
+    return _Found([str(name) for name in names], images)
+
+
+def _matrix(path: Path) -> Any:
+    from scipy.io import loadmat
+
+    return loadmat(path, squeeze_me=True)
+
+
+def _pickled(folder: Path) -> _Found:
+    raise SettingsError(
+        f"{folder}: CIFAR's pickled files are not read; export the set with "
+        "`clip_benchmark_export_wds`, or as a folder for each class"
+    )
+
+
+_LAYOUTS: dict[str, Callable[[Path], _Found]] = {
+    "test/nshards.txt": _webdataset,
+    "food-101/meta/test.json": _food101,
+    "dtd/dtd/labels/test1.txt": _dtd,
+    "oxford-iiit-pet/annotations/test.txt": _pets,
+    "fgvc-aircraft-2013b/data/images_variant_test.txt": _aircraft,
+    "flowers-102/setid.mat": _flowers,
+    "stanford_cars/cars_test_annos_withlabels.mat": _cars,
+    "caltech101/101_ObjectCategories": lambda folder: _of_folders(
+        folder, folder / "caltech101/101_ObjectCategories"
+    ),
+    "country211/test": lambda folder: _of_folders(folder, folder / "country211/test"),
+    "cifar-10-batches-py": _pickled,
+    "cifar-100-python": _pickled,
+}
+"""Readers by a file or folder that only this layout has."""
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="Zero-shot",
+    load=load,
+    headline=lambda metric, name: metric == "top1",
+    averages={"top1": {"zs10": Mean(ZS10), "zs21": Mean(ZS21)}},
+    source="a folder for each set: CLIP_benchmark's, torchvision's, or a folder for each class",
+    files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
+    subtask_in_label="first",
+)

@@ -1,0 +1,163 @@
+"""Files of an environment's configuration: their keys, and where a parameter is set.
+
+Kedro ignores unknown keys. Those of catalog and globals are held against conf/base here; those of
+the parameters against the settings classes, by `preflight.settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compo_pipeline.configuration.settings import SettingsError, nearest
+
+# Every kind of configuration that has keys of its own, as the prefix of its files.
+KINDS = ("parameters", "catalog", "globals")
+_SUFFIXES = (".yml", ".yaml", ".json")
+# The same safe loader in C, where PyYAML was built with it: this runs before every command.
+SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
+
+
+def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
+    """The unresolved files of one kind in an environment's folder, by Kedro's rules of names.
+
+    Raises:
+        SettingsError: a file is no YAML, or gives a key twice.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
+            found[path] = content_of(path)
+    return found
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """The unresolved content of a configuration file.
+
+    Raises:
+        SettingsError: it is no YAML, or gives a key twice.
+    """
+    try:
+        return _content(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+def _content(text: str) -> Any:
+    """The value of a YAML document.
+
+    Raises:
+        yaml.YAMLError: it is none.
+        ValueError: a key is given twice, of which YAML would keep the last.
+    """
+    loader = SafeLoader(text)
+    try:
+        document = loader.get_single_node()
+        if document is None:
+            return None
+        _refuse_repeated(document)
+        return loader.construct_document(document)
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated(document: yaml.Node) -> None:
+    waiting, seen = [("", document)], {id(document)}
+    while waiting:
+        prefix, node = waiting.pop()
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise ValueError(
+                    f"the key {prefix}{key.value} is given twice, in lines {lines[key.value]} and "
+                    f"{line}; remove or rename one"
+                )
+            lines[key.value] = line
+            if id(value) not in seen:
+                seen.add(id(value))
+                waiting.append((f"{prefix}{key.value}.", value))
+
+
+# Holds settings that change how fast a run is, and nothing else; DVC does not read it.
+COMPUTE = "parameters_compute.yml"
+
+
+def check(conf: Path, environment: str) -> None:
+    """Refuse files that are no YAML, and keys of catalog and globals that conf/base does not name.
+
+    Raises:
+        SettingsError: naming every unknown key, its file and the nearest known one; or there
+            is no such environment.
+    """
+    folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+    if environment not in folders:
+        hint = nearest(environment, folders)
+        raise SettingsError(
+            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
+        )
+    problems: list[str] = []
+    for kind in KINDS:
+        known: dict[str, Any] = {}
+        for values in read(conf / "base", kind).values():
+            known |= values
+        own = read(conf / environment, kind) if environment != "base" else {}
+        if kind == "parameters":
+            continue
+        for path, values in own.items():
+            place = f"conf/{path.relative_to(conf)}: "
+            # The content of an entry is checked by its dataset.
+            problems += (f"{place}{each}" for each in _unknown(known, values, kind == "globals"))
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
+def _unknown(
+    known: Mapping[str, Any], given: Mapping[str, Any], deep: bool, prefix: str = ""
+) -> Iterator[str]:
+    """Describe each key that is not known; below the first level if `deep`."""
+    for name, value in given.items():
+        if str(name).startswith("_"):
+            continue
+        if name not in known:
+            names = [other for other in known if not other.startswith("_")]
+            hint = nearest(str(name), names)
+            yield f"{prefix}{name}: unknown key{hint} (known: {', '.join(names)})"
+        elif deep and isinstance(value, Mapping) and isinstance(known[name], Mapping):
+            yield from _unknown(known[name], value, deep, f"{prefix}{name}.")
+
+
+def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callable[[str], str]:
+    """A function from a parameter's dotted key to the place that sets it last, for errors.
+
+    It is `--params: `, a file as in `conf/coco/parameters.yml: `, or empty for a key that nothing
+    sets. The files are read when it is called.
+    """
+
+    def place(key: str) -> str:
+        if _sets(runtime, key):
+            return "--params: "
+        for folder in dict.fromkeys((environment, "base")):
+            for path, values in read(conf / folder, "parameters").items():
+                if _sets(values, key):
+                    return f"conf/{path.relative_to(conf)}: "
+        return ""
+
+    return place
+
+
+def _sets(values: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True

@@ -1,0 +1,299 @@
+"""Reference of the parameters: default, allowed values and meaning of every key."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pydantic
+import yaml
+from pydantic.json_schema import PydanticJsonSchemaWarning
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import SettingsError, nearest, value_at
+
+_TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
+_TYPES |= {"string": "text", "null": "null", "array": "list"}
+_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+_OPEN = "mapping, with names of your own"
+_HEAD = """# Parameters
+
+Every key, its default, what it may be and what it means. `conf/base` holds the keys whose value in
+the demo is not that of the code; both are defaults here. This page is written by `compo-pipeline
+params --markdown > docs/parameters.md`; on a terminal, `compo-pipeline params training` lists the
+keys below one, with `--env` also the values of an environment.
+
+A key is changed in an environment's files (`conf/<env>/parameters.yml`) or for one run with
+`--params`, e.g. `kedro run --params training.epochs=3,seed=1`.
+"""
+_TABLE = ("| key | default | allowed | meaning |", "| --- | --- | --- | --- |")
+_PIPE = r"\|"
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterEntry:
+    """A key of the parameters.
+
+    Attributes:
+        key: dotted.
+        meaning: its description; may be empty.
+        type: allowed values in words; empty for a mapping of further keys, whose entries follow.
+        default: its value without an environment; of a mapping from the user's own names to
+            settings, the names.
+        value: its value in the requested environment; of such a mapping, what differs.
+        file: of conf/base, for top-level keys that are set there.
+    """
+
+    key: str
+    meaning: str
+    type: str = ""
+    default: Any = None
+    value: Any = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """JSON schema of a type, or of a field of a settings class."""
+
+    content: Mapping[str, Any]
+    definitions: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, settings: type) -> _Schema:
+        with warnings.catch_warnings():
+            # Defaults without a JSON form are left out: those of conf/base are shown.
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+            content = pydantic.TypeAdapter(settings).json_schema()
+        definitions = content.get("$defs", {})
+        # Pydantic does not pass docstrings of fields on to subclasses.
+        for each in (settings, *_nested(settings)):
+            properties = (content if each is settings else definitions[each.__name__])["properties"]
+            for base in each.__mro__[1:]:
+                for name, field in getattr(base, "__pydantic_fields__", {}).items():
+                    if field.description:
+                        properties[name].setdefault("description", field.description)
+        return cls(content, definitions)
+
+    def within(self, content: Mapping[str, Any]) -> _Schema:
+        return _Schema(content, self.definitions)
+
+    def resolved(self) -> _Schema:
+        name = self.content.get("$ref", "").removeprefix("#/$defs/")
+        return self.within(self.definitions[name]) if name else self
+
+    @property
+    def open(self) -> bool:
+        """Whether it is a mapping from names of the user's own."""
+        return isinstance(self.resolved().content.get("additionalProperties"), Mapping | bool) and (
+            "properties" not in self.resolved().content
+        )
+
+    @property
+    def meaning(self) -> str:
+        """The first paragraph of the description."""
+        return " ".join(self.content.get("description", "").partition("\n\n")[0].split())
+
+    def fields(self) -> dict[str, _Schema]:
+        """Schemas of the fields of a settings class, with their meanings."""
+        properties = self.content.get("properties", {})
+        return {name: self.within(field) for name, field in properties.items()}
+
+    def settings(self) -> _Schema | None:
+        """The settings class that a field holds, or that its mapping or list has as values."""
+        schema = self.resolved()
+        if "properties" in schema.content:
+            return schema
+        inner = [*schema.content.get("anyOf", ()), schema.content.get("items")]
+        inner.append(schema.content.get("additionalProperties"))
+        found = (schema.within(each).settings() for each in inner if isinstance(each, Mapping))
+        return next(filter(None, found), None)
+
+    def allowed(self) -> str:
+        """The allowed values in words."""
+        content = self.resolved().content
+        if "const" in content:
+            return str(content["const"])
+        if "enum" in content:
+            return " or ".join(map(str, content["enum"]))
+        if "anyOf" in content:
+            return " or ".join(self.within(each).allowed() for each in content["anyOf"])
+        if "prefixItems" in content:
+            items = (self.within(each).allowed() for each in content["prefixItems"])
+            return f"[{', '.join(items)}]"
+        kind = content.get("type", "any")
+        if kind == "array" and content.get("items"):
+            return f"list of {self.within(content['items']).allowed()}"
+        if kind == "object" and "properties" in content:
+            return f"mapping of {', '.join(content['properties'])}"
+        if kind == "object":
+            values = content.get("additionalProperties")
+            inner = self.within(values).allowed() if isinstance(values, Mapping) else "any"
+            return f"mapping to {inner}"
+        name = "path" if content.get("format") == "path" else _TYPES.get(kind, kind)
+        bounds = [f"{sign} {content[key]}" for key, sign in _BOUNDS.items() if key in content]
+        return f"{name} {' and '.join(bounds)}".strip()
+
+
+def _nested(settings: type) -> Iterator[type]:
+    """The settings classes that fields of a class are, at any depth."""
+    for hint in get_type_hints(settings).values():
+        if is_dataclass(hint) and isinstance(hint, type):
+            yield hint
+            yield from _nested(hint)
+
+
+def collect(
+    classes: Mapping[str, type],
+    defaults: Mapping[str, Any],
+    values: Mapping[str, Any],
+    files: Mapping[str, str],
+    meanings: Mapping[str, str],
+) -> list[ParameterEntry]:
+    """All keys in the order of the classes.
+
+    Args:
+        classes: settings classes by key: of all keys ("") and of keys whose own class says less.
+        defaults: of all keys, as YAML has them.
+        values: of all keys in an environment.
+        files: where top-level keys are set, see `files_of`.
+        meanings: of top-level keys that the class of all keys does not have.
+    """
+
+    def walk(schema: _Schema, prefix: str) -> Iterator[ParameterEntry]:
+        for name, field in schema.fields().items():
+            key = f"{prefix}{name}"
+            settings = _Schema.of(classes[key]) if key in classes else field.settings()
+            meaning = field.meaning or (settings.meaning if settings else "")
+            entry = ParameterEntry(key, meaning, file=files.get(key, ""))
+            default, now = value_at(defaults, key), value_at(values, key)
+            if (settings is not None and not field.open) or key in classes:
+                yield entry
+                yield from walk(settings or field, f"{key}.")
+            elif settings is None:
+                if field.open:
+                    default, now = _names(default), _names(now)
+                yield replace(entry, type=field.allowed(), default=default, value=now)
+            else:
+                differing = {name: now[name] for name in now if now[name] != default.get(name)}
+                names = list(default)
+                yield replace(entry, type=_OPEN, default=names, value=differing or names)
+                for name, each in settings.fields().items():
+                    yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
+
+    def sections() -> Iterator[ParameterEntry]:
+        """What has classes of its own beside those of the root."""
+        known = set(_Schema.of(classes[""]).fields())
+        owner = ""
+        for key, cls in classes.items():
+            name = key.partition(".")[0]
+            if not name or name in known:
+                continue
+            if name != owner:
+                owner = name
+                yield ParameterEntry(name, meanings.get(name, ""), file=files.get(name, ""))
+            schema = _Schema.of(cls)
+            yield ParameterEntry(key, schema.meaning)
+            yield from walk(schema, f"{key}.")
+
+    return [*walk(_Schema.of(classes[""]), ""), *sections()]
+
+
+def _names(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An open mapping, with the names alone of the mappings that it holds."""
+    return {name: list(v) if isinstance(v, Mapping) else v for name, v in values.items()}
+
+
+def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
+    """The entry of a key and those below it, or else those whose key begins with a prefix.
+
+    Raises:
+        SettingsError: there are none; names the nearest key.
+    """
+    inside = [entry for entry in entries if f"{entry.key}.".startswith(f"{prefix}.")]
+    found = inside or [entry for entry in entries if entry.key.startswith(prefix)]
+    if not found:
+        same = [entry.key for entry in entries if entry.key.endswith(f".{prefix}")]
+        hint = f"; did you mean {' or '.join(same)}?" if same else ""
+        known = [entry.key for entry in entries]
+        raise SettingsError(f"no key begins with '{prefix}'{hint or nearest(prefix, known)}")
+    return found
+
+
+def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
+    """Print entries on a terminal: a heading each, its meaning below."""
+    for entry in entries:
+        heading = Text(entry.key, style="bold")
+        if default := _default(entry):
+            heading.append(f" = {default}", style="not bold cyan")
+        if entry.value != entry.default:
+            heading.append(f"  {env}: {_one_line(entry.value)}", style="not bold yellow")
+        heading.append(f"  ({entry.type})" if entry.type else "", style="not bold dim")
+        console.print(heading, soft_wrap=True)
+        if entry.meaning:
+            console.print(Padding(Text(entry.meaning), (0, 0, 0, 4)))
+
+
+def lines(entries: Sequence[ParameterEntry], env: str) -> Iterator[str]:
+    """A line per entry: key, default, type, meaning and differing value, separated by tabs."""
+    for entry in entries:
+        other = f"{env}: {_one_line(entry.value)}" if entry.value != entry.default else ""
+        columns = (entry.key, _default(entry), entry.type, entry.meaning, other)
+        yield "\t".join(columns).rstrip()
+
+
+def markdown(entries: Sequence[ParameterEntry]) -> str:
+    """A page with a table for each top-level mapping; single values come first."""
+    page = [_HEAD.strip()]
+    single = [entry for entry in entries if "." not in entry.key and entry.type]
+    page += ["", "## What names a run", "", *_TABLE, *map(_row, single)]
+    for entry in entries:
+        if "." in entry.key:
+            page.append(_row(entry))
+        elif not entry.type:
+            place = f"In `{entry.file}`. " if entry.file else ""
+            about = f"{place}{_escaped(entry.meaning)}".strip()
+            page += ["", f"## {entry.key}", "", about, "", *_TABLE]
+    return "\n".join(page) + "\n"
+
+
+def _row(entry: ParameterEntry) -> str:
+    default = f"`{given}`" if (given := _default(entry)) else ""
+    cells = (f"`{entry.key}`", default, entry.type, _escaped(entry.meaning))
+    return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |"
+
+
+def _escaped(meaning: str) -> str:
+    """A text in which no `<name>` is read as HTML; inside backticks none is."""
+    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", meaning)
+
+
+def _default(entry: ParameterEntry) -> str:
+    return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
+
+
+def _one_line(value: Any) -> str:
+    """A value as YAML on one line."""
+    dumped = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return str(dumped).removesuffix("...\n").strip()
+
+
+def files_of(base: Path) -> dict[str, str]:
+    """The file of every top-level key that is set there; for a key of several files, their folder.
+
+    Args:
+        base: the folder conf/base.
+    """
+    files: dict[str, str] = {}
+    for path, content in keys.read(base, "parameters").items():
+        for key in content:
+            place = path.parent if key in files else path
+            files[key] = place.relative_to(base.parents[1]).as_posix()
+    return files

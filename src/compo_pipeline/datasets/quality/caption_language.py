@@ -1,0 +1,86 @@
+"""Whether the language pipeline knows the captions' language: the share of words that it knows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.datasets.quality.settings import DataValidationSettings
+from compo_pipeline.storage.records import Caption
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+_ROWS = 2_000  # read at even distances
+_LEAST_WORDS = 100  # of fewer the share says nothing
+_LEAST_VOCABULARY = 5_000  # words; pipelines with fewer keep no list of those they were trained on
+_SHOWN = 5
+
+
+class UnknownLanguage(PlainError, ValueError):
+    """Captions in another language than that of the language pipeline."""
+
+
+def measure(
+    captions: Sequence[Caption], nlp: Language, settings: DataValidationSettings
+) -> dict[str, Any]:
+    """The share of the captions' words that a language pipeline was trained with.
+
+    English captions of photographs reach 98% with the shipped pipeline, captions in other languages
+    a third to a half, as words are common to languages.
+
+    Args:
+        captions: rows; some thousand of them are read.
+        nlp: a spaCy pipeline.
+        settings: the least share.
+
+    Returns:
+        pipeline, words read, known_share (None where it says nothing), the most frequent unknown
+        words, and the least share.
+    """
+    vocabulary = set(nlp.vocab.strings)
+    rows = captions[:: max(1, -(-len(captions) // _ROWS))]
+    words: Counter[str] = Counter()
+    with nlp.memory_zone():
+        for text in chain.from_iterable(row.sentences for row in rows):
+            words.update(token.text for token in nlp.make_doc(text) if token.is_alpha)
+    unknown = Counter(
+        {
+            word: count
+            for word, count in words.items()
+            if word not in vocabulary and word.lower() not in vocabulary
+        }
+    )
+    judged = words.total() >= _LEAST_WORDS and len(vocabulary) >= _LEAST_VOCABULARY
+    return {
+        "pipeline": nlp.meta["name"],
+        "words": words.total(),
+        "known_share": 1 - unknown.total() / words.total() if judged else None,
+        "unknown": [word for word, _ in unknown.most_common(_SHOWN)],
+        "least_share": settings.known_words,
+    }
+
+
+def refuse_unknown(result: Mapping[str, Any]) -> None:
+    """Stop a run whose captions the language pipeline does not know.
+
+    Args:
+        result: of `measure`.
+
+    Raises:
+        UnknownLanguage: names the keys to change.
+    """
+    share, least = result["known_share"], result["least_share"]
+    if share is None or least is None or share >= least:
+        return
+    raise UnknownLanguage(
+        f"validation.known_words: the language pipeline {result['pipeline']} knows {share:.0%} of "
+        f"the captions' words (not {', '.join(map(repr, result['unknown']))}), expected at least "
+        f"{least:.0%}: name a spaCy pipeline of their language, with a tagger and a parser, in "
+        "language.model. Of the generators, swap (CLIC's, method=clic) and bigram then work, as "
+        "they read parts of speech alone; the others have rules for English. method=clip and "
+        "method=siglip read no words: validation.known_words=null lets the captions pass"
+    )

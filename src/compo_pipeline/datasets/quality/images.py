@@ -1,0 +1,84 @@
+"""Measure the images of a source: each distinct path is hashed and decoded once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import astuple
+from functools import cache, partial
+from pathlib import Path
+
+import PIL
+
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.images import decoding
+from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
+from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.run.progress import Meter
+from compo_pipeline.storage import archives
+from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.remote import stamp
+from compo_pipeline.storage.stores import KeyValueStore
+
+_IMAGES_PER_TASK = 64
+
+log = logging.getLogger(__name__)
+
+
+def measure(
+    root: Path, images: Iterable[str], settings: IngestSettings, engine: PrepareSettings = LOCAL
+) -> dict[str, DecodedImage]:
+    """Measure images, in the order of their paths.
+
+    With `settings.journal`, files whose size and version (`remote.stamp`) are unchanged are not
+    read again, unless the decoder has changed.
+    """
+    paths = list(dict.fromkeys(images))
+    store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
+    keys = {path: _key(root, path, settings.limits) for path in paths}
+    stored = store.get(keys.values()) if store else {}
+    found = {
+        image.path: image
+        for image in stored.values()
+        if _is_unchanged(root, image, settings.limits)
+    }
+    if found:
+        log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
+    missing = [path for path in paths if path not in found]
+    with Meter(len(missing), "measuring images") as meter:
+        groups = (
+            missing[start : start + _IMAGES_PER_TASK]
+            for start in range(0, len(missing), _IMAGES_PER_TASK)
+        )
+        inspect_all = partial(_inspect_all, root, settings.limits)
+        for group in map_partitions(inspect_all, groups, engine, threads=True):
+            if store:
+                store.put({keys[image.path]: image for image in group})
+            for image in group:
+                found[image.path] = image
+                meter.advance()
+    return {path: found[path] for path in paths}
+
+
+def _key(root: Path, path: str, limits: Limits) -> str:
+    return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder()])
+
+
+@cache
+def _decoder() -> str:
+    """Fingerprint of what decides how an image is decoded."""
+    files = [(Path(file).name, Path(file)) for file in (decoding.__file__, archives.__file__)]
+    return f"{files_fingerprint(files)} Pillow {PIL.__version__}"
+
+
+def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
+    try:
+        found = stamp(decoding.locate(root, image.path, limits))
+    except (ImageError, OSError):
+        return False
+    return found == (image.bytes, image.version)
+
+
+def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
+    return [decoding.inspect(root, path, limits) for path in paths]

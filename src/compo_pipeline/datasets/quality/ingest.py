@@ -1,0 +1,281 @@
+"""Ingest: from the records of a source to caption rows, facts, a report and a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.datasets.quality import images
+from compo_pipeline.datasets.quality.preparation import Preparation
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
+from compo_pipeline.datasets.settings import SampleSettings
+from compo_pipeline.images.decoding import DecodedImage
+from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.records import Caption, Fact, Rejected, schema
+from compo_pipeline.storage.table_files import PART
+from compo_pipeline.storage.tables import Table, codes
+
+_IMAGES = 50_000  # measured at a time
+
+log = logging.getLogger(__name__)
+
+
+class Ingested(NamedTuple):
+    """Results of ingest; rows are in the source's order."""
+
+    captions: Table[Caption]
+    facts: Table[Fact]
+    unparseable: list[Rejected]
+    report: dict[str, Any]
+    manifest: dict[str, Any]
+
+
+def ingest(
+    records: Iterable[RawCaption | Rejected],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    sample: SampleSettings | None = None,
+    engine: PrepareSettings = LOCAL,
+) -> Ingested:
+    """Prepare and measure every record of the sample.
+
+    Rows and measurements are in unnamed files beside the journal until they are saved.
+
+    Args:
+        records: what the readers yield.
+        source: the result of `compo_pipeline.datasets.readers.locate`.
+        settings: how to prepare and measure.
+        sample: which records are used; all of them by default.
+        engine: measures images.
+    """
+    sample = sample or SampleSettings()
+    preparation = Preparation(settings.sentences, settings.shown)
+    root, splits = Path(source["root"]), source["splits"]
+    unparseable: list[Rejected] = []
+    words = Words()
+    sampled = None
+    if sample.rows is not None:
+        records, sampled = draw_sample(records, sample)
+    folder = settings.journal and settings.journal.parent
+    captions = _captions(records, source["format"], preparation, words, unparseable)
+    rows = Table.spilled(captions, Caption, folder)
+    measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
+    shown = measured.take(rows.codes("image"))
+    rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
+    errors = Counter(
+        error.partition(":")[0] for error in measured.column("error").to_pylist() if error
+    )
+    counts = rows.column("split").value_counts().to_pylist()
+    report = {
+        "rows": len(rows),
+        "rows_by_split": {each["values"]: each["counts"] for each in counts},
+        "unparseable": sum(entry.rule != NOT_DOWNLOADED for entry in unparseable),
+        "images": len(measured),
+        "images_unreadable": dict(sorted(errors.items())),
+        "downloads": _downloads(splits, unparseable),
+        "sample": sampled,
+        **preparation.report(),
+    }
+    annotations = [name for split in splits.values() for name in split["annotations"]]
+    return Ingested(
+        captions=rows,
+        facts=facts_of(rows, words, measured, list(splits)),
+        unparseable=unparseable,
+        report=report,
+        manifest=manifest_of(root, annotations, measured),
+    )
+
+
+def _captions(
+    records: Iterable[RawCaption | Rejected],
+    source: str,
+    preparation: Preparation,
+    words: Words,
+    unparseable: list[Rejected],
+) -> Iterator[Caption]:
+    """Caption rows without their images' sizes; rejected records go to `unparseable`."""
+    for record in records:
+        if isinstance(record, Rejected):
+            unparseable.append(record)
+            continue
+        counted = preparation.sentences(record)
+        if counted:
+            words.add(len(counted), [count for _, count in counted])
+        else:
+            words.add(0, preparation.own_words(record))
+        yield Caption(
+            sample_id=record.sample_id,
+            image_id=record.image_id,
+            image=record.image,
+            width=0,  # until the image is measured
+            height=0,
+            sentences=tuple(sentence for sentence, _ in counted),
+            source=source,
+            split=record.split,
+        )
+
+
+def _measured(
+    rows: Table[Caption], root: Path, settings: IngestSettings, engine: PrepareSettings
+) -> Iterator[DecodedImage]:
+    """Each image once, in the order in which the rows name them first."""
+    paths = rows.column("image").unique()
+    for start in range(0, len(paths), _IMAGES):
+        some = paths.slice(start, _IMAGES).to_pylist()
+        yield from images.measure(root, some, settings, engine).values()
+
+
+def draw_sample(
+    records: Iterable[RawCaption | Rejected], settings: SampleSettings
+) -> tuple[list[RawCaption | Rejected], dict[str, int | str]]:
+    """A seeded random sample of one split; records of other splits and rejected ones all remain.
+
+    The hash of a record's id is its rank, so neither the order of the files nor added records
+    change which of two others is preferred.
+
+    Returns:
+        The records in their order, and the entry of the ingest report.
+    """
+    assert settings.rows is not None
+    seen = 0
+    passed: list[tuple[int, RawCaption | Rejected]] = []
+    # Max-heap by rank: the first entry is the next to be dropped.
+    drawn: list[tuple[int, int, RawCaption]] = []
+    for place, record in enumerate(records):
+        if isinstance(record, Rejected) or record.split != settings.split:
+            passed.append((place, record))
+            continue
+        seen += 1
+        candidate = (-digest(settings.seed, record.sample_id), -place, record)
+        if len(drawn) < settings.rows:
+            heapq.heappush(drawn, candidate)
+        elif candidate > drawn[0]:
+            heapq.heapreplace(drawn, candidate)
+    passed += [(-place, record) for _, place, record in drawn]
+    report: dict[str, int | str] = {"split": settings.split, "seed": settings.seed}
+    report |= {"records": seen, "taken": len(drawn)}
+    return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
+
+
+class Words:
+    """Numbers of sentences and words of each row, twelve bytes.
+
+    Of a row without a fit sentence the words are those of its own, so that it is known why.
+    """
+
+    def __init__(self) -> None:
+        self.sentences, self.least, self.most = array("i"), array("i"), array("i")
+
+    def add(self, sentences: int, counts: Sequence[int]) -> None:
+        """The next row's number of sentences, and the numbers of words."""
+        self.sentences.append(sentences)
+        self.least.append(min(counts, default=0))
+        self.most.append(max(counts, default=0))
+
+
+def facts_of(
+    captions: Table[Caption], words: Words, images: Table[DecodedImage], splits: Sequence[str]
+) -> Table[Fact]:
+    """One fact per caption row.
+
+    Of rows that repeat each other within a split the first is clean. An image in several splits
+    belongs to the last of them: held-out data keep their images, and the earlier rows leak.
+
+    Args:
+        captions: the rows.
+        words: of each row's sentences.
+        images: measurements, in the order in which the rows name the images first.
+        splits: all splits, the held-out ones last.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    image = captions.codes("image")
+    shown = images.take(image)
+    errors = images.column("error")
+    # Equal images have equal bytes; one that does not decode equals only itself.
+    same = pc.if_else(pc.is_null(errors), images.column("sha256"), images.column("path"))
+    content = codes(same)[image].astype(np.int64)
+    split_names = captions.column("split")
+    rank = np.asarray(pc.index_in(split_names, value_set=pa.array(splits)), dtype=np.int64)
+    last = np.zeros(len(images), np.int64)
+    np.maximum.at(last, content, rank)
+    # The first sentence, or the empty text where there is none.
+    firsts = pc.list_slice(captions.column("sentences"), 0, 1).cast(pa.list_(pa.string()))
+    texts = codes(pc.binary_join(firsts, ""))
+    pairs = (content * (texts.max(initial=0) + 1) + texts) * len(splits) + rank
+    columns = {
+        "row": np.arange(len(captions)),
+        "sample_id": captions.column("sample_id"),
+        "image": captions.column("image"),
+        "split": split_names,
+        "image_hash": shown.column("sha256"),
+        "decode_error": shown.column("error"),
+        "width": shown.column("width"),
+        "height": shown.column("height"),
+        "sentences": np.array(words.sentences, np.int64),
+        "least_words": np.array(words.least, np.int64),
+        "most_words": np.array(words.most, np.int64),
+        "repeats_id": _repeats(captions.codes("sample_id")),
+        "repeats_pair": _repeats(pairs),
+        "leaks": rank < last[content],
+    }
+    return Table(Fact, pa.table(columns, schema=schema(Fact)))
+
+
+def _repeats(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Whether each value [n] is in an earlier place too."""
+    repeats = np.ones(len(values), bool)
+    repeats[np.unique(values, return_index=True)[1]] = False
+    return repeats
+
+
+def manifest_of(
+    root: Path, annotations: Iterable[str], images: Table[DecodedImage]
+) -> dict[str, Any]:
+    """Hash of the annotation files below `root` and of every image that exists.
+
+    Returns:
+        data_hash (sha256 over the sorted paths and hashes), count, bytes, and the annotation
+        files; the hashes of the images are in `facts`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = {name: file_sha256(root / name) for name in sorted(annotations)}
+    there = images.where(np.asarray(pc.not_equal(images.column("sha256"), ""), dtype=bool))
+    size = sum((root / name).stat().st_size for name in files)
+    size += pc.sum(there.column("bytes")).as_py() or 0
+    listed = pa.schema([("name", pa.string()), ("sha256", pa.string())])
+    own = pa.table([list(files), list(files.values())], schema=listed)
+    shown = pa.table([there.column("path"), there.column("sha256")], schema=listed)
+    every = pa.concat_tables([own, shown]).sort_by("name")
+    listing = hashlib.sha256()
+    for batch in every.to_batches(max_chunksize=PART):
+        for name, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            listing.update(f"{sha256}  {name}\n".encode())
+    return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
+
+
+def _downloads(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
+    """How many of a source's images were downloaded, by its metadata."""
+    records = sum(split["records"] for split in splits.values())
+    failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
+    share = 1 - failed / records if records else 0.0
+    if failed:
+        log.warning(
+            "%d of %d images failed to download: %.1f%% exist", failed, records, 100 * share
+        )
+    return {"failed": failed, "share": share}

@@ -1,0 +1,96 @@
+"""Split captions into sentences: opening phrases and sentences of unfit length are removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+from compo_pipeline.datasets.quality.settings import SentenceSettings
+from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.language import sentences as language
+
+Counted = tuple[tuple[str, int], ...]
+"""Sentences with their numbers of words."""
+
+# Each caption of an image is read once per row, and those rows are close together.
+_CACHED_TEXTS = 50_000
+
+_REASONS = ("too_few_words", "too_many_words")
+
+
+class Preparation:
+    """Prepares captions one by one and counts them for the ingest report.
+
+    Only the rows' own captions count, so each caption of a source counts once.
+    """
+
+    def __init__(self, settings: SentenceSettings, shown: int) -> None:
+        """Start counting; the report shows `shown` examples of cleaned captions."""
+        self._settings = settings
+        self._shown = shown
+        self._captions = self._cleaned = self._without_own = 0
+        self._openings: Counter[str] = Counter()
+        self._sentences: Counter[str] = Counter()
+        self._examples: list[dict[str, str]] = []
+
+    def sentences(self, raw: RawCaption) -> Counted:
+        """The row's distinct sentences, its own first; none when none of its own is fit."""
+        cleaned, opening = raw.own[0], None
+        if not self._settings.whole:
+            cleaned, opening = language.clean(cleaned)
+        self._captions += 1
+        if opening is not None:
+            self._cleaned += 1
+            self._openings[opening] += 1
+            if len(self._examples) < self._shown:
+                example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": cleaned}
+                self._examples.append(example)
+        fit = []
+        for text in (cleaned, *raw.own[1:]):
+            for counted in _counted(text, self._settings.whole):
+                problem = self._problem(counted)
+                self._sentences[problem or "used"] += 1
+                if problem is None:
+                    fit.append(counted)
+        if not fit:
+            self._without_own += 1
+            return ()
+        for text in raw.further:
+            parts = _counted(text, self._settings.whole)
+            fit += [counted for counted in parts if self._problem(counted) is None]
+        return tuple(dict.fromkeys(fit))
+
+    def own_words(self, raw: RawCaption) -> list[int]:
+        """Numbers of words of the row's own sentences, fit or not."""
+        whole = self._settings.whole
+        first = raw.own[0] if whole else language.clean(raw.own[0])[0]
+        return [words for text in (first, *raw.own[1:]) for _, words in _counted(text, whole)]
+
+    def report(self) -> dict[str, Any]:
+        """The counts so far."""
+        return {
+            "captions": self._captions,
+            "captions_cleaned": self._cleaned,
+            "share_cleaned": self._cleaned / self._captions if self._captions else 0.0,
+            "openings": dict(self._openings.most_common()),
+            "examples": self._examples,
+            "sentences_used": self._sentences["used"],
+            "sentences_dropped": {reason: self._sentences[reason] for reason in _REASONS},
+            "captions_without_a_sentence": self._without_own,
+        }
+
+    def _problem(self, counted: tuple[str, int]) -> str | None:
+        """Why a sentence is dropped; None where it is used."""
+        _, words = counted
+        if words < self._settings.least_words:
+            return "too_few_words"
+        return "too_many_words" if words > self._settings.most_words else None
+
+
+@lru_cache(_CACHED_TEXTS)
+def _counted(text: str, whole: bool) -> Counted:
+    """The sentences of a text, with their numbers of words."""
+    line = " ".join(text.split())
+    sentences = [line] if whole else language.split(line)
+    return tuple((sentence, language.word_count(sentence)) for sentence in sentences)

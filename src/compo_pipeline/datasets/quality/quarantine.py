@@ -1,0 +1,204 @@
+"""Quarantine: the bad rows with their reasons, and a limit on their share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.datasets.quality.settings import DataValidationSettings, RowRule
+from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
+from compo_pipeline.storage.records import Caption, Rejected
+from compo_pipeline.storage.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TooManyBadRows(PlainError, ValueError):
+    """More records are bad than the settings tolerate."""
+
+
+def first_of_column(
+    broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+) -> dict[str, list[int]]:
+    """The rows that break each rule, without those that break an earlier rule of the same column.
+
+    One fault of a row is counted once: an image that is missing is not also one that does not
+    decode.
+    """
+    seen: dict[str, set[int]] = {}
+    found = {}
+    for name, rule in rules.items():
+        earlier = seen.setdefault(rule.column, set())
+        found[name] = [row for row in broken[name] if row not in earlier]
+        earlier.update(found[name])
+    return found
+
+
+def quarantined(
+    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+) -> list[Rejected]:
+    """One entry per bad row, in the order of the rows, under the first rule that it breaks.
+
+    The detail says what was found, what was expected, and which other rules the row breaks.
+
+    Args:
+        facts: one row per caption row, in order.
+        broken: per rule the numbers of the rows that break it.
+        rules: by name.
+    """
+    of_row: dict[int, list[str]] = {}
+    for name in rules:
+        for row in broken[name]:
+            of_row.setdefault(row, []).append(name)
+    entries = []
+    for values in facts.loc[facts["row"].isin(list(of_row))].to_dict("records"):
+        first, *others = of_row[values["row"]]
+        rule = rules[first]
+        means = f" ({rule.means})" if rule.means else ""
+        also = f"; also breaks {', '.join(others)}" if others else ""
+        entries.append(
+            Rejected(
+                row=values["row"],
+                sample_id=values["sample_id"],
+                image=values["image"],
+                rule=first,
+                detail=f"{rule.column} is {values[rule.column]!r}, expected {rule.expected}"
+                f"{means}{also}",
+            )
+        )
+    return entries
+
+
+def summary(
+    rows: int,
+    entries: Sequence[Rejected],
+    broken: Mapping[str, Sequence[int]],
+    settings: DataValidationSettings,
+) -> dict[str, Any]:
+    """Number of bad records, in total and by rule.
+
+    Records that were never downloaded are counted apart: dead links do not use up the tolerated
+    share.
+
+    Args:
+        rows: caption rows that were checked.
+        entries: quarantine, unparseable records included.
+        broken: per rule the numbers of the rows that break it.
+        settings: the rules.
+    """
+    absent = sum(entry.rule == NOT_DOWNLOADED for entry in entries)
+    unparseable = sum(entry.row < 0 for entry in entries) - absent
+    records, bad = rows + unparseable, len(entries) - absent
+    return {
+        "records": records,
+        "bad": bad,
+        "bad_share": bad / records if records else 0.0,
+        "tolerated_share": settings.tolerated_share,
+        UNPARSEABLE: unparseable,
+        "unparseable_example": next(
+            (
+                f"{entry.sample_id}: {entry.detail}"
+                for entry in entries
+                if entry.row < 0 and entry.rule != NOT_DOWNLOADED
+            ),
+            None,
+        ),
+        NOT_DOWNLOADED: absent,
+        "rules": {
+            name: {
+                "column": rule.column,
+                "expected": rule.expected,
+                "means": rule.means,
+                "broken_by": len(broken[name]),
+                "rows": list(broken[name][: settings.shown]),
+            }
+            for name, rule in settings.rules.items()
+        },
+    }
+
+
+def valid_captions(
+    captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
+) -> Table[Caption]:
+    """The caption rows that are not in quarantine, in their order.
+
+    Args:
+        captions: all rows.
+        quarantine: the bad rows.
+        result: the summary of the same validation.
+
+    Raises:
+        TooManyBadRows: more are bad than the settings tolerate, or all of them.
+        ValueError: the result is of other rows.
+    """
+    checked = result["records"] - result[UNPARSEABLE]
+    if checked != len(captions):
+        raise ValueError(
+            f"{len(captions)} caption rows, but {checked} were validated: run ingest and "
+            "validation again"
+        )
+    refuse_too_many(result)
+    good = np.ones(len(captions), bool)
+    good[[entry.row for entry in quarantine if entry.row >= 0]] = False
+    return Table.of(captions, Caption).where(good)
+
+
+def refuse_too_many(result: Mapping[str, Any]) -> None:
+    """Stop a run with more bad records than `validation.tolerated_share` allows.
+
+    Raises:
+        TooManyBadRows: naming rules and rows, and where to look.
+    """
+    if result["records"] == 0:
+        raise TooManyBadRows(
+            "validation: the source holds no record whose image was downloaded; look at data.root"
+        )
+    if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
+        return
+    lines = [
+        f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
+        f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
+        + (f": {rule['means']}" if rule["means"] else "")
+        for name, rule in result["rules"].items()
+        if rule["broken_by"]
+    ]
+    if result[UNPARSEABLE]:
+        example = result.get("unparseable_example")
+        such = f", such as {example}" if example else ""
+        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records{such}")
+    raise TooManyBadRows(
+        f"validation: {result['bad']} of {result['records']} records are bad "
+        f"({result['bad_share']:.1%}), validation.tolerated_share allows "
+        f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
+        f"Quarantine lists each with its reason, the Data Docs show them. {_advice(result)}"
+    )
+
+
+def _advice(result: Mapping[str, Any]) -> str:
+    """What to change; a higher tolerated share helps only where good records remain."""
+    broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
+    # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
+    needed = ("decode_error", "sentences")
+    optional = [name for name, rule in broken.items() if rule["column"] not in needed]
+    ways = ["Fix the data"]
+    if any(rule["column"] == "sentences" for rule in broken.values()):
+        ways.append("change ingest.sentences.least_words or ingest.sentences.most_words")
+    if optional:
+        name = max(optional, key=lambda name: broken[name]["broken_by"])
+        ways.append(
+            f"loosen or remove a rule (--params validation.rules.{name}=null, or null in "
+            "the environment's parameters.yml)"
+        )
+    if result["bad"] < result["records"]:
+        share = math.ceil(100 * result["bad_share"]) / 100
+        ways.append(f"tolerate more (validation.tolerated_share={share:g})")
+        return f"{'; or '.join(ways)}."
+    return (
+        f"{'; or '.join(ways)}. Raising validation.tolerated_share does not help: no record "
+        "is left to train on."
+    )

@@ -1,0 +1,128 @@
+"""Settings of the YAML keys `ingest` and `validation`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field, fields, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt
+
+from compo_pipeline.configuration.settings import Open, Share, nearest, settings
+from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
+from compo_pipeline.storage.records import Fact
+
+
+@settings
+class SentenceSettings:
+    """How captions are split into sentences, and which sentences are used."""
+
+    least_words: NonNegativeInt = 4
+    """Shorter sentences are dropped."""
+    most_words: NonNegativeInt = 34
+    """Longer sentences are dropped."""
+    whole: bool = False
+    """True: a caption is one sentence, unchanged. False: its opening phrase is removed and it is
+    split into sentences."""
+
+
+@settings
+class IngestSettings:
+    """How captions are prepared and images are measured."""
+
+    sentences: SentenceSettings = field(default_factory=SentenceSettings)
+    """Which sentences are used."""
+    max_pixels: Annotated[int, Field(ge=1, le=PILLOW_LIMIT)] = 50_000_000
+    """Images with more pixels are not decoded; the maximum is Pillow's own limit."""
+    follow_symlinks: bool = False
+    """Whether images may be links to files outside the data's root."""
+    journal: Path | None = None
+    """SQLite file with the measurements, so that an interrupted run resumes and unchanged images
+    are not measured again; null: none."""
+    shown: NonNegativeInt = 20
+    """Number of cleaned captions shown in the report, before and after."""
+
+    @property
+    def limits(self) -> Limits:
+        """What is accepted as an image."""
+        return Limits(self.max_pixels, self.follow_symlinks)
+
+
+@settings
+class RowRule:
+    """A condition on one column of `facts`."""
+
+    column: str
+    """A field of `Fact`; `decode_error` is read as an empty text where there is no error."""
+    expectation: Literal["between", "one_of", "lacks"]
+    """between (least, most), one_of (values), or lacks (pattern)."""
+    least: int | None = None
+    """Lower bound, inclusive; null: none."""
+    most: int | None = None
+    """Upper bound, inclusive; null: none."""
+    values: tuple[bool | int | str, ...] = ()
+    """The allowed values."""
+    pattern: str = ""
+    """Regular expression that must not match anywhere."""
+    means: str = ""
+    """What is wrong with a row that breaks the rule; shown in quarantine and Data Docs."""
+
+    def __post_init__(self) -> None:
+        """Refuse unknown columns, wrong patterns, and missing or superfluous bounds."""
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(
+                f"pattern: {self.pattern!r} is no regular expression ({error})"
+            ) from None
+        columns = [column.name for column in fields(Fact)]
+        if self.column not in columns:
+            raise ValueError(
+                f"unknown column '{self.column}'{nearest(self.column, columns)} "
+                f"(known: {', '.join(columns)})"
+            )
+        given = {
+            "between": self.least is not None or self.most is not None,
+            "one_of": bool(self.values),
+            "lacks": bool(self.pattern),
+        }
+        if [name for name, present in given.items() if present] != [self.expectation]:
+            raise ValueError(
+                f"{self.expectation} needs its own bounds and no others: between least or most, "
+                "one_of values, lacks pattern"
+            )
+
+    @property
+    def expected(self) -> str:
+        """The expectation in words."""
+        if self.expectation == "one_of":
+            return " or ".join(str(value) or "nothing" for value in self.values)
+        if self.expectation == "lacks":
+            return f"nothing like {self.pattern}"
+        bounds = [f"at least {self.least}"] if self.least is not None else []
+        bounds += [f"at most {self.most}"] if self.most is not None else []
+        return ", ".join(bounds)
+
+
+@settings
+class DataValidationSettings:
+    """The rules, and how many bad records a run tolerates."""
+
+    tolerated_share: Share
+    """The run fails when more than this share of the records is bad, and when all are."""
+    rules: Open[RowRule]
+    """By name; quarantine lists a row under the first rule that it breaks."""
+    known_words: Share | None = 0.7
+    """The run fails when the language pipeline knows less than this share of the captions' words:
+    they are in another language; null: never."""
+    shown: NonNegativeInt = 20
+    """Number of bad rows named per rule in results and errors."""
+
+    def __post_init__(self) -> None:
+        """Refuse two names of one rule: Great Expectations would silently drop one."""
+        named: dict[RowRule, str] = {}
+        for name, rule in self.rules.items():
+            first = named.setdefault(replace(rule, means=""), name)
+            if first != name:
+                raise ValueError(f"rules.{first} and rules.{name} are the same: remove one")

@@ -1,0 +1,278 @@
+"""Cases of the attention analysis: phrases and images, with regions from COCO's instance files.
+
+`instances_<split>.json` is COCO's file or has its layout. An annotation's thing is named by its
+field `phrase`, as in rendered scenes, else by its category: "a dog".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
+from compo_pipeline.images.decoding import Limits
+from compo_pipeline.language.concepts import naming_phrases
+from compo_pipeline.language.editing import extent
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Parse
+from compo_pipeline.storage.remote import read_bytes
+from compo_pipeline.storage.untrusted import OutsideRoot, parse_json, path_below
+
+if TYPE_CHECKING:
+    from compo_pipeline.datasets.quality.settings import IngestSettings
+    from compo_pipeline.datasets.settings import DataSettings
+
+log = logging.getLogger(__name__)
+
+Mask = NDArray[np.bool_]
+Runs = tuple[int, ...]
+Polygon = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of an image; its mask is drawn on demand, as those of a data set would fill memory."""
+
+    width: int
+    """Width of the image in pixels."""
+    height: int
+    """Height of the image in pixels."""
+    runs: tuple[Runs, ...] = ()
+    """Per piece, the lengths of its runs, outside and inside in turn, column by column."""
+    polygons: tuple[Polygon, ...] = ()
+    """Further pieces, each as x, y, x, y, ..."""
+
+    def mask(self) -> Mask:
+        """[height, width], true in any of the pieces; polygons include their borders."""
+        drawn = Image.new("1", (self.width, self.height))
+        draw = ImageDraw.Draw(drawn)
+        for polygon in self.polygons:
+            draw.polygon(polygon, fill=1)
+        mask = np.array(drawn)
+        for runs in self.runs:
+            inside = np.arange(len(runs)) % 2 == 1
+            mask |= np.repeat(inside, runs).reshape(self.width, self.height).T
+        return mask
+
+    def __or__(self, other: Region) -> Region:
+        """Both regions of one image as one."""
+        runs, polygons = self.runs + other.runs, self.polygons + other.polygons
+        return replace(self, runs=runs, polygons=polygons)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A phrase and an image."""
+
+    root: Path
+    """Folder of the image."""
+    image: str
+    """Path of the image below the root."""
+    phrase: str
+    """For example "a red ball"."""
+    region: Region | None = None
+    """Region of the named thing; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCases:
+    """The cases of an analysis."""
+
+    cases: Sequence[Case]
+    """Phrases in images."""
+    skipped: Mapping[str, int]
+    """Number of phrases without a case, by reason."""
+    limits: Limits
+    """Of the images."""
+
+
+def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
+    """Read the cases of an instances file, in its order.
+
+    Things with the same phrase in one image (three dogs) are one case with one region.
+
+    Args:
+        path: the JSON file.
+        root: folder of the images.
+
+    Returns:
+        Cases, and the number of phrases that were left out, by reason.
+
+    Raises:
+        SettingsError: the file is missing or not an instances file.
+    """
+    try:
+        content = parse_json(read_bytes(path))
+        return _cases(content, root)
+    except OSError as error:
+        raise SettingsError(
+            f"attention.regions: {path} cannot be read ({error.strerror}); set it to a file of "
+            "COCO instances, or set attention.images and attention.phrases"
+        ) from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"attention.regions: {path} is not a file of COCO instances "
+            f"({type(error).__name__}: {error}); expected images, categories and annotations with "
+            "image_id, category_id and segmentation"
+        ) from error
+
+
+def _cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
+    images = {entry["id"]: entry for entry in content["images"]}
+    names = {entry["id"]: entry["name"] for entry in content["categories"]}
+    regions: dict[tuple[Any, str], Region | str] = {}
+    for entry in content["annotations"]:
+        image = images[entry["image_id"]]
+        phrase = entry.get("phrase") or _indefinite(names[entry["category_id"]])
+        key = image["id"], phrase
+        size = int(image["width"]), int(image["height"])
+        found = _region(entry.get("segmentation"), *size)
+        regions[key] = _joined(regions[key], found) if key in regions else found
+    cases = [
+        Case(root, images[image]["file_name"], phrase, region)
+        for (image, phrase), region in regions.items()
+        if isinstance(region, Region)
+    ]
+    return cases, Counter(region for region in regions.values() if isinstance(region, str))
+
+
+def _joined(first: Region | str, second: Region | str) -> Region | str:
+    """Both as one, or why one cannot be drawn: attention on it would count as wrong."""
+    if isinstance(first, Region) and isinstance(second, Region):
+        return first | second
+    return first if isinstance(first, str) else second
+
+
+def _region(segmentation: Any, width: int, height: int) -> Region | str:
+    """The region of an annotation, or why it cannot be drawn."""
+    if isinstance(segmentation, dict):
+        counts = segmentation["counts"]
+        if isinstance(counts, str):
+            return "compressed run lengths"
+        runs = tuple(int(count) for count in counts)
+        if list(segmentation["size"]) != [height, width] or sum(runs) != height * width:
+            return "run lengths of another size than the image"
+        if min(runs) < 0:
+            return "run lengths below zero"
+        return Region(width, height, (runs,))
+    if not segmentation:
+        return "no segmentation"
+    polygons = tuple(tuple(float(value) for value in polygon) for polygon in segmentation)
+    if any(len(polygon) < 6 or len(polygon) % 2 for polygon in polygons):
+        return "a polygon of less than three points"
+    return Region(width, height, (), polygons)
+
+
+def _indefinite(name: str) -> str:
+    """A category with its indefinite article."""
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def item_cases(task: Subtask, item: Item, parses: Sequence[Parse]) -> list[Case]:
+    """The phrases of a benchmark item, each with its image.
+
+    They are those in which its texts differ; where the texts have the same ones (swapped things,
+    relations) or there is one text, all of the first; the text itself where it has none.
+
+    Args:
+        task: the item's.
+        item: whose first image is taken.
+        parses: of its first right text and, where there is one, of its first wrong one.
+    """
+    right, *wrong = (dict.fromkeys(_phrases(parse)) for parse in parses)
+    others = wrong[0] if wrong else {}
+    different = [phrase for phrase in (*right, *others) if (phrase in right) != (phrase in others)]
+    phrases = different or list(right) or [parses[0].text]
+    return [Case(task.images, item.image, phrase) for phrase in phrases]
+
+
+def _phrases(parse: Parse) -> Iterator[str]:
+    for first, last in naming_phrases(parse):
+        start, end = extent(parse, first, last)
+        yield parse.text[start:end].lower()
+
+
+def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
+    """The cases of a run, and the number of phrases that cannot be used, by reason.
+
+    Raises:
+        SettingsError: images or regions are missing, or there is no case.
+    """
+    skipped: Counter[str] = Counter()
+    if settings.images is None:
+        source = data.splits.get(settings.split)
+        if source is None:
+            raise SettingsError(
+                f"attention.split: '{settings.split}' is not one of {', '.join(data.splits)}; or "
+                "set attention.images and attention.phrases for your own images"
+            )
+        try:
+            images = path_below(data.root, source, follow_symlinks=True)
+            name, links = f"annotations/instances_{source}.json", data.follow_symlinks
+            given = settings.regions and _path(settings.regions)
+            regions = given or path_below(data.root, name, follow_symlinks=links)
+        except OutsideRoot as error:
+            raise SettingsError(
+                f"data.splits.{settings.split}: {error} (data.follow_symlinks allows links)"
+            ) from error
+        cases, skipped = read_regions(regions, images)
+    elif settings.regions is not None:
+        cases, skipped = read_regions(_path(settings.regions), _path(settings.images))
+    else:
+        cases = _own_cases(_path(settings.images), settings.phrases or "")
+    if not cases:
+        why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
+        raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
+    return _sample(cases, settings), skipped
+
+
+def _path(text: str) -> Path:
+    """A path from the settings; `~` is the home folder."""
+    return Path(text).expanduser()
+
+
+def _own_cases(place: Path, text: str) -> list[Case]:
+    """Every phrase with every image file of a folder, without its subfolders."""
+    phrases = list(dict.fromkeys(phrase.strip() for phrase in text.split(";") if phrase.strip()))
+    if not phrases:
+        raise SettingsError(f"attention.phrases: no phrase in {text!r}")
+    if place.is_dir():
+        entries = [path for path in place.iterdir() if not path.name.startswith(".")]
+        files = sorted(path for path in entries if path.is_file())
+        if folders := len(entries) - len(files):
+            log.warning("%s: %d folders in it are skipped.", place, folders)
+        if not files:
+            raise SettingsError(f"attention.images: no files in the folder {place}")
+    elif place.is_file():
+        files = [place]
+    else:
+        raise SettingsError(
+            f"attention.images: there is no file or folder {place} (seen from {Path.cwd()})"
+        )
+    return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
+
+
+def _sample(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
+    """The cases of `limit` random images, in their order."""
+    images = sorted({case.image for case in cases})
+    if settings.limit is None or len(images) <= settings.limit:
+        return list(cases)
+    chosen = set(rng("attention", settings.seed).sample(images, settings.limit))
+    log.info("%d of %d images are measured (attention.limit).", len(chosen), len(images))
+    return [case for case in cases if case.image in chosen]
+
+
+def image_limits(settings: AttentionSettings, ingest: IngestSettings) -> Limits:
+    """What is accepted as an image: what ingest accepts; your own images may be links."""
+    links = ingest.follow_symlinks or settings.phrases is not None
+    return replace(ingest.limits, follow_symlinks=links)

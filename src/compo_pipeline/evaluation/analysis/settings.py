@@ -1,0 +1,61 @@
+"""Settings of the YAML keys `attention` and `wise_ft`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt
+
+from compo_pipeline.configuration.settings import Share, settings
+
+
+@settings
+class AttentionSettings:
+    """Which phrases and images are analysed."""
+
+    images: str | None = None
+    """An image or a folder of your own images; null takes those of `split`."""
+    phrases: str | None = None
+    """Phrases for your own images, separated by ";"; every phrase is used with every image."""
+    regions: str | None = None
+    """File of COCO instances for the images; null is that of `split` among the data's annotations,
+    and none for your own images."""
+    split: str = "test"
+    """The dataset's split whose regions are used."""
+    limit: PositiveInt | None = 1000
+    """Number of images that are measured, drawn at random; null for all."""
+    count: NonNegativeInt = 18
+    """Number of phrases drawn in grids, at random among those measured."""
+    seed: int = 0
+    """Seed of both random samples."""
+
+    def __post_init__(self) -> None:
+        """Check that there are images for the phrases and phrases for the images."""
+        if self.images is None and self.phrases is not None:
+            raise ValueError("phrases: these are for your own images; set images too")
+        if self.images is not None and (self.phrases is None) == (self.regions is None):
+            raise ValueError(
+                'images: for your own images set phrases ("a red shirt; a grey horse"), or regions '
+                "to a file of COCO instances that names things in them"
+            )
+
+    @property
+    def topic(self) -> str:
+        """Name of the analysis: the split, or `own` for your own images."""
+        return self.split if self.images is None else "own"
+
+
+def _rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
+    if len(ratios) < 2 or sorted(set(ratios)) != list(ratios):
+        raise ValueError(f"expected two or more rising shares, got {list(ratios)}")
+    return ratios
+
+
+@settings
+class SweepSettings:
+    """The ratios of a WiSE-FT sweep."""
+
+    ratios: Annotated[tuple[Share, ...], AfterValidator(_rising)] = (
+        *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    )
+    """Shares of the fine-tuned weights, rising from 0 (the base) to 1."""

@@ -1,0 +1,148 @@
+"""WiSE-FT: models interpolated between a base and its fine-tuned model, scored ratio by ratio.
+
+Source: Wortsman et al., Robust fine-tuning of zero-shot models; FSC-CLIP, Sec. 4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compo_pipeline.benchmarks.items import Subtask, titles
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    FINE_TUNED,
+    Row,
+    Significance,
+    compare,
+    joined,
+)
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.evaluate import require_base
+from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.loading import LoadedModel, give_bias
+from compo_pipeline.models.weights import fingerprint, image_fingerprint, interpolate
+from compo_pipeline.storage.records import Score
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RatioResult:
+    """One metric of the model at one ratio, per cent, with 95% intervals.
+
+    The difference from the base is paired on the same items; `significance` follows Holm's
+    correction over all metrics and ratios.
+    """
+
+    ratio: float
+    benchmark: str
+    metric: str
+    name: str
+    label: str
+    headline: bool
+    items: int
+    value: float
+    low: float
+    high: float
+    against_base: float
+    against_base_low: float
+    against_base_high: float
+    significance: Significance
+
+
+def load_ends(
+    models: Mapping[str, Callable[[], LoadedModel]], training_record: Mapping[str, Any]
+) -> tuple[LoadedModel, LoadedModel]:
+    """Load the base and the fine-tuned model of a run.
+
+    Args:
+        models: loaders by role.
+        training_record: the record beside the checkpoint; empty if unknown.
+
+    Raises:
+        SettingsError: the checkpoint was not fine-tuned from this base.
+    """
+    base, tuned = models[BASE](), models[FINE_TUNED]()
+    # Training gives a bias to a base without one; similarities do not depend on it.
+    bias = tuned.config["model_cfg"].get("init_logit_bias")
+    if bias is not None:
+        base = give_bias(base, bias)
+    require_base(base, training_record, same=base.config == tuned.config)
+    ratio = training_record.get("wise_ft_ratio", 1.0)
+    if ratio != 1.0:
+        log.warning("The checkpoint is itself interpolated (ratio %s); ratios refer to it.", ratio)
+    return base, tuned
+
+
+def sweep(
+    subtasks: Sequence[Subtask],
+    base: LoadedModel,
+    tuned: LoadedModel,
+    ratios: Sequence[float],
+    settings: EvaluationSettings,
+) -> list[RatioResult]:
+    """Every metric at every ratio. Images are encoded once where the image tower is the same.
+
+    Args:
+        subtasks: what is scored.
+        base: on its device; afterwards its module has the last interpolated weights.
+        tuned: of the same architecture.
+        ratios: shares of the fine-tuned weights.
+        settings: batches, precision.
+    """
+    embedder = Embedder(subtasks, settings)
+    start = {name: value.clone() for name, value in base.model.state_dict().items()}
+    end = tuned.model.state_dict()
+    tables: dict[float, list[Row]] = {}
+    of_base: list[Score] = []
+    for ratio in dict.fromkeys((0.0, *ratios)):
+        state = interpolate(start, end, ratio)
+        base.model.load_state_dict(state)
+        mixed = replace(
+            base,
+            fingerprint=fingerprint(state, base.config),
+            image_fingerprint=image_fingerprint(state, base.config),
+        )
+        name = _name(ratio)
+        scored = score_model(subtasks, embedder(mixed, name), name)
+        of_base = of_base or scored.rows
+        if ratio in ratios:
+            every = [*of_base, *scored.rows]
+            models = {each: each for each in (_name(0.0), name)}
+            pairs = [(name, _name(0.0))]
+            tables[ratio] = compare([every], models, pairs, scored.chance, titles(subtasks))
+    # The base against itself is no comparison.
+    others = joined([rows for ratio, rows in tables.items() if ratio])
+    return [
+        one for ratio, rows in tables.items() for one in _results(ratio, others if ratio else rows)
+    ]
+
+
+def _name(ratio: float) -> str:
+    return f"ratio {ratio!r}"
+
+
+def _results(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
+    for row in rows:
+        estimate, difference = row.values[_name(ratio)], row.of(_name(ratio))
+        assert difference is not None
+        yield RatioResult(
+            ratio=ratio,
+            benchmark=row.benchmark,
+            metric=row.metric,
+            name=row.name,
+            label=row.label,
+            headline=row.headline,
+            items=row.items,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            against_base=difference.value,
+            against_base_low=difference.low,
+            against_base_high=difference.high,
+            significance=difference.significance,
+        )

@@ -1,0 +1,290 @@
+"""DVC stages of an environment, from the Kedro pipelines: a stage for each pipeline of the chain.
+
+`compo-pipeline dvc --env=<env>` writes them as `dvc.yaml` of the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compo_pipeline.configuration import keys
+from compo_pipeline.configuration.settings import (
+    SettingsError,
+    leaves,
+    nearest,
+    parse,
+    speed_paths,
+    value_at,
+)
+from compo_pipeline.counterfactuals.registry import chosen_entries
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.models.settings import BASES
+from compo_pipeline.pipeline_registry import SUMS, TRAIN_EVAL, register_pipelines
+from compo_pipeline.project.settings import (
+    Parameters,
+    configured_values,
+    loader_of,
+    read_parameters,
+)
+from compo_pipeline.run.code_fingerprint import file_of, imported
+
+STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
+"""The stages; registration acts outside of the workspace."""
+
+_PACKAGE = "compo_pipeline"
+_SOURCE = f"src/{_PACKAGE}"
+# The folder of this package and of others of the same checkout.
+_SOURCES = Path(__file__).parents[2]
+# What globals.yml says of a run; paths of the catalog are made of it.
+_RUN = ("dataset", "method", "variant", "seed")
+# DVC's variables. An environment that says nothing of one has it from base.
+_VARIABLES = (*_RUN, "data", "benchmarks")
+_METHOD = "${method}"
+_ROOT, _BENCHMARKS = "data.root", "benchmarks.root"
+# The shipped language model, by the key and the value that make a stage load it.
+_LANGUAGE = ("language.model", "compo_en"), f"{_SOURCE}/resources/language"
+# The record of the MLflow run: an output of training, so that a checkpoint and its run come back
+# together, and nothing that a result depends on.
+_RECORD = "run"
+# Registries, and the packages whose modules they name by import path.
+_NAMED = {
+    f"{_PACKAGE}.methods.registry": f"{_PACKAGE}.methods",
+    f"{_PACKAGE}.benchmarks.registry": f"{_PACKAGE}.benchmarks",
+    f"{_PACKAGE}.datasets.readers": f"{_PACKAGE}.datasets.readers",
+}
+# Packages of which a stage names the modules that it imports: every stage imports some.
+_BY_MODULE = {"configuration", "pipelines", "run", "storage"}
+# What a stage prints or where it writes, not what it computes.
+_NO_RESULTS = {"command", "paths", "prepare", "tracking"}
+_METRICS = "metrics"
+# Results of a run are below its variant; the values of a named variant are settings of it.
+_OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
+# DVC has decided that the settings changed: a training state of other settings gives way.
+_OPTIONS = {"training": " --params training.overwrite=true"}
+_HEAD = """\
+# The results in the workspace: `dvc repro` runs the stages whose inputs have changed.
+# Written by `compo-pipeline dvc --env={env}` from the Kedro pipelines.
+"""
+
+
+def place_of(env: str) -> Path:
+    """The file of an environment's stages, in the project."""
+    return Path("dvc.yaml") if env == "base" else Path("recipes", env, "dvc.yaml")
+
+
+def text(project: Path, env: str) -> str:
+    """The content of the file.
+
+    Args:
+        project: its folder.
+        env: environment, a folder of `conf`.
+
+    Raises:
+        SettingsError: there is no such environment, or a value of it cannot be used.
+    """
+    known = sorted(folder.name for folder in (project / "conf").iterdir() if folder.is_dir())
+    if env not in known:
+        raise SettingsError(
+            f"--env: there is no conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
+        )
+    body = yaml.safe_dump(definition(project, env), sort_keys=False, width=10_000)
+    spaced = body.replace("\nstages:", "\n\nstages:").replace("\nplots:", "\n\nplots:")
+    return _HEAD.format(env=env) + spaced
+
+
+def definition(project: Path, env: str) -> dict[str, Any]:
+    """The content of the file as YAML has it."""
+    up = "" if env == "base" else "../../"
+    variables, known = [], set[str]()
+    for each in dict.fromkeys((env, "base")):
+        files = keys.read(project / "conf" / each, "globals")
+        given = {key for values in files.values() for key in values} & set(_VARIABLES) - known
+        variables += [f"{up}conf/{each}/globals.yml:{','.join(sorted(given))}"] * bool(given)
+        known |= given
+    read = _Environment(project, env)
+    stages = {name: ({"wdir": "../.."} if up else {}) | read.stage(name) for name in STAGES}
+    report = read.path("report")
+    plots = [f"{up}{report}/{name}.png" for name in ("curves", "subtasks")]
+    return {"vars": variables, "stages": stages, "plots": plots}
+
+
+def code_of(*modules: str) -> set[str]:
+    """Packages and modules of this checkout that modules import, as DVC depends on them."""
+    found = imported(*modules)
+    for registry, package in _NAMED.items():
+        if registry in found:
+            found |= imported(package)
+    files = map(file_of, found - {_PACKAGE, f"{_PACKAGE}.pipelines"})
+    return {
+        _standing_for(file)
+        for file in files
+        if file.stat().st_size and file.is_relative_to(_SOURCES)
+    }
+
+
+def _pipelines(name: str) -> Iterator[str]:
+    """The packages of a pipeline of the chain."""
+    yield from (f"{_PACKAGE}.pipelines.{each}" for each in SUMS.get(name, (name,)))
+
+
+def _standing_for(file: Path) -> str:
+    """The package of a file, or the file itself where its package is one of `_BY_MODULE`."""
+    parts = file.relative_to(_SOURCES).parts
+    return "/".join(("src", *parts[: 3 if parts[1] in _BY_MODULE else 2]))
+
+
+class _Environment:
+    """Stages of one environment."""
+
+    def __init__(self, project: Path, env: str) -> None:
+        self._project, self._env = project, env
+        self._values = configured_values(loader_of(project / "conf", env, {}))
+        # The catalog of a run whose dataset, method, ... are DVC's variables.
+        named = {key: f"<{key}>" for key in _RUN}
+        self._catalog = loader_of(project / "conf", env, named)["catalog"]
+        self._pipelines = register_pipelines()
+
+    def stage(self, name: str) -> dict[str, Any]:
+        """A stage of dvc.yaml."""
+        pipeline = self._pipelines[name]
+        read = read_parameters(pipeline)
+        generated = self._values["data"]["format"] in GENERATORS
+        written = {each for each in pipeline.all_outputs() if self._is_on_disk(each)}
+        outs = {self.path(each) for each in written - {_METRICS}}
+        inputs = {self.path(each) for each in pipeline.inputs() & self._catalog.keys() - {_RECORD}}
+        if name == "raw" and generated:
+            outs.add(f"${{{_ROOT}}}")
+        elif {"data", _ROOT} & read:
+            inputs.add(f"${{{_ROOT}}}")
+        if "benchmarks" in read and not generated and value_at(self._values, _BENCHMARKS):
+            inputs.add(f"${{{_BENCHMARKS}}}")
+        code, shipped = code_of(*_pipelines(name), *self._plugins(read)), self._shipped(read)
+        stage: dict[str, Any] = {
+            "cmd": f"kedro run --env={self._env} --pipeline={name}{_OPTIONS.get(name, '')}",
+            "deps": [*sorted(_topmost(inputs)), *sorted(code), *sorted(shipped)],
+            "params": self._params(name, read),
+            "outs": sorted(outs),
+        }
+        if _METRICS in written:
+            stage["metrics"] = [{self.path(_METRICS): {"cache": False}}]
+        return stage
+
+    def _shipped(self, read: set[str]) -> Iterator[str]:
+        """Folders of the shipped models that a stage loads."""
+        (key, value), place = _LANGUAGE
+        if {key, "language"} & read and value_at(self._values, key) == value:
+            yield place
+        base = self._values["model"]["name"]
+        if {"model", "model.name"} & read and base in BASES:
+            folder = BASES[base]()
+            if folder.is_relative_to(_SOURCES):
+                yield f"src/{folder.relative_to(_SOURCES)}"
+
+    def _plugins(self, read: set[str]) -> Iterator[str]:
+        """Modules that a stage's nodes find in registries by what the settings name."""
+        generator = GENERATORS.get(self._values["data"]["format"])
+        if GENERATOR_SETTINGS in read and generator is not None:
+            yield str(getattr(generator, "__name__", type(generator).__module__))
+        if "counterfactuals" in read:
+            settings = parse(CounterfactualSettings, self._values["counterfactuals"], "")
+            yield from (entry.path.partition(":")[0] for _, entry in chosen_entries(settings))
+
+    def path(self, entry: str) -> str:
+        """The path of a catalog entry, in DVC's variables."""
+        path = str(self._catalog[entry]["filepath"])
+        for key in _RUN:
+            path = path.replace(f"<{key}>", f"${{{key}}}")
+        return path
+
+    def _is_on_disk(self, entry: str) -> bool:
+        return "filepath" in self._catalog.get(entry, ())
+
+    def _params(self, stage: str, read: Iterable[str]) -> list[dict[str, list[str]]]:
+        """Keys that a stage's nodes read, by file; in every file of the environment and of base."""
+        wanted = {key for key in read if key.partition(".")[0] not in _NO_RESULTS}
+        wanted -= set(speed_paths(Parameters))
+        if stage in _OF_A_RUN:
+            wanted.add("variants")
+        wanted = {key for key in wanted if not any(_is_below(key, other) for other in wanted)}
+        found, settled = set[tuple[str, str]](), set[str]()
+        for env in dict.fromkeys((self._env, "base")):
+            # An environment lists its settings of all methods: DVC refuses a key that a file lacks.
+            methods = [self._values["method"]] if env == "base" else METHODS
+            own = {key.replace(METHOD_SETTINGS, name) for key in wanted for name in methods}
+            own = {key.replace(GENERATOR_SETTINGS, self._values["data"]["format"]) for key in own}
+            found.update(self._keys_in(env, own, settled))
+            settled |= {key for values in self._files(env).values() for key, _ in leaves(values)}
+        method = self._values["method"]
+        by_file: dict[str, list[str]] = {}
+        for file, key in sorted(found):
+            if file == f"conf/base/parameters_methods/{method}.yml":
+                file, key = file.replace(method, _METHOD), key.replace(method, _METHOD, 1)
+            by_file.setdefault(file, []).append(key)
+        return [{file: by_file[file]} for file in sorted(by_file)]
+
+    def _keys_in(self, env: str, wanted: set[str], settled: set[str]) -> Iterator[tuple[str, str]]:
+        """(file, key) of what an environment's files say of the wanted keys."""
+        files = self._files(env)
+        # What is set in no file may be added to a section that is there.
+        wanted = {_standing(key, files.values()) for key in wanted}
+        for file, values in files.items():
+            if file.endswith("globals.yml"):
+                names = {key for key, _ in leaves(values)} - settled
+                yield from ((file, key) for key in names if any(_is_in(key, one) for one in wanted))
+                continue
+            for key in wanted - settled:
+                # A line that only points to globals.yml says nothing.
+                pointer = str(_value(values, key)).startswith("${runtime_params:")
+                if _holds(values, key) and not pointer:
+                    yield file, key
+
+    def _files(self, env: str) -> dict[str, Mapping[str, Any]]:
+        folder = self._project / "conf" / env
+        read = {**keys.read(folder, "parameters"), **keys.read(folder, "globals")}
+        return {
+            file.relative_to(self._project).as_posix(): values
+            for file, values in read.items()
+            if file.name != keys.COMPUTE
+        }
+
+
+def _topmost(paths: Iterable[str]) -> set[str]:
+    """Paths without those below another one."""
+    paths = set(paths)
+    return {path for path in paths if not any(path.startswith(f"{one}/") for one in paths)}
+
+
+def _is_below(key: str, other: str) -> bool:
+    return key.startswith(f"{other}.")
+
+
+def _is_in(key: str, other: str) -> bool:
+    return key == other or _is_below(key, other)
+
+
+def _standing(key: str, contents: Iterable[Mapping[str, Any]]) -> str:
+    """The key where a file has it, else the longest beginning of it that one has."""
+    contents, parts = list(contents), key.split(".")
+    beginnings = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((each for each in beginnings if any(_holds(c, each) for c in contents)), key)
+
+
+_MISSING = object()
+
+
+def _value(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return _MISSING
+        values = values[part]
+    return values
+
+
+def _holds(values: Mapping[str, Any], key: str) -> bool:
+    return _value(values, key) is not _MISSING

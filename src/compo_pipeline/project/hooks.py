@@ -1,0 +1,243 @@
+"""Kedro hooks of every run.
+
+Checks of the configuration, log lines, one-line errors, results; MLflow's store, and failed runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any, cast
+
+from kedro.config import MissingConfigException
+from kedro.framework.hooks import hook_impl
+from rich.text import Text
+
+from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
+from compo_pipeline.models.settings import needs_network
+from compo_pipeline.project import inputs, resources
+from compo_pipeline.project import settings as preflight
+from compo_pipeline.project.in_use import RunLock
+from compo_pipeline.run import next_steps, offline
+from compo_pipeline.run.console import terminal
+from compo_pipeline.storage import settings as urls
+from compo_pipeline.storage.files import DamagedFileError, DiskFullError, causes, is_full_disk
+from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.tracking.settings import TrackingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kedro.config import OmegaConfigLoader
+    from kedro.framework.context import KedroContext
+    from kedro.io import CatalogProtocol
+    from kedro.pipeline import Pipeline
+    from kedro.pipeline.node import Node
+
+    from compo_pipeline.project.settings import RunSettings
+
+log = logging.getLogger(__name__)
+
+# Catalog entries that hold an MLflow run's id: of a training, of a study.
+RUN_ENTRIES = frozenset({"run", "study"})
+# Pages that are logged as a run of their own.
+RUN_PAGES = frozenset({"suite_report", "comparison_report"})
+
+
+class ProjectHooks:
+    """Checks before a run, log lines of nodes, and the results or an error after it."""
+
+    def __init__(self) -> None:
+        self._settings: RunSettings
+        self._place: Callable[[str], str]
+        self._parameters: Mapping[str, Any] = {}
+        self._lock = RunLock()
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Parse all settings, change to the project's folder, allow downloads where needed.
+
+        The parameters are then those of conf/, `--params` and the named variant, with the defaults
+        of the settings classes. Relative paths are relative to the project.
+
+        Raises:
+            SettingsError: an unknown key, or a value that cannot be used.
+        """
+        loader = cast("OmegaConfigLoader", context.config_loader)
+        values = preflight.configured_values(loader)
+        remote = parse(urls.RemoteSettings, values["remote"], "remote")
+        values = urls.configure(values, remote, _credentials(loader))
+        self._settings = preflight.run_settings(values)
+        self._place = preflight.place_of(loader, values)
+        values["site"] = preflight.site_of(loader, values["command"])
+        self._parameters = loader["parameters"] = values
+        os.chdir(context.project_path)
+        offline.set_hub_offline(not needs_network(self._settings.model))
+
+    @hook_impl
+    def before_pipeline_run(
+        self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> None:
+        """Check settings, inputs and resources before the first node starts, and lock the run.
+
+        Raises:
+            SettingsError: a value that a node cannot use, or a missing resource.
+            MissingInput: an input of the pipeline does not exist.
+            InUse: another command writes the same run.
+        """
+        preflight.check_settings(self._settings, pipeline, self._place)
+        preflight.check_runner(str(run_params["runner"]), self._settings, pipeline)
+        urls.refresh_all(self._parameters, preflight.read_parameters(pipeline))
+        inputs.check_inputs(pipeline, catalog)
+        resources.check_resources(self._settings, pipeline, catalog)
+        self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
+
+    def _lock_run(
+        self, names: Sequence[str], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> None:
+        """Lock the run whose folders the pipeline writes; a study has a lock of its own."""
+        outputs = pipeline.all_outputs()
+        if "study" in outputs:
+            return
+        described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
+        written = [Path(each["filepath"]) for each in described if "filepath" in each]
+        checkpoint = Path(catalog["checkpoint"]._describe()["filepath"])
+        chosen = f" --pipeline={','.join(names)}" if names else ""
+        command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
+        self._lock.acquire(checkpoint, written, command)
+
+    @hook_impl
+    def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+        """Release the run, print the results and the usual next commands."""
+        self._lock.release()
+        next_steps.show_results(pipeline, catalog, self._parameters)
+
+    @hook_impl(trylast=True)
+    def on_pipeline_error(
+        self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> None:
+        """Release the run; replace the error of a full disk, a damaged file, a storage or MLflow's
+        store, and its traceback, by one line.
+
+        Raises:
+            DiskFullError: naming the file, or the disk with the least space.
+            SettingsError: naming the damaged file and the pipeline that writes it, or the store.
+            RemoteError: naming the URL.
+        """
+        self._lock.release()
+        if is_full_disk(error):
+            named = (each for each in causes(error) if isinstance(each, DiskFullError))
+            disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
+            fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
+            raise next(named, DiskFullError(fullest)) from None
+        for each in causes(error):
+            if isinstance(each, RemoteError):
+                raise each from None
+            if not isinstance(error, PlainError) and _is_of_mlflow(each):
+                from compo_pipeline.tracking import runs as tracking
+
+                with tracking.store_errors():
+                    raise each
+            if isinstance(each, DamagedFileError):
+                again = self._writing(each.path, pipeline, catalog)
+                raise SettingsError(f"{each.message}; {again}") from None
+            # Kedro replaces an error within a dataset by its own, with this one as its cause.
+            if each is not error and isinstance(each, PlainError):
+                raise each from None
+
+    def _writing(self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> str:
+        """How to write a file of the catalog again, or one in a folder of the catalog."""
+        own = path.resolve()
+        for entry in sorted(pipeline.datasets()):
+            dataset: Any = catalog.get(entry)
+            filepath = dataset._describe().get("filepath") if dataset else None
+            if filepath and Path(filepath).resolve() in (own, *own.parents):
+                writer = inputs.writer_of(entry)
+                if writer:
+                    command = self._parameters["command"]
+                    return f"write it again: {next_steps.kedro_run(writer, **command)}"
+        return "run again the pipeline that writes it"
+
+    @hook_impl
+    def before_node_run(self, node: Node) -> None:
+        """Log one line per node; Kedro's own would list all parameters."""
+        log.info("%s -> %s", node.name, ", ".join(node.outputs))
+
+
+class TrackingHook:
+    """Configures MLflow before a pipeline that has a run; marks the run of a failing pipeline."""
+
+    def __init__(self) -> None:
+        self._context: KedroContext | None = None
+        self._run_id: str | None = None
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Store the context, for the settings and the project's folder."""
+        self._context = context
+
+    @hook_impl(trylast=True)
+    def before_pipeline_run(self, pipeline: Pipeline) -> None:
+        """Configure MLflow if the pipeline logs into a run; importing it takes seconds, so the
+        checks of settings and inputs come first.
+        """
+        self._run_id = None
+        if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
+            from compo_pipeline.tracking import runs as tracking
+
+            store = parse(
+                TrackingSettings, self._context.config_loader["parameters"]["tracking"], "tracking"
+            )
+            tracking.configure(store, self._context.project_path)
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
+        """Store the id of the run that this pipeline logs into, or has opened."""
+        if dataset_name in RUN_ENTRIES:
+            self._run_id = data["run_id"]
+
+    after_dataset_saved = after_dataset_loaded
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """Print where MLflow shows the run's charts."""
+        if self._run_id is None:
+            return
+        from compo_pipeline.tracking import runs as tracking
+
+        try:
+            url = tracking.charts_url(self._run_id)
+        except SettingsError as problem:
+            log.warning("the address of the run's charts is not known: %s", problem)
+            return
+        if url is not None:
+            line = Text.assemble(("Charts in MLflow  ", "dim"), url)
+            terminal(None).print(line, soft_wrap=True)
+
+    @hook_impl
+    def on_pipeline_error(self, error: Exception) -> None:
+        """Mark the run as failed, even if an earlier stage had finished it.
+
+        An error in a later command's settings does not concern the run.
+        """
+        if self._run_id is not None and not isinstance(error, SettingsError):
+            from compo_pipeline.tracking import runs as tracking
+
+            tracking.mark_failed(self._run_id, error)
+
+
+def _is_of_mlflow(error: BaseException) -> bool:
+    # Its import takes seconds, and without it there is no such error.
+    exceptions = sys.modules.get("mlflow.exceptions")
+    return exceptions is not None and isinstance(error, exceptions.MlflowException)
+
+
+def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
+    try:
+        return dict(loader["credentials"])
+    except MissingConfigException:
+        return {}

@@ -1,0 +1,157 @@
+"""Commands as the user would type them, and the last lines of a run: results and next commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from compo_pipeline.configuration.settings import leaves, masked, pip_install
+from compo_pipeline.run.console import terminal
+
+if TYPE_CHECKING:
+    from kedro.io import CatalogProtocol
+    from kedro.pipeline import Pipeline
+    from rich.console import Console
+
+# Results to open, by catalog entry: label, and the page inside its folder.
+_RESULTS = {
+    "report": ("Report", "*.html"),
+    "tuning_report": ("Study", "*.html"),
+    "wise_ft_report": ("WiSE-FT", "*.html"),
+    "suite_report": ("Benchmarks", "*.html"),
+    "benchmark_diff_report": ("Differences", "*.html"),
+    "attention_report": ("Attention", "*/*.html"),
+    "half_truths": ("Half-truths", ""),
+    "comparison_report": ("Comparison", "*.html"),
+    "promotion_report": ("Decision", "promotion.*"),
+    "export": ("Model", ""),
+    "exported": ("Exports", ""),
+    "base_model": ("Base model", ""),
+    "views_preview": ("Training examples", "*.html"),
+    "data_docs": ("Data Docs", "*.html"),
+}
+
+
+def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
+    """The `kedro run` command of a pipeline.
+
+    Args:
+        pipeline: its name.
+        env: Kedro's environment; None is its default.
+        params: by dotted key, or nested.
+    """
+    return f"kedro run --pipeline={pipeline}{options(env, params)}"
+
+
+def options(env: str | None, params: Mapping[str, Any]) -> str:
+    """The options ` --env=... --params ...`; an empty one is left out, passwords are masked.
+
+    Args:
+        env: Kedro's environment; None is its default.
+        params: by dotted key, or nested.
+    """
+    command = "" if env is None else f" --env={shlex.quote(env)}"
+    if params:
+        given = ",".join(f"{name}={masked(_quoted(value), name)}" for name, value in leaves(params))
+        command += f" --params {shlex.quote(given)}"
+    return command
+
+
+def arguments(env: str | None, params: Mapping[str, Any]) -> list[str]:
+    """The same options as arguments of a process, with their passwords."""
+    given = ",".join(f"{name}={_quoted(value)}" for name, value in leaves(params))
+    return [*([] if env is None else [f"--env={env}"]), *([f"--params={given}"] if given else [])]
+
+
+def _quoted(value: Any) -> str:
+    """A value for `--params`; a text that would be read as another type is quoted."""
+    from omegaconf import OmegaConf
+
+    if not isinstance(value, str):
+        return json.dumps(value)
+    read = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
+    return value if read == {"value": value} else json.dumps(value)
+
+
+def show_results(
+    pipeline: Pipeline,
+    catalog: CatalogProtocol[Any, Any],
+    parameters: Mapping[str, Any],
+    console: Console | None = None,
+) -> None:
+    """Print the existing results of a finished pipeline, and the usual next commands.
+
+    Args:
+        pipeline: the finished one.
+        catalog: Kedro's.
+        parameters: the project's, with the `command` that the user typed.
+        console: the terminal by default.
+    """
+    outputs = pipeline.all_outputs()
+    rows = []
+    for entry, (label, page) in _RESULTS.items():
+        if entry in outputs and catalog.exists(entry):
+            folder = Path(catalog[entry]._describe()["filepath"])
+            path = next(folder.glob(page), folder) if page else folder
+            rows.append((label, os.path.relpath(path)))
+    if "metrics" in outputs and catalog.exists("metrics"):
+        path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
+        rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
+    commands: list[tuple[str, str]] = []
+    if made := outputs & {"registered", "rescored"}:
+        version = catalog.load(made.pop())
+        rows.append(("Registered", f"{version['name']} version {version['version']}"))
+        commands = _after_registration(version["alias"], parameters)
+    elif {"decision", "promotion_report"} <= outputs:
+        commands = _after_promotion(parameters)
+    if not rows:
+        return
+    console = terminal(console)
+    width = max(len(label) for label, _ in rows) + 2
+    lines = [Text(), *(Text.assemble((f"{label:<{width}}", "dim"), shown) for label, shown in rows)]
+    if commands:
+        lines += [Text(), Text("Next:", style="dim")]
+        for command, purpose in commands:
+            lines += [Text(f"  # {purpose}", style="dim"), Text(f"  {command}")]
+    for line in lines:
+        # Unwrapped, so that paths and commands can be copied.
+        console.print(line, soft_wrap=True)
+
+
+def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
+    browse = []
+    if uri.startswith("sqlite"):  # a tracking server has its own page
+        command = f"mlflow ui --backend-store-uri {shlex.quote(masked(uri))}"
+        browse = [(command, "runs and registered versions")]
+    if alias is None:
+        return browse
+    promotion = kedro_run("promotion", **parameters["command"])
+    compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
+    needs = "" if find_spec("gradio") else f", needs {pip_install('ui')}"
+    return [
+        (promotion, "make it the champion if it passes the gate"),
+        (compare, f"base and model in a browser{needs}"),
+        *browse,
+    ]
+
+
+def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    promotion = parameters["promotion"]
+    if promotion["dry_run"]:
+        return []
+    env, params = parameters["command"]["env"], parameters["command"]["params"]
+    # What this command did is not to be repeated: a rollback, another gate.
+    others = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
+    given = options(env, others)
+    return [
+        (f"compo-pipeline serve{given}", "the champion over HTTP"),
+        (f"compo-pipeline try{given}", "base and champion in a browser"),
+    ]

@@ -1,0 +1,50 @@
+"""Settings of the server."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from pydantic import (
+    DirectoryPath,
+    PositiveInt,
+)
+
+from compo_pipeline.configuration.settings import settings
+
+
+@settings
+class ServingLimits:
+    """Limits of one request, as the served model has them."""
+
+    rows: PositiveInt = 1000
+    """Rows of the table."""
+    texts: PositiveInt = 1024
+    """`texts`, or `labels` times `templates`."""
+    characters: PositiveInt = 200_000
+    """Characters of all texts together."""
+    answer: PositiveInt = 30_000_000
+    """Bytes of the answer: 24 for a number; `rank` repeats its texts in each row."""
+    bytes: PositiveInt = 20_000_000
+    """Bytes of one encoded image."""
+    pixels: PositiveInt = 50_000_000
+    """Pixels of one image, by its header."""
+    request_pixels: PositiveInt = 100_000_000
+    """Pixels of all distinct images of a request together, by their headers."""
+    seconds: PositiveInt = 60
+    """Seconds until the answer, with reading the body and waiting for other requests."""
+
+
+@settings
+class ServingSettings:
+    """The YAML key `serving`."""
+
+    device: str = "auto"
+    """auto (CUDA where there is a GPU, else the CPU), cpu, cuda, cuda:<n> or mps."""
+    image_root: DirectoryPath | None = None
+    """The only folder whose images a request can name by their paths; null: images are sent."""
+    body: PositiveInt = 32_000_000
+    """Bytes of a request's body."""
+    connections: PositiveInt = 64
+    """Connections at once; further ones get HTTP 503."""
+    limits: ServingLimits = field(default_factory=ServingLimits)
+    """Of one request."""

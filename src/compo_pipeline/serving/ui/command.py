@@ -1,0 +1,106 @@
+"""`compo-pipeline try`: serve a page with a registered version beside its base."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import load_place, places
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.images.decoding import ImageError, is_file_name, load
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.run import progress
+from compo_pipeline.run.compute import choose_device, use_cores
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.serving.server import require_free
+from compo_pipeline.serving.ui import page
+from compo_pipeline.serving.ui.page import PageExample
+from compo_pipeline.serving.ui.version import load_pair
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions import versions
+from compo_pipeline.versions.settings import RegistrationSettings
+
+_EXAMPLES = 6
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    registration: RegistrationSettings,
+    store: TrackingSettings,
+    base: ModelSettings,
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    alias: str,
+    version: int | None,
+    host: str,
+    port: int,
+) -> None:
+    """Serve a version beside its base until the process is interrupted.
+
+    Args:
+        registration: name and public key of the versions.
+        store: MLflow's; a relative path is below the working directory.
+        base: the base model's settings.
+        evaluation: its device is used.
+        benchmarks: whose items are shown as examples.
+        alias: of the version.
+        version: its number, instead of an alias.
+        host: address to listen on.
+        port: likewise.
+
+    Raises:
+        SettingsError: gradio is not installed, or the version or its base is missing.
+        PlainError: the address cannot be listened on.
+    """
+    page.require_gradio()
+    require_free(host, port)
+    tracking.connect(store, Path.cwd())
+    found = versions.find(registration.name, alias, version)
+    label = alias if version is None else f"version {version}"
+    device = str(choose_device(evaluation.device, key="evaluation.device"))
+    use_cores()
+    pair = load_pair(found, label, base, device, registration.signing)
+    log.info("%s version %s and its base are loaded.", pair.name, pair.version)
+    # One line per request otherwise.
+    logging.getLogger(progress.__name__).setLevel(logging.WARNING)
+    page.serve(pair, draw_examples(benchmarks, _EXAMPLES), host, port)
+
+
+def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> list[PageExample]:
+    """A random item of each subtask that asks for the right caption of an image.
+
+    Args:
+        settings: which benchmarks, and where; of those that cannot be read there are no examples.
+        count: maximum number of examples.
+        seed: of the draw.
+    """
+    subtasks = []
+    for place in places(settings):
+        try:
+            loaded = load_place(place, settings)
+        except SettingsError as error:
+            log.info("No examples of %s: %s", place.benchmark.label, error.message)
+        else:
+            subtasks += [task for task in loaded if "image_to_text" in task.protocols]
+    rng("examples", seed).shuffle(subtasks)
+    drawn = (_draw_item(subtask, seed) for subtask in subtasks)
+    return [example for example in drawn if example is not None][:count]
+
+
+def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
+    """One of the subtask's items with a usable image, of three that are tried."""
+    draw = rng("examples", seed, subtask.benchmark, subtask.name)
+    # The page opens files: no crops, nothing in an archive.
+    items = [item for item in subtask.items if is_file_name(item.image)]
+    for item in draw.sample(items, min(3, len(items))):
+        try:
+            load(*subtask.place(item))
+        except ImageError:
+            continue
+        return PageExample(subtask.path(item), (*item.positives, *item.negatives))
+    return None

@@ -1,0 +1,258 @@
+"""The page of `compo-pipeline try`: layout, event handlers and server.
+
+It loads nothing from the network: no fonts, no scripts, no checks for updates.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration.settings import PlainError, SettingsError, pip_install
+from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.models.dense import NoPatches
+from compo_pipeline.presentation.pages import render, thumbnail
+from compo_pipeline.serving.ui.version import (
+    CaptionScores,
+    InputError,
+    VersionPair,
+    captions_of,
+    checked_length,
+    image_problem,
+)
+
+if TYPE_CHECKING:
+    import gradio as gr
+    from PIL import Image
+
+_FIGURE_SIDE = 1400
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageExample:
+    """An image file with captions, of which the last is wrong."""
+
+    image: Path
+    captions: tuple[str, ...]
+
+
+def require_gradio() -> None:
+    """Check that the page can be shown, before models are loaded.
+
+    Raises:
+        SettingsError: gradio is not installed.
+    """
+    if find_spec("gradio") is None:
+        raise SettingsError(f"compo-pipeline try needs the package gradio: {pip_install('ui')}")
+
+
+def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: int) -> None:
+    """Serve the page until the process is interrupted.
+
+    Uploads are stored in a temporary folder, which is deleted at the end.
+
+    Args:
+        pair: the models.
+        examples: offered below the captions.
+        host: address to listen on.
+        port: likewise.
+
+    Raises:
+        PlainError: the address cannot be listened on.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with tempfile.TemporaryDirectory(prefix="compo_ui_") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        import gradio as gr
+
+        page = build(pair, examples)
+        log.info("%s: http://%s:%d (Ctrl+C ends it)", pair.title, host, port)
+        try:
+            page.launch(
+                server_name=host,
+                server_port=port,
+                # System fonts: those of the other themes are loaded from Google.
+                theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+                css=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
+                share=False,
+                quiet=True,
+                show_error=True,
+                ssr_mode=False,
+                run_history=False,
+                footer_links=[],
+                enable_monitoring=False,
+                max_file_size="50mb",
+            )
+        except OSError as error:
+            raise PlainError(f"--port: cannot listen on {host}:{port}: {error}") from None
+
+
+def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
+    """Lay the page out, filled with the first example and its scores.
+
+    Args:
+        pair: the models.
+        examples: offered below the captions.
+    """
+    import gradio as gr
+
+    first = {"image": None, "captions": "", "scores": ""}
+    if examples:
+        found = pair.scores(examples[0].image, examples[0].captions)
+        first = {
+            "image": str(examples[0].image),
+            "captions": "\n".join(examples[0].captions),
+            "scores": score_table(found, pair.label),
+        }
+    page = gr.Blocks(title=pair.title, analytics_enabled=False)
+    with page:
+        gr.HTML(_html("heading.html", pair=pair), padding=False, elem_id="heading")
+        with gr.Row():
+            with gr.Column(scale=2):
+                image: Any = gr.Image(
+                    first["image"],
+                    label="image",
+                    type="filepath",
+                    image_mode=None,
+                    height=320,
+                    sources=["upload", "clipboard"],
+                    buttons=[],
+                    elem_id="image",
+                )
+                # The unchanged file: this project's decoding has limits and explains refusals.
+                image.preprocess = lambda given: given and given.path
+                problem = gr.HTML(padding=False, elem_id="problem")
+            with gr.Column(scale=3):
+                captions = gr.Textbox(
+                    first["captions"],
+                    label="captions, one a line",
+                    lines=4,
+                    max_lines=12,
+                    elem_id="captions",
+                )
+                compare = gr.Button("Compare", variant="primary", elem_id="compare")
+                scores = gr.HTML(first["scores"], padding=False, elem_id="scores")
+        if examples:
+            gr.Examples(
+                [[str(each.image), "\n".join(each.captions)] for each in examples],
+                inputs=[image, captions],
+                visible_columns=[0],
+                label="images of the benchmarks; the last caption of each is wrong",
+                elem_id="examples",
+            )
+        phrase = gr.Textbox(
+            label="a phrase, for its attention in the image",
+            submit_btn="Show",
+            elem_id="phrase",
+        )
+        maps = gr.HTML(padding=False, elem_id="maps")
+        _bind(pair, image, captions, compare, scores, phrase, maps)
+        # Checked at once: uploads, examples and clearing are all changes.
+        image.change(
+            _upload_problem, image, problem, api_visibility="private", show_progress="hidden"
+        )
+    return page
+
+
+def score_table(scores: Sequence[CaptionScores], label: str) -> str:
+    """Every caption's scores as HTML, the best of each model marked.
+
+    Args:
+        scores: of one image.
+        label: of the fine-tuned model.
+    """
+    agree = all(line.best_of_base == line.best_of_tuned for line in scores)
+    return _html("scores.html", scores=scores, label=label, agree=agree)
+
+
+def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
+    """The attention maps of both models as HTML, with the image inside.
+
+    Args:
+        maps: of `VersionPair.attention`.
+        phrase: as typed.
+        label: of the fine-tuned model.
+    """
+    source, width, height = thumbnail(maps, _FIGURE_SIDE)
+    size = {"width": width, "height": height}
+    return _html("attention.html", source=source, phrase=phrase, label=label, **size)
+
+
+def _bind(
+    pair: VersionPair, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
+) -> None:
+    """Bind the page's components to their event handlers."""
+
+    def score(file: str | None, text: str) -> str:
+        with _user_errors():
+            return score_table(pair.scores(_uploaded(file), captions_of(text)), pair.label)
+
+    def attend(file: str | None, text: str) -> str:
+        with _user_errors():
+            if not text.strip():
+                raise InputError("Type a phrase first.")
+            typed = checked_length(text.strip())
+            try:
+                return attention_figure(pair.attention(_uploaded(file), typed), typed, pair.label)
+            except NoPatches as error:
+                text = f"There is no attention to show: {error.reason}."
+                return _html("message.html", text=text, alert=False)
+
+    # One at a time: models and matplotlib are shared.
+    once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
+    running = [
+        compare.click(score, [image, captions], scores, api_visibility="private", **once),
+        phrase.submit(attend, [image, phrase], maps, api_visibility="private", **once),
+    ]
+    # Results of another image are cleared, and those still being computed are cancelled.
+    image.change(
+        None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=running
+    )
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Show errors of the user's input on the page."""
+    import gradio as gr
+
+    try:
+        yield
+    except ImageError as error:
+        raise gr.Error(image_problem(error), print_exception=False) from error
+    except InputError as error:
+        raise gr.Error(str(error), print_exception=False) from error
+
+
+def _upload_problem(file: str | None) -> str:
+    """HTML about an image that cannot be used; empty if it can."""
+    if file is None:
+        return ""
+    path = Path(file)
+    try:
+        load(path.parent, path.name, Limits())
+    except ImageError as error:
+        return _html("message.html", text=image_problem(error), alert=True)
+    return ""
+
+
+def _uploaded(file: str | None) -> Path:
+    if file is None:
+        raise InputError("Upload an image, or click on one below.")
+    return Path(file)
+
+
+def _html(template: str, **context: Any) -> str:
+    """A part of the page; everything typed is escaped."""
+    return render(f"ui/{template}", context)

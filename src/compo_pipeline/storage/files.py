@@ -1,0 +1,338 @@
+"""Files on disk: atomic writes, checksums, fingerprints."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import logging
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.storage.remote import open_file
+
+# Pieces read from a large file for its fingerprint: their number, and bytes of each.
+_PIECES, _PIECE = 64, 2**16
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
+NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
+"""Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
+_KEY, _VALUE = "checksum", "value"
+
+FolderWriter = Callable[[Path], object]
+"""A function that fills a folder, given its path; a node returns it for a folder of the catalog."""
+
+log = logging.getLogger(__name__)
+
+
+class DamagedFileError(PlainError, ValueError):
+    """A file that does not hold what was written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} is damaged: {reason}")
+        self.path, self._reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DamagedFileError, (self.path, self._reason)
+
+
+class DiskFullError(PlainError, OSError):
+    """No space is left for a file."""
+
+    def __init__(self, path: Path) -> None:
+        usage = shutil.disk_usage(next(place for place in path.parents if place.is_dir()))
+        super().__init__(
+            f"no space is left for {path} ({usage.free / 2**20:.0f} MiB of "
+            f"{usage.total / 2**30:.1f} GiB are free). Free some and run the same command again: "
+            "data/06_models/**/resume of finished runs, other folders of runs in data/ that are "
+            "no longer needed, and runs in mlruns/ can be deleted"
+        )
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it followed from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error, or one that it followed from, says that a disk or a quota is full."""
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    # Errors of SQLite and of libraries in Rust have no errno.
+    texts = ("No space left on device", "disk is full")
+    return any(
+        getattr(each, "errno", None) in numbers or any(text in str(each) for text in texts)
+        for each in causes(error)
+    )
+
+
+@contextmanager
+def named_where_full(path: Path) -> Iterator[None]:
+    """Name the file in the error of a full disk.
+
+    Raises:
+        DiskFullError: no space is left.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_full_disk(error) and not isinstance(error, DiskFullError):
+            raise DiskFullError(path) from error
+        raise
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path of the same name; the file written there replaces `path` at the end.
+
+    After an error or a kill, `path` is as it was before. What a kill leaves beside it is removed by
+    the next write of the same path. Several processes may write the same path: the last one to
+    finish replaces it. Missing parent folders are created.
+
+    Raises:
+        DiskFullError: no space is left.
+    """
+    with _workspace(path) as folder:
+        temporary = folder / path.name
+        yield temporary
+        with temporary.open("r+b") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder, which replaces `folder` as a whole at the end.
+
+    After an error, `folder` is as it was before; after a kill it is the old one, the new one or,
+    between two renames, absent. What a kill leaves beside it is removed by the next write of the
+    same folder. Several processes may write the same folder: the last one to finish replaces it.
+
+    Raises:
+        DiskFullError: no space is left.
+    """
+    with _workspace(folder) as place:
+        temporary = place / folder.name
+        temporary.mkdir()
+        yield temporary
+        with _locked(folder.parent):
+            if folder.exists():
+                folder.rename(place / "replaced")
+            temporary.rename(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, waiting for others; file systems that cannot lock folders are not locked."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _workspace(path: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder beside `path`, of this writer alone; it is removed at the end.
+
+    Libraries that write under a name of their own first leave nothing outside it when killed.
+    """
+    with named_where_full(path), ExitStack() as lock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = _locked_folder(path, lock)
+        lock.callback(shutil.rmtree, folder, ignore_errors=True)
+        for leftover in folder.iterdir():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        yield folder
+
+
+def _locked_folder(path: Path, held: ExitStack) -> Path:
+    """Make the first of `.<name>.0`, `.<name>.1`, ... that no other writer has; locked by `held`.
+
+    The system releases the lock of a killed process, so the next one gets what it left. File
+    systems that cannot lock folders (NFS) get a random name, and leftovers stay there.
+    """
+    for number in itertools.count():
+        folder = path.with_name(f".{path.name}.{number}")
+        with suppress(FileExistsError):  # whoever has made it may have removed it meanwhile
+            folder.mkdir()
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had the lock before may have removed the folder.
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                return folder
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            folder.rmdir()
+            break
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+
+
+def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
+    """Replace a folder by files.
+
+    Args:
+        files: text or bytes, by path in the folder.
+        folder: the one that is replaced.
+    """
+    with atomic_folder(folder) as new:
+        for name, content in files.items():
+            file = new / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Move a folder to the place of another one, which it replaces as a whole."""
+    with atomic_folder(target) as new:
+        new.rmdir()
+        shutil.move(source, new)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    """Write a value as a JSON file with a checksum, atomically.
+
+    The checksum is the last key of an object, in a list, which DVC takes for no metric. Another
+    value, and an object with the one key `value`, is put in an object as its `value`.
+
+    Raises:
+        ValueError: the value is an object with a key `checksum`.
+    """
+    plain = isinstance(value, Mapping) and set(value) != {_VALUE}
+    content = dict(value) if plain else {_VALUE: value}
+    if _KEY in content:
+        raise ValueError(f"{path}: the key '{_KEY}' is reserved")
+    text = json.dumps({**content, _KEY: [NO_CHECKSUM]}, indent=indent, ensure_ascii=False)
+    with atomic_file(path) as temporary:
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+        write_checksum(temporary)
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file that `write_json` wrote.
+
+    Raises:
+        DamagedFileError: its content has changed since, or it has no checksum.
+        FileNotFoundError: there is no such file.
+    """
+    verify_checksum(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content[_KEY]
+    return content[_VALUE] if set(content) == {_VALUE} else content
+
+
+def read_json_or_none(path: Path) -> Any:
+    """The value of a `write_json` file that can be made again; None if it is missing or damaged."""
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return None
+    except DamagedFileError as error:
+        log.warning("%s; it is made again.", error.message)
+        return None
+
+
+def write_plain_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    """Write a value as a JSON file for other programs, without a checksum, atomically."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def has_checksum(path: Path) -> bool:
+    """Whether a JSON file is one of `write_json`, even if one of its bits is flipped."""
+    content = path.read_bytes()
+    return _CHECKSUM in content or f'"{_KEY}"'.encode() in content
+
+
+def write_checksum(path: Path) -> None:
+    """Replace the `NO_CHECKSUM` in a file by the SHA-256 of the file as it is."""
+    with path.open("r+b") as file:
+        with _mapped(file) as content:
+            start, _, actual = _checksums(content)
+        file.seek(start)
+        file.write(actual)
+
+
+def verify_checksum(path: Path) -> str:
+    """Check a file that `write_checksum` has completed, and return its checksum.
+
+    Raises:
+        DamagedFileError: its content has changed since, or it has no checksum.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise DamagedFileError(path, "it is empty")
+        with _mapped(file) as content:
+            start, recorded, actual = _checksums(content)
+    if start < 0:
+        raise DamagedFileError(path, "it has no checksum, or another version wrote it")
+    if recorded != actual:
+        raise DamagedFileError(path, "its content does not fit its checksum")
+    return recorded.decode()
+
+
+def _mapped(file: BinaryIO) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
+    """Place of a file's checksum, -1 without one, what it is, and what it should be."""
+    start = content.rfind(_CHECKSUM) + len(_CHECKSUM)
+    end = start + len(_BLANK)
+    if start < len(_CHECKSUM):
+        return -1, b"", b""
+    with memoryview(content) as view:
+        hashed = hashlib.sha256(view[:start])
+        hashed.update(_BLANK)
+        hashed.update(view[end:])
+    return start, content[start:end], hashed.hexdigest().encode()
+
+
+def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
+    """Sixteen hexadecimal digits of files: their names, sizes and contents.
+
+    Small files are read whole, large ones in 64 pieces: fine-tuned weights differ in nearly all.
+
+    Args:
+        files: each with the name that counts, in the order that counts.
+    """
+    hashed = hashlib.sha256()
+    for name, path in files:
+        size = path.stat().st_size
+        hashed.update(f"{name} {size} ".encode())
+        with open_file(path) as file:
+            for start in range(0, size, max(size // _PIECES, _PIECE)):
+                file.seek(start)
+                hashed.update(file.read(_PIECE))
+    return hashed.hexdigest()[:16]
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes, as `sha256sum` prints it."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,332 @@
+"""Row types of the tables on disk, and their arrow schemas: the interface between the packages.
+
+Every table is parquet with exactly the columns named here, in this order; `table_files` writes and
+reads them.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One caption row. `image` is a path relative to the dataset's root, never outside it.
+
+    `sentences[0]` is the row's own caption, the others say more about the same image. Width and
+    height are in pixels, 0 where the image could not be read. `image_id` groups the rows of one
+    image.
+    """
+
+    sample_id: str
+    image_id: str
+    image: str
+    width: int
+    height: int
+    sentences: tuple[str, ...]
+    source: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is measured of one caption row: a narrow row that validation rules read.
+
+    `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
+    where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
+    flags say whether an earlier row holds the same sample_id, or, in the same split, the same
+    image and caption, and whether the same image (by bytes) is in a later split: of a
+    leak the row that trains is the one to drop, so that held-out data stay.
+    """
+
+    row: int
+    sample_id: str
+    image: str
+    split: str
+    image_hash: str
+    decode_error: str | None
+    width: int
+    height: int
+    sentences: int
+    least_words: int
+    most_words: int
+    repeats_id: bool
+    repeats_pair: bool
+    leaks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row of `quarantine`: `rule` is the rule's name in parameters_validation.yml (or of the
+    reader), `detail` what was found. `row` is -1 for a record that never became a row.
+    """
+
+    row: int
+    sample_id: str
+    image: str
+    rule: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """One parsed sentence in its original case. `sentence` is its index in the caption's
+    sentences; `offsets` are character positions of the words in `text`; noun phrases are
+    half-open word spans `[start, end)`, flattened: start0, end0, start1, end1, ...
+    """
+
+    sample_id: str
+    sentence: int
+    text: str
+    words: tuple[str, ...]
+    offsets: tuple[int, ...]
+    upos: tuple[str, ...]
+    tags: tuple[str, ...]
+    noun_phrases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """One edit of one caption, and the image generated for it.
+
+    `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
+    `role` says whether the edit changes the meaning ("negative") or not ("positive"). `text`
+    is what became of the caption, `image` a path below the counterfactuals' own image folder,
+    empty while there is none. `caption_editor` and `image_generator` are names
+    (`image_generator` is empty where no images are asked for); `fingerprint` is a short hash of
+    all that text and image depend on. `state` is "edited" (a text, no image asked for),
+    "generated" (both) or "failed". `detail` names the edit or, of a failed row, says why there is
+    no text or no image.
+    """
+
+    sample_id: str
+    sentence: int
+    caption: str
+    role: str
+    text: str
+    image: str
+    caption_editor: str
+    image_generator: str
+    fingerprint: str
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a method wants to see of one sample in one epoch.
+
+    `sample_ids` and `images` have one entry (`kind` single) or two (composite): the anchor is
+    first in `sample_ids`, `images` are in display order along `axis` ("vertical": one above the
+    other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
+    uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
+    phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
+    start1, end1, ... `counterfactuals` are paths of the images of the negative and of the second
+    positive, empty where there is none. `provenance` is JSON: generator, category, words, language
+    model. The anchor's single view (its image, its first sentence) is derived from `captions`,
+    never stored here.
+    """
+
+    sample_id: str
+    kind: str
+    sample_ids: tuple[str, ...]
+    images: tuple[str, ...]
+    axis: str | None
+    positives: tuple[str, ...]
+    negatives: tuple[str | None, ...]
+    phrases: tuple[str, ...]
+    phrase_spans: tuple[int, ...]
+    counterfactuals: tuple[str, ...]
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One scored benchmark item. `model` is its name in the run (base, control, clic, ...).
+
+    `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
+    image, the unit of which items are no independent samples. `similarities` are every cosine
+    that decided the item, in the protocol's documented order; `correct` is None for an item
+    that could not be scored, and `skipped` then says why. In `GRADED` metrics no item is right or
+    wrong: the first of the similarities is its value, from 0 to 1.
+    """
+
+    model: str
+    benchmark: str
+    subtask: str
+    metric: str
+    item: str
+    group: str
+    similarities: tuple[float, ...]
+    correct: bool | None
+    skipped: str | None
+
+    @property
+    def value(self) -> float | None:
+        """From 0, wrong, to 1, right; None for an item that could not be scored."""
+        if self.metric in GRADED:
+            return self.similarities[0] if self.similarities else None
+        return None if self.correct is None else float(self.correct)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredItem:
+    """Shape of a benchmark item, from which its verdicts follow, and the slices that it is in.
+
+    `positives`, `negatives` and `other_images` are numbers of texts and images, `right_images` is
+    as in a benchmark's item. `ties_right` says whether a tie is right in the subtask's choices.
+    `slices` are names such as `attribute=red`.
+    """
+
+    benchmark: str
+    subtask: str
+    item: str
+    positives: int
+    negatives: int
+    other_images: int
+    right_images: int
+    ties_right: bool
+    slices: tuple[str, ...]
+
+
+GRADED = frozenset(("average_precision",))
+"""Metrics whose items have a value, not a verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """A benchmark item that one of two models alone has right, with everything it was scored on.
+
+    `change` is `fixed` if `model` is right and `baseline` wrong, `broken` if it is the reverse.
+    `shortfall` is how far the cosines of the wrong model are from right. Images and texts are those
+    of the item, for a query of retrieval its own caption; similarities are as in `Score`.
+    """
+
+    baseline: str
+    model: str
+    benchmark: str
+    subtask: str
+    metric: str
+    item: str
+    change: str
+    shortfall: float
+    image: str
+    other_images: tuple[str, ...]
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+    baseline_similarities: tuple[float, ...]
+    model_similarities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HalfTruth:
+    """A short caption of an image, the same with a true detail added, and with a false one.
+
+    `image` is a path below the data's root, `triplet_type` the kind of detail, entity or relation.
+    """
+
+    id: str
+    image: str
+    anchor: str
+    full_truth: str
+    half_truth: str
+    triplet_type: str
+
+
+PER_CLASS = "per_class"
+"""The metric whose subtasks, `<set>/<class>`, hold the items of a zero-shot set once more."""
+
+Row = TypeVar("Row")
+
+
+def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
+    """Arrow type of a field's annotation, and whether it may be null."""
+    import pyarrow as pa
+
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if isinstance(hint, types.UnionType):
+        inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+        return _arrow_type(inner)[0], True
+    if typing.get_origin(hint) is tuple:
+        item, nullable = _arrow_type(typing.get_args(hint)[0])
+        return pa.list_(pa.field("item", item, nullable=nullable)), False
+    return scalars[hint], False
+
+
+@cache
+def schema(row_type: type) -> pa.Schema:
+    """Arrow schema of a row type of this module."""
+    import pyarrow as pa
+
+    hints = typing.get_type_hints(row_type)
+    columns = []
+    for field in fields(row_type):
+        kind, nullable = _arrow_type(hints[field.name])
+        columns.append(pa.field(field.name, kind, nullable=nullable))
+    return pa.schema(columns)
+
+
+def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
+    """Rows of one type as an arrow table, empty tables included."""
+    import pyarrow as pa
+
+    rows = list(rows)
+    names = [field.name for field in fields(row_type)]
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
+    return pa.table(columns, schema=schema(row_type))
+
+
+def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of a table; lists come back as tuples.
+
+    Raises:
+        ValueError: the table's columns are not those of the row type.
+    """
+    check_columns(table.schema, row_type)
+    for batch in table.to_batches(max_chunksize=10_000):
+        yield from decoded(batch, row_type)
+
+
+def check_columns(found: pa.Schema, row_type: type) -> None:
+    """Check that columns are those of a row type.
+
+    Raises:
+        ValueError: they are not.
+    """
+    expected = schema(row_type)
+    if found.names != expected.names:
+        raise ValueError(
+            f"a table of {row_type.__name__} rows has the columns {expected.names}, "
+            f"got {found.names}: it was written by another version; run its stage again"
+        )
+
+
+def decoded(batch: pa.RecordBatch, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of an arrow batch, decoded column by column."""
+    return map(row_type, *map(_values, batch.columns))
+
+
+def decoded_row(columns: Sequence[pa.Array], place: int, row_type: type[Row]) -> Row:
+    """One row of an arrow batch's columns, without the cost of slicing them."""
+    values = (column[place].as_py() for column in columns)
+    return row_type(*(tuple(value) if type(value) is list else value for value in values))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them, lists as tuples."""
+    import pyarrow as pa
+
+    if not pa.types.is_list(column.type):
+        return cast("list[Any]", column.to_numpy(zero_copy_only=False).tolist())
+    items, places = _values(column.flatten()), column.offsets.to_numpy()
+    places = (places - places[0]).tolist()
+    return [tuple(items[start:end]) for start, end in pairwise(places)]

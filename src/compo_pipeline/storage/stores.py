@@ -1,0 +1,186 @@
+"""Stores of values that are computed once: a kill loses none, and a damaged one is made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pydantic
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.storage.files import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    atomic_file,
+    is_full_disk,
+    named_where_full,
+    verify_checksum,
+    write_checksum,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Value = TypeVar("Value")
+
+_LOCK_TIMEOUT = 60.0  # seconds to wait for another process's write
+_Work = Callable[[sqlite3.Connection], list[tuple[str, str]]]
+
+log = logging.getLogger(__name__)
+
+
+class KeyValueStore(Generic[Value]):
+    """Values by key in one SQLite file, shared safely between threads and processes.
+
+    Values are committed before `put` returns, so a process may be killed at any moment. A key
+    must cover everything that its value depends on; deleting the file is always safe, and a damaged
+    one is set aside.
+    """
+
+    def __init__(self, path: Path, value_type: type[Value]) -> None:
+        """Name the file; the first `put` creates it.
+
+        Args:
+            path: the SQLite file.
+            value_type: a type that pydantic converts to and from JSON, such as a dataclass, a
+                NamedTuple or `str`.
+        """
+        self._path = path
+        self._type: pydantic.TypeAdapter[Value] = pydantic.TypeAdapter(value_type)
+
+    def get(self, keys: Iterable[str]) -> dict[str, Value]:
+        """Stored values of those keys that have one, in the order of the keys.
+
+        Unreadable values, and values that do not fit their checksum, count as absent.
+
+        Raises:
+            SettingsError: the file is not such a store.
+        """
+        if not self._path.exists():
+            return {}
+        asked = list(keys)
+        query = "SELECT key, value FROM entries WHERE key IN (SELECT value FROM json_each(?))"
+        rows: dict[str, Any] = dict(
+            self._transaction(
+                lambda entries: entries.execute(query, [json.dumps(asked)]).fetchall()
+            )
+        )
+        found, unreadable = {}, 0
+        for key in filter(rows.__contains__, asked):
+            checksum, _, text = str(rows[key]).partition(" ")
+            try:
+                if checksum != _entry_checksum(key, text):
+                    raise ValueError
+                found[key] = self._type.validate_json(text)
+            except ValueError:
+                unreadable += 1
+        if unreadable:
+            log.warning("%s: %d unreadable entries are ignored", self._path, unreadable)
+        return found
+
+    def put(self, values: Mapping[str, Value], *, replace: bool = True) -> None:
+        """Store values; without `replace`, keys that already have a value keep it.
+
+        Raises:
+            SettingsError: the file is not such a store.
+            DiskFullError: no space is left.
+        """
+        query = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO entries VALUES (?, ?)"
+        texts = {key: self._type.dump_json(value).decode() for key, value in values.items()}
+        rows = [(key, f"{_entry_checksum(key, text)} {text}") for key, text in texts.items()]
+        with named_where_full(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._transaction(lambda entries: entries.executemany(query, rows).fetchall())
+
+    def _transaction(self, work: _Work) -> list[tuple[str, str]]:
+        """What `work` returns of the store, in one transaction; a damaged store is begun anew."""
+        try:
+            return self._attempt(work)
+        except sqlite3.DatabaseError as error:
+            if is_full_disk(error):
+                raise
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise SettingsError(
+                    f"{self._path}: expected a store of this program, got another kind of file or "
+                    f"a broken one ({error}); move it away and run again"
+                ) from error
+            aside = self._path.with_name(f"{self._path.name}.damaged")
+            log.warning(
+                "%s is damaged (%s): begun anew; the old file is %s", self._path, error, aside
+            )
+        self._path.replace(aside)
+        self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
+        return self._attempt(work)
+
+    def _attempt(self, work: _Work) -> list[tuple[str, str]]:
+        with closing(sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)) as connection, connection:
+            connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value TEXT)"
+            )
+            return work(connection)
+
+
+class TensorStore:
+    """Rows of tensors by key, in a folder of safetensors files.
+
+    A file has the rows of some keys; files are added, and none changes. A key must cover everything
+    that its rows depend on. Deleting the folder is always safe.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; the first `add` creates it."""
+        self.folder = folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude other processes, which would compute the same rows meanwhile."""
+        from filelock import FileLock
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "in_use.lock"):
+            yield
+
+    def parts(self) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
+        """Keys and tensors of each file; a damaged file is deleted."""
+        from safetensors import safe_open
+
+        for file in self._files():
+            try:
+                verify_checksum(file)
+            except DamagedFileError as error:
+                log.warning("%s; its rows are computed again.", error.message)
+                file.unlink()
+                continue
+            with safe_open(file, framework="pt") as part:
+                keys = json.loads(part.metadata()["keys"])
+                yield keys, {name: part.get_tensor(name) for name in part.keys()}  # noqa: SIM118
+
+    def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
+        """Store the rows of keys that have none yet, atomically.
+
+        Args:
+            keys: n keys.
+            tensors: by name, each [n, ...].
+        """
+        from safetensors.torch import save_file
+
+        metadata = {"keys": json.dumps(list(keys)), "checksum": NO_CHECKSUM}
+        number = max((int(file.stem) + 1 for file in self._files()), default=0)
+        with atomic_file(self.folder / f"{number:04d}.safetensors") as temporary:
+            save_file(dict(tensors), temporary, metadata=metadata)
+            write_checksum(temporary)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.safetensors"))
+
+
+def _entry_checksum(key: str, value: str) -> str:
+    return hashlib.sha256(f"{key}\0{value}".encode()).hexdigest()[:16]

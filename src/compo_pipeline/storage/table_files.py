@@ -1,0 +1,165 @@
+"""Tables on disk: written part by part, as parquet with a checksum.
+
+Equal rows give equal bytes, and a file whose bytes have changed since is refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.run.progress import Meter
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import (
+    NO_CHECKSUM,
+    atomic_file,
+    verify_checksum,
+    write_checksum,
+)
+from compo_pipeline.storage.records import check_columns, decoded, schema, to_table
+from compo_pipeline.storage.tables import GROUP, Row, Table, grouped, is_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART = 10_000
+"""Rows that are computed together: what a kill loses at most."""
+
+
+@dataclass(frozen=True)
+class Parts(Iterable[Row]):
+    """Rows that `write_rows` computes part by part.
+
+    Finished parts stay on disk until the table is whole: after a kill, the next run computes those
+    that are missing.
+    """
+
+    what: str
+    """What is done, for the progress."""
+
+    compute: Callable[[range], Iterable[Row]]
+    """The rows of a part, by the numbers of what they are made of. Engines other than `local` send
+    it to their workers."""
+
+    count: int
+    """Of what rows are made of."""
+
+    fingerprint: str
+    """Of everything that the rows depend on, besides this package's code."""
+
+    engine: PrepareSettings = LOCAL
+    """What computes the parts of a table that has several."""
+
+    def __iter__(self) -> Iterator[Row]:
+        for part in self._ranges():
+            yield from self.compute(part)
+
+    def _ranges(self) -> list[range]:
+        return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
+
+    def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
+        """The parts as tables in a folder; those that are there and whole are not computed."""
+        files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
+        missing = {file: part for file, part in files.items() if not is_whole(file)}
+        compute = partial(_computed, self.compute, row_type)
+        with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
+            tables = map_partitions(compute, missing.values(), self.engine)
+            for file, table in zip(missing, tables, strict=True):
+                write_table(file, [table], table.schema)
+                meter.advance()
+        return list(files)
+
+
+def _computed(
+    compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
+) -> pa.Table:
+    """The rows of a part in arrow's columns, which processes exchange faster than objects."""
+    import pyarrow as pa
+
+    groups = (to_table(group, row_type) for group in grouped(compute(part)))
+    return pa.concat_tables([to_table([], row_type), *groups])
+
+
+@contextmanager
+def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
+    """Yield a folder for the finished parts of a computation; it is removed at the end.
+
+    After an error or a kill it stays, and the next computation with this fingerprint, by the same
+    code, finds the parts. Those of others are removed.
+    """
+    own = folder / f"{digest(fingerprint, code_fingerprint('compo_pipeline')):016x}"
+    own.mkdir(parents=True, exist_ok=True)
+    for other in folder.iterdir():
+        if other != own:
+            shutil.rmtree(other)
+    yield own
+    shutil.rmtree(folder)
+
+
+def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
+    """Write a table atomically, in groups of rows: they are never in memory as a whole."""
+    columns = schema(row_type)
+    if isinstance(rows, Table):
+        parts = (rows[start : start + GROUP] for start in range(0, len(rows), GROUP))
+        write_table(
+            path, (part.to_arrow().combine_chunks().cast(columns) for part in parts), columns
+        )
+    elif isinstance(rows, Parts) and rows.count > PART:
+        with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
+            files = rows.files(folder, row_type)
+            write_table(path, map(read_table, files), columns)
+    else:
+        groups = (to_table(group, row_type) for group in grouped(rows))
+        write_table(path, groups, columns)
+
+
+def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    """All rows of a table that `write_rows` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+        ValueError: its columns are not those of the row type.
+    """
+    return list(stream_rows(path, row_type))
+
+
+def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of a table, once, in their order; errors as of `read_rows`."""
+    import pyarrow.parquet as pq
+
+    verify_checksum(path)
+    with pq.ParquetFile(path) as file:
+        check_columns(file.schema_arrow, row_type)
+        for batch in file.iter_batches(GROUP):
+            yield from decoded(batch, row_type)
+
+
+def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
+    """Write an arrow table, group by group, as parquet with a checksum of the file."""
+    import pyarrow.parquet as pq
+
+    with atomic_file(path) as temporary:
+        with pq.ParquetWriter(temporary, columns) as writer:
+            for group in groups:
+                writer.write_table(group)
+            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
+        write_checksum(temporary)
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table that `write_table` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+    """
+    import pyarrow.parquet as pq
+
+    verify_checksum(path)
+    return pq.read_table(path)

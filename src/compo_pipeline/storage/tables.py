@@ -1,0 +1,375 @@
+"""Rows of a table as a sequence: nothing is decoded before it is asked for.
+
+A large file is memory-mapped, through a copy in arrow's own format beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    atomic_file,
+    verify_checksum,
+    write_checksum,
+)
+from compo_pipeline.storage.records import (
+    Caption,
+    check_columns,
+    decoded,
+    decoded_row,
+    schema,
+    to_table,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+Row = TypeVar("Row")
+
+BATCH = 10_000  # rows of an arrow batch
+GROUP = 5_000  # rows in memory as objects while they are written
+_MAPPED = 64 * 2**20  # bytes of a table, decompressed, from which on it is memory-mapped
+_SOURCE = b"source"
+
+log = logging.getLogger(__name__)
+
+
+class Table(Sequence[Row]):
+    """Rows of one type, decoded when they are asked for.
+
+    Args:
+        row_type: a dataclass of `compo_pipeline.storage.records`, or one like them.
+        columns: the arrow table.
+        numbers: which of its rows, ascending or not; all by default.
+        source: the file and its copy, where another process may open the table itself.
+    """
+
+    def __init__(
+        self,
+        row_type: type[Row],
+        columns: pa.Table,
+        numbers: range | NDArray[np.int64] | None = None,
+        source: tuple[Path, Path | None] | None = None,
+    ) -> None:
+        import numpy as np
+
+        self.row_type, self._columns, self._source = row_type, columns, source
+        self._numbers = range(len(columns)) if numbers is None else numbers
+        self._batches = columns.to_batches()
+        self._arrays = [batch.columns for batch in self._batches]
+        self._starts = np.cumsum([0, *map(len, self._batches)])
+
+    @classmethod
+    def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
+        """The table that `write_rows` wrote.
+
+        Args:
+            path: the file.
+            row_type: of its rows.
+            copy: where a large table's memory-mapped copy is; by default beside it.
+
+        Raises:
+            DamagedFileError: its bytes have changed since.
+            ValueError: its columns are not those of the row type.
+        """
+        import pyarrow.parquet as pq
+
+        checksum = verify_checksum(path)
+        with pq.ParquetFile(path) as file:
+            check_columns(file.schema_arrow, row_type)
+            groups = range(file.num_row_groups)
+            if sum(file.metadata.row_group(group).total_byte_size for group in groups) <= _MAPPED:
+                return cls(row_type, file.read(), source=(path, copy))
+            copy = copy or path.with_suffix(".arrow")
+            if not _is_copy(copy, checksum):
+                with atomic_file(copy) as temporary:
+                    with temporary.open("wb") as sink:
+                        metadata = {_SOURCE: checksum, b"checksum": NO_CHECKSUM}
+                        columns = schema(cast(type, row_type)).with_metadata(metadata)
+                        _write_arrow(sink, file.iter_batches(BATCH), columns)
+                    write_checksum(temporary)
+        with copy.open("rb") as mapped:
+            return cls(row_type, _read_arrow(mapped), source=(path, copy))
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], row_type: type[Row]) -> Table[Row]:
+        """A table of rows in memory; a table is itself."""
+        return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
+
+    @classmethod
+    def joined(cls, tables: Sequence[Table[Row]]) -> Table[Row]:
+        """The rows of one table or several of one row type, in their order."""
+        import pyarrow as pa
+
+        return cls(tables[0].row_type, pa.concat_tables(table.to_arrow() for table in tables))
+
+    @classmethod
+    def spilled(cls, rows: Iterable[Row], row_type: type[Row], folder: Path | None) -> Table[Row]:
+        """A table of rows in an unnamed file of a folder, which is gone with the process."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        columns = schema(cast(type, row_type))
+        batches = (
+            batch for group in grouped(rows) for batch in to_table(group, row_type).to_batches()
+        )
+        with TemporaryFile(dir=folder) as file:
+            _write_arrow(file, batches, columns)
+            file.flush()
+            return cls(row_type, _read_arrow(file))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without rows where they are in a file."""
+        if self._source is None:
+            return Table, (self.row_type, self._columns, self._numbers)
+        return _reopened, (self.row_type, self._numbers, *self._source)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Table[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | Table[Row]:
+        if isinstance(place, slice):
+            return self._of(self._numbers[place])
+        number = int(self._numbers[place])
+        batch = int(self._starts.searchsorted(number, "right")) - 1
+        return decoded_row(self._arrays[batch], number - int(self._starts[batch]), self.row_type)
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self.batches():
+            yield from decoded(batch, self.row_type)
+
+    def batches(self, *names: str) -> Iterator[pa.RecordBatch]:
+        """The rows as arrow batches of at most 10,000, of all columns or of the named ones."""
+        import numpy as np
+
+        for start in range(0, len(self), BATCH):
+            numbers = self._numbers[start : start + BATCH]
+            places = np.asarray(numbers)
+            of = self._starts.searchsorted(places, "right") - 1
+            for some in np.split(places, np.flatnonzero(np.diff(of)) + 1):
+                batch = int(self._starts.searchsorted(some[0], "right")) - 1
+                within = self._batches[batch].select(names) if names else self._batches[batch]
+                first = int(some[0] - self._starts[batch])
+                if isinstance(numbers, range) and numbers.step == 1:
+                    yield within.slice(first, len(some))
+                else:
+                    yield within.take(some - self._starts[batch])
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column."""
+        values, numbers = self._columns.column(name), self._numbers
+        if isinstance(numbers, range) and numbers.step == 1:
+            return values.slice(numbers.start, len(numbers))
+        return values.take(list(numbers) if isinstance(numbers, range) else numbers)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches(), self._columns.schema)
+
+    def with_columns(self, **columns: pa.ChunkedArray) -> Table[Row]:
+        """These rows with other values [n] in some columns, in memory."""
+        table = self.to_arrow()
+        for name, values in columns.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, table.schema.field(name), values)
+        return Table(self.row_type, table)
+
+    def codes(self, name: str) -> NDArray[np.int32]:
+        """A number for each row [n]: equal ones where a column's values are equal, counted in the
+        order in which the values come first.
+        """
+        return codes(self.column(name))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Table[Row]:
+        """The rows [n] that are chosen."""
+        return self if chosen.all() else self.take(chosen.nonzero()[0])
+
+    def having(self, name: str, values: Iterable[Any]) -> Table[Row]:
+        """The rows with one of these values in a column."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self.column(name)
+        wanted = pa.array(values, type=column.type)
+        return self.where(np.asarray(pc.is_in(column, value_set=wanted), dtype=bool))
+
+    def take(self, places: NDArray[np.integer[Any]]) -> Table[Row]:
+        """The rows at these places, in their order."""
+        import numpy as np
+
+        return self._of(np.asarray(self._numbers)[places])
+
+    def _of(self, numbers: range | NDArray[np.int64]) -> Table[Row]:
+        return Table(self.row_type, self._columns, numbers, self._source)
+
+    def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
+        """The first row in which a column has each of the values [k]; -1 where there is none."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        found = pc.index_in(values, value_set=self.column(name)).fill_null(-1)
+        return np.asarray(found, dtype=np.int64)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the rows, sixteen hexadecimal digits."""
+        hashed = hashlib.sha256()
+        for batch in self.batches():
+            hashed.update(batch.serialize())
+        return hashed.hexdigest()[:16]
+
+
+def _reopened(
+    row_type: type[Row], numbers: range | NDArray[np.int64], path: Path, copy: Path | None
+) -> Table[Row]:
+    return Table.open(path, row_type, copy)._of(numbers)
+
+
+def codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
+    """Equal numbers [n] for equal values, counted in the order in which the values come first."""
+    import numpy as np
+
+    # The chunks share one dictionary.
+    parts = [chunk.indices.to_numpy() for chunk in values.dictionary_encode().chunks]
+    return np.concatenate([np.empty(0, np.int32), *parts])
+
+
+class Groups(Mapping[str, Sequence[Row]]):
+    """The rows of a table that share the text in one of its columns, by that text: twelve bytes a
+    row.
+    """
+
+    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
+        import numpy as np
+
+        self._table, self._name = table, name
+        texts = (text for batch in table.batches(name) for text in batch.column(0).to_pylist())
+        hashes = np.fromiter(map(digest, texts), np.uint64, len(table))
+        order = np.argsort(hashes, kind="stable")
+        self._order, self._hashes = order.astype(np.int32), hashes[order]
+
+    def __getitem__(self, text: str) -> list[Row]:
+        """All rows with a text, in their order."""
+        import numpy as np
+
+        wanted = np.uint64(digest(text))
+        first = self._hashes.searchsorted(wanted, "left")
+        last = self._hashes.searchsorted(wanted, "right")
+        found = (self._table[int(number)] for number in self._order[first:last])
+        rows = [row for row in found if getattr(row, self._name) == text]
+        if not rows:
+            raise KeyError(text)
+        return rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.column(self._name).unique().to_pylist())
+
+    def __len__(self) -> int:
+        return len(self._table.column(self._name).unique())
+
+
+class ById(Mapping[str, Row]):
+    """The rows of a table by their `sample_id`; of several rows with one it is the last."""
+
+    def __init__(self, table: Table[Row]) -> None:
+        self._table, self._rows = table, Groups(table)
+
+    def __getitem__(self, text: str) -> Row:
+        return self._rows[text][-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.column("sample_id").to_pylist())
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
+    """The captions of a split that have a sentence."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    table = Table.of(captions, Caption)
+    own = table.having("split", [split])
+    written = pc.greater(pc.list_value_length(own.column("sentences")), 0)
+    rows = own.where(np.asarray(written, dtype=bool))
+    if len(rows) < len(own):
+        log.warning("%d captions of '%s' have no sentence.", len(own) - len(rows), split)
+    return rows
+
+
+def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
+    """The captions of the training split that have a sentence.
+
+    Raises:
+        ValueError: there is none.
+    """
+    table = Table.of(captions, Caption)
+    rows = split_rows(table, split)
+    if not rows:
+        raise ValueError(
+            f"views.split: no valid caption is of the split '{split}' (splits: "
+            f"{sorted(table.column('split').unique().to_pylist())}); see data.splits and the "
+            "quarantine table"
+        )
+    return rows
+
+
+def grouped(rows: Iterable[Row], size: int | None = None) -> Iterator[list[Row]]:
+    """Rows in lists of at most `size`, by default 5,000."""
+    remaining = iter(rows)
+    return iter(lambda: list(islice(remaining, size or GROUP)), [])
+
+
+def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:
+    """Write batches in arrow's own format."""
+    import pyarrow as pa
+
+    with pa.ipc.new_file(sink, columns) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _read_arrow(file: Any) -> pa.Table:
+    """The table in an open file, memory-mapped."""
+    import pyarrow as pa
+
+    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_file(pa.py_buffer(content)).read_all()
+
+
+def _is_copy(copy: Path, checksum: str) -> bool:
+    """Whether a memory-mapped copy is whole and of the table with this checksum."""
+    import pyarrow as pa
+
+    if not is_whole(copy):
+        return False
+    with copy.open("rb") as file:
+        return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == checksum)
+
+
+def is_whole(file: Path) -> bool:
+    """Whether there is a file that holds what was written."""
+    try:
+        verify_checksum(file)
+    except (FileNotFoundError, DamagedFileError):
+        return False
+    return True

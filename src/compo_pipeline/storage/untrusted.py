@@ -1,0 +1,270 @@
+"""Names, JSON, YAML, CSV, Parquet and texts in files that others wrote."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import reprlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.storage.remote import open_file, read_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_DEEPEST = 100  # levels of nested JSON
+_AT_ONCE = 256  # rows of a Parquet file
+_MOST_BYTES = 2**30  # of the texts of a Parquet file
+_BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
+_LARGEST_YAML = 2**20  # bytes
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
+
+
+class OutsideRoot(ValueError):
+    """A name that leads out of its root folder."""
+
+
+def path_below(root: Path, name: str, *, follow_symlinks: bool = False) -> Path:
+    """The path of a name below a root; there may be no such file.
+
+    Names with `..` are refused even where they would stay inside.
+
+    Args:
+        root: a folder, or a link to one.
+        name: from a file or a setting.
+        follow_symlinks: whether links may lead out of the root.
+
+    Raises:
+        OutsideRoot: it leads out of the root.
+        ValueError: no file can have this name.
+    """
+    plain = PurePath(name)
+    if plain.is_absolute() or ".." in plain.parts:
+        raise OutsideRoot(f"{shown(name)} is no plain path below {root}")
+    path = root / name
+    if not follow_symlinks and not _real(path).is_relative_to(_real(root)):
+        raise OutsideRoot(f"{shown(name)} is a link that leads out of {root}")
+    return path
+
+
+def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> list[Path]:
+    """The files below a root that match a pattern, sorted.
+
+    Raises:
+        OutsideRoot: the pattern or one of the files leads out of the root.
+        ValueError: it is no pattern, or no file can have such a name.
+    """
+    path_below(root, pattern, follow_symlinks=True)
+    try:
+        found = sorted(path for path in root.glob(pattern) if path.is_file())
+    except (OSError, RecursionError) as error:  # a name that is too long, too many folders
+        reason = getattr(error, "strerror", None) or "it has too many parts"
+        raise ValueError(
+            f"no files of {shown(pattern)} can be found below {root}: {reason}"
+        ) from error
+    inside = {folder: _real(folder) for folder in {path.parent for path in found}}
+    for path in [] if follow_symlinks else found:
+        real = _real(path) if path.is_symlink() else inside[path.parent]
+        if not real.is_relative_to(_real(root)):
+            raise OutsideRoot(f"{shown(str(path))} is a link that leads out of {root}")
+    return found
+
+
+def _real(path: Path) -> Path:
+    """The path without links; of a loop of links the path itself."""
+    return Path(os.path.realpath(path))
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: it cannot be read or holds no JSON; one line with the path.
+    """
+    content = _bytes(path)
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The values of a JSON lines file; blank lines are none.
+
+    Raises:
+        ValueError: it cannot be read, or a line holds no JSON; one line with the path.
+    """
+    found = []
+    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+        try:
+            found += [parse_json(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number} is not valid JSON: {error}") from error
+    return found
+
+
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML file of at most a mebibyte without anchors and aliases.
+
+    Aliases let a file of a few lines stand for gigabytes.
+
+    Raises:
+        ValueError: it cannot be read, or holds something else; one line with the path.
+    """
+    # Its import takes a tenth of a second.
+    import yaml
+
+    content = _bytes(path)
+    if len(content) > _LARGEST_YAML:
+        raise ValueError(f"{path} has {len(content)} bytes, expected at most {_LARGEST_YAML}")
+    try:
+        for token in yaml.scan(content, yaml.SafeLoader):
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
+                line = token.start_mark.line + 1
+                raise ValueError(f"line {line} has an anchor or alias; expected plain values")
+        return yaml.safe_load(content)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{path} is not valid YAML: {problem}") from error
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file in UTF-8 with a header; blank lines are none.
+
+    Raises:
+        ValueError: it cannot be read, or a row has not the header's length; one line with the path.
+    """
+    try:
+        text = io.StringIO(_bytes(path).decode("utf-8-sig"), newline="")
+        rows = [row for row in csv.reader(text) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not valid CSV in UTF-8: {error}") from error
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"{path}, row {number} has {len(row)} fields, expected {len(rows[0])}: {shown(row)}"
+            )
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file without its columns that hold images.
+
+    Raises:
+        ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
+    """
+    with parquet_file(path) as file:
+        plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
+        return [row for batch in batches_of(file, plain) for row in batch.to_pylist()]
+
+
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, or of some of its columns, few at a time.
+
+    Raises:
+        ValueError: they are more than 1 GiB.
+    """
+    size = 0
+    for batch in file.iter_batches(_AT_ONCE, columns=columns):
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes of texts")
+        yield batch
+
+
+def holds_images(kind: pa.DataType) -> bool:
+    """Whether a column of Parquet is of bytes, or of records such as {bytes, path}."""
+    from pyarrow.types import is_binary, is_large_binary, is_struct
+
+    return any(of_kind(kind) for of_kind in (is_struct, is_binary, is_large_binary))
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file.
+
+    Raises:
+        ValueError: it cannot be read, now or later, or names more rows than it has bytes; one line
+            with the path.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # A page of a column is in memory at a time, not all that a row group has of it.
+        with (
+            open_file(path) as opened,
+            pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file,
+        ):
+            rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
+            if rows > path.stat().st_size:
+                raise ValueError(f"it names {rows} rows in {path.stat().st_size} bytes")
+            yield file
+    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as Parquet: {problem}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_json(text: bytes | str) -> Any:
+    """A JSON value that others wrote; bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
+
+    Raises:
+        ValueError: it is no JSON, gives a key twice, or nests more than 100 levels.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError(f"more than {_DEEPEST} nested levels") from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"more than {_DEEPEST} nested levels")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(repeated)} is given twice")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value that was read, as a message shows it: its `repr`, shortened."""
+    return _SHORT.repr(value)
+
+
+def text_problem(value: Any) -> str | None:
+    """Why a value cannot be stored as text; None where it can."""
+    if not isinstance(value, str):
+        return f"{shown(value)} is not a text"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{shown(value)} is not valid UTF-8"
+    return None

@@ -1,0 +1,386 @@
+"""MLflow tracking: the store, and runs that training opens and later stages resume.
+
+A run's id is passed on in the catalog (`run.json`), so one `kedro run`, several, or `dvc repro` all
+log into one run. If the store does not know the id (outputs were pulled from elsewhere or restored
+from a cache), a new run with the tag `restored_from` replaces it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from filelock import FileLock
+from mlflow.entities import Run
+from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import is_tracking_uri_set
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.tracking.fluent import _get_experiment_id
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+from sqlalchemy.exc import SQLAlchemyError
+
+from compo_pipeline.configuration.settings import SettingsError, masked
+from compo_pipeline.run.provenance import git_state
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import atomic_file
+from compo_pipeline.tracking.run_log import RunLog
+from compo_pipeline.tracking.settings import TrackingSettings
+
+RESTORED_FROM = "restored_from"
+ERROR = "error"
+_SQLITE = "sqlite:///"
+# MLflow's page has a view for language models, which comes first, and one for training: releases
+# of MLflow 3 choose by the experiment's kind, by the address, or by the switch at the top left.
+_KIND = "mlflow.experimentKind"
+_OF_MODELS = {_KIND: "custom_model_development"}
+_VIEW = "workflowType=machine_learning"
+# Where `mlflow ui` listens.
+_LOCAL_PAGE = "http://127.0.0.1:5000"
+# MLflow's own would let a server that is away hold every request for minutes.
+_HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+
+log = logging.getLogger(__name__)
+
+
+def configure(settings: TrackingSettings, project_path: Path) -> None:
+    """Set MLflow's store and experiment in this process; a missing experiment is created."""
+    uri = connect(settings, project_path)
+    mlflow.set_experiment(experiment_id=experiment_in(uri, settings.experiment, "tracking.uri"))
+
+
+def connect(settings: TrackingSettings, project_path: Path) -> str:
+    """Set MLflow's store in this process and return its URI."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
+    for name, value in _HTTP.items():
+        os.environ.setdefault(name, value)
+    # Its line for every retry of every request would bury the one that says who does not answer.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    uri = settings.uri
+    if uri is None:
+        # Absolute: MLflow takes a relative sqlite path from the working directory.
+        folder = project_path.resolve() / "mlruns"
+        folder.mkdir(exist_ok=True)
+        uri = f"{_SQLITE}{folder / 'mlflow.db'}"
+        # A new database is built in thirty migrations, each of which logs a line.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    return uri
+
+
+def local_file(uri: str) -> Path | None:
+    """The database file of a store; None for a server."""
+    path = uri.partition("?")[0].removeprefix(_SQLITE)
+    return Path(path) if uri.startswith(_SQLITE) and path else None
+
+
+def refuse_read_only(file: Path) -> None:
+    """Refuse a store in a local file that this user cannot write.
+
+    Raises:
+        SettingsError: names the file or its folder, in which SQLite writes a journal.
+    """
+    for place, needed in ((file, os.W_OK), (file.parent, os.W_OK | os.X_OK)):
+        if not os.access(place, needed):
+            raise SettingsError(
+                f"tracking.uri: {place} cannot be written to by this user; make it writable, or "
+                "name another store"
+            )
+
+
+def experiment_in(uri: str, name: str, key: str) -> str:
+    """Id of an experiment of a store, created if it is missing.
+
+    Artefacts of a database in a file are stored beside it; a server configures its own place.
+
+    Args:
+        uri: of the store.
+        name: of the experiment.
+        key: of the setting that names the store.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    file = local_file(uri)
+    with store_errors(uri, key):
+        if file is not None:
+            _create_database(file)
+        client = mlflow.MlflowClient(uri)
+        experiment = client.get_experiment_by_name(name)
+        if experiment is not None and _KIND not in experiment.tags:
+            for tag, kind in _OF_MODELS.items():
+                client.set_experiment_tag(experiment.experiment_id, tag, kind)
+        if experiment is None:
+            artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
+            try:
+                return str(client.create_experiment(name, artefacts, tags=_OF_MODELS))
+            except MlflowException:
+                # Another process may have created it meanwhile.
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
+                    raise
+        return str(experiment.experiment_id)
+
+
+def _create_database(file: Path) -> None:
+    """Create MLflow's database where it is missing, as a whole, by the first of several processes.
+
+    MLflow builds it in place, in thirty migrations: a kill among them would leave a database that
+    no run can use.
+    """
+    with FileLock(file.with_name(f"{file.name}.lock")):
+        if file.exists():
+            return
+        # Its import takes a second.
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        with atomic_file(file.resolve()) as temporary:
+            artefacts = (file.resolve().parent / "artifacts").as_uri()
+            store: Any = SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts)  # type: ignore[no-untyped-call]
+            store.engine.dispose()
+
+
+def experiment_id() -> str:
+    """Id of the configured experiment.
+
+    Raises:
+        RuntimeError: none is configured in this process; MLflow would use one of its own.
+    """
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.tracking.runs.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
+    return str(_get_experiment_id())
+
+
+def registered_model(name: str, key: str = "registration.name") -> RegisteredModel:
+    """A registered model of the configured store.
+
+    Args:
+        name: of the model.
+        key: the setting or option that names it, for errors.
+
+    Raises:
+        SettingsError: the store has no such model, does not answer, or denies access.
+    """
+    with store_errors():
+        try:
+            return mlflow.MlflowClient().get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    raise SettingsError(
+        f"{key}: the registry has no model '{name}'; register one first (kedro run "
+        "--pipeline=registration), or set tracking.uri to the registry that has it"
+    )
+
+
+@contextmanager
+def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[None]:
+    """Turn errors of a store into one that names its setting, without passwords.
+
+    Args:
+        uri: of the store; None is the configured one.
+        key: of the setting that names it.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
+        named = uri or mlflow.get_tracking_uri()
+        raise SettingsError(f"{key}: cannot use {named}: {error}") from None
+
+
+def open_run(name: str, tags: Mapping[str, str]) -> str:
+    """Open a run in the configured experiment and return its id; `adopt` logs into it.
+
+    The tags `git_commit` and `git_dirty` describe the repository of the working directory.
+    """
+    commit, dirty = git_state(Path.cwd())
+    own = {
+        "git_commit": commit,
+        "git_dirty": str(dirty).lower(),
+        "mlflow.source.git.commit": commit,
+        "mlflow.source.name": "compo-pipeline",
+        "mlflow.source.type": "PROJECT",
+    }
+    run = mlflow.MlflowClient().create_run(
+        experiment_id(), run_name=name, tags=resolve_tags({**tags, **own})
+    )
+    return str(run.info.run_id)
+
+
+@contextmanager
+def log_into(run_id: str) -> Iterator[RunLog]:
+    """Log into a run, whose status and end stay as they are.
+
+    If the store does not know the id, the run that replaces it has another one.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with store_errors():
+        yield RunLog((find(run_id) or _restored(run_id)).info.run_id)
+
+
+@contextmanager
+def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
+    """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
+
+    A finished run keeps its end, so that its duration is that of the training. If the store does
+    not know the id, the run that replaces it has another one.
+
+    Args:
+        run_id: of the run.
+        adopted_later: whether a later step adopts and ends it too: a store that does not answer at
+            the end is only logged.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with store_errors():
+        configured = experiment_id()
+        run = find(run_id) or _restored(run_id)
+        ended = run.info.end_time if run.info.status == "FINISHED" else None
+        # MLflow refuses to resume a run of another experiment than the active one.
+        mlflow.set_experiment(experiment_id=run.info.experiment_id)
+        mlflow.start_run(run_id=run.info.run_id, nested=True)
+    try:
+        yield RunLog(run.info.run_id)
+    except BaseException as error:
+        # A store that does not answer must not hide the error.
+        with suppress(MlflowException):
+            mlflow.end_run("FAILED")
+            mlflow.set_experiment(experiment_id=configured)
+        if not isinstance(error, MlflowException):
+            raise
+        with store_errors():
+            raise
+    try:
+        with store_errors():
+            mlflow.end_run()
+            if ended is not None:
+                mlflow.MlflowClient().set_terminated(run.info.run_id, "FINISHED", ended)
+            mlflow.set_experiment(experiment_id=configured)
+    except SettingsError as problem:
+        if not adopted_later:
+            raise
+        log.warning("the run is not ended yet: %s", problem)
+
+
+def charts_url(run_id: str) -> str | None:
+    """Address of a run's charts on MLflow's page, which `mlflow ui` shows for a store in a file;
+    None of an unknown run, or of a database that a server elsewhere shows.
+    """
+    uri = mlflow.get_tracking_uri()
+    page = _LOCAL_PAGE if local_file(uri) else masked(uri)
+    if not page.startswith("http"):
+        return None
+    with store_errors():
+        run = find(run_id)
+    if run is None:
+        return None
+    charts = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    return f"{page.rstrip('/')}/#/{charts}?{_VIEW}"
+
+
+def child_run(run_id: str, name: str) -> str:
+    """Id of a run's child run of that name, opened if it is missing.
+
+    It has the parent's tags, the parent's name as a prefix, and the tag `role`.
+    """
+    client = mlflow.MlflowClient()
+    parent = client.get_run(run_id)
+    query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
+    if found := client.search_runs([parent.info.experiment_id], query, max_results=1):
+        return str(found[0].info.run_id)
+    # `_restored` must find the parent alone.
+    excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
+    tags = {key: value for key, value in parent.data.tags.items() if key not in excluded}
+    child = client.create_run(
+        parent.info.experiment_id,
+        run_name=f"{parent.info.run_name}-{name}",
+        tags={**tags, MLFLOW_PARENT_RUN_ID: run_id, "role": name},
+    )
+    return str(child.info.run_id)
+
+
+def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Path) -> str:
+    """Log figures and the folder of their page as a run; the same figures are logged once.
+
+    Args:
+        name: of the run.
+        tags: of the run.
+        figures: nested mappings, as `RunLog.metrics` gets them.
+        page: the folder.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    key = f"{digest(name, json.dumps(figures)):016x}"
+    query = f"tags.figures = '{key}'"
+    with store_errors():
+        found = mlflow.MlflowClient().search_runs([experiment_id()], query, max_results=1)
+        run_id = found[0].info.run_id if found else open_run(name, {**tags, "figures": key})
+    with adopt(run_id) as record:
+        record.metrics(figures)
+        record.artefact(page, "page")
+        return record.run_id
+
+
+def mark_failed(run_id: str, error: Exception) -> None:
+    """Mark a run as failed after it was closed; a store that does not answer is logged."""
+    try:
+        with store_errors():
+            if find(run_id) is not None:
+                client = mlflow.MlflowClient()
+                client.set_tag(run_id, ERROR, masked(f"{type(error).__name__}: {error}")[:500])
+                client.set_terminated(run_id, "FAILED")
+    except SettingsError as problem:
+        log.warning("the run is not marked as failed: %s", problem)
+
+
+def find(run_id: str) -> Run | None:
+    """The run in the store; None if it is unknown or deleted."""
+    try:
+        run = mlflow.MlflowClient().get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def run_of(version: ModelVersion) -> str | None:
+    """Id of a registered version's run; None if the store has no such run."""
+    return stored_run(version.run_id or "")
+
+
+def stored_run(run_id: str) -> str | None:
+    """The id of a run; None if it is empty or the store has no such run."""
+    return run_id if run_id and find(run_id) else None
+
+
+def _restored(run_id: str) -> Run:
+    """The run that replaces an unknown one; an earlier stage may have opened it."""
+    client = mlflow.MlflowClient()
+    query = f"tags.{RESTORED_FROM} = '{run_id}'"
+    if found := client.search_runs([experiment_id()], query, max_results=1):
+        return found[0]
+    log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)
+    return client.get_run(open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id}))

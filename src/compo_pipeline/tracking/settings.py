@@ -1,0 +1,17 @@
+"""Settings of MLflow's store."""
+
+from __future__ import annotations
+
+from compo_pipeline.configuration.settings import Title, settings
+
+
+@settings
+class TrackingSettings:
+    """The YAML key `tracking`."""
+
+    uri: str | None = None
+    """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
+    experiment: Title = "compo"
+    """The experiment's name."""
+    system_metrics: bool = False
+    """Log the machine's load too."""

@@ -1,0 +1,230 @@
+"""Evidence of a version: what was measured of it, in a folder of its exported folder.
+
+    evidence/evidence.json      what was scored and how, labels, overlaps with the training data
+    evidence/scores.parquet     `Score` rows of the version and of its base
+    evidence/items.parquet      `ScoredItem` rows: shapes and slices of the benchmark items
+    evidence/reference.parquet  embeddings of held-out captions, see `reference`
+    evidence/words.parquet      words of the training captions, see `reference`
+
+The files are hashed and signed with the version's other files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.storage.files import write_plain_json
+from compo_pipeline.storage.records import Score, ScoredItem, decoded, schema, to_table
+from compo_pipeline.storage.tables import Row, grouped
+from compo_pipeline.storage.untrusted import batches_of, parquet_file, read_json, shown
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.evaluate import Comparison
+
+EVIDENCE_FOLDER = "evidence"
+REFERENCE_FILE, WORDS_FILE = "reference.parquet", "words.parquet"
+_RECORD_FILE, _SCORES_FILE, _ITEMS_FILE = "evidence.json", "scores.parquet", "items.parquet"
+EVIDENCE_FILES = frozenset({_RECORD_FILE, _SCORES_FILE, _ITEMS_FILE, REFERENCE_FILE, WORDS_FILE})
+# Names of the models in the table of scores.
+VERSION = "version"
+MODELS = {FINE_TUNED: VERSION, BASE: BASE}
+_WRITTEN_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured of a version, and how.
+
+    Attributes:
+        version: fingerprint of the scored weights of the version.
+        base: fingerprint of the weights of its base.
+        scored: a fingerprint of each benchmark's scores.
+        titles: labels of the benchmarks whose files are not the official ones.
+        overlaps: of the benchmarks with the training data.
+    """
+
+    version: str
+    base: str
+    scored: tuple[ScoresFingerprint, ...]
+    titles: dict[str, str]
+    overlaps: tuple[Overlap, ...]
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Evidence:
+        """The evidence of a comparison of a version with its base."""
+        return cls(
+            version=comparison.models[FINE_TUNED].fingerprint,
+            base=comparison.models[BASE].fingerprint,
+            scored=comparison.scored,
+            titles=comparison.titles,
+            overlaps=comparison.overlaps,
+        )
+
+    def differences(self, other: Evidence) -> list[str]:
+        """Why scores are not comparable: each benchmark with the fields that differ."""
+        ours, theirs = ({each.benchmark: each for each in own.scored} for own in (self, other))
+        lines = [f"{name}: scored for one of them alone" for name in ours.keys() ^ theirs.keys()]
+        for name in ours.keys() & theirs.keys():
+            if fields := ours[name].differences(theirs[name]):
+                lines.append(f"{name}: {', '.join(fields)}")
+        return sorted(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTables:
+    """Scores of a version and of its base, and the slices of the items.
+
+    `slices` maps benchmark, subtask and item to names such as `attribute=red`.
+    """
+
+    version: list[Score]
+    base: list[Score]
+    slices: dict[tuple[str, str, str], tuple[str, ...]]
+
+
+def write_evidence(
+    export: Path,
+    evidence: Evidence,
+    scores: Mapping[str, Iterable[Score]],
+    items: Iterable[ScoredItem],
+) -> None:
+    """Write record, scores and items into an exported folder.
+
+    Args:
+        export: the folder.
+        evidence: what was measured.
+        scores: of the version and of its base, by role (fine_tuned, base).
+        items: that were scored.
+    """
+    folder = export / EVIDENCE_FOLDER
+    folder.mkdir(exist_ok=True)
+    write_plain_json(folder / _RECORD_FILE, asdict(evidence))
+    renamed = (
+        replace(score, model=name) for role, name in MODELS.items() for score in scores[role]
+    )
+    _write(renamed, Score, folder / _SCORES_FILE)
+    _write(items, ScoredItem, folder / _ITEMS_FILE)
+
+
+def _write(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
+    columns = schema(cast(type, row_type))
+    # A file of fewer bytes than rows is refused when it is read.
+    compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
+    plain = [name for name in columns.names if name != "item"]
+    with pq.ParquetWriter(path, columns, compression=compression, use_dictionary=plain) as writer:
+        for chunk in grouped(rows, _WRITTEN_AT_ONCE):
+            writer.write_table(to_table(chunk, row_type))
+
+
+def read_evidence(export: Path) -> Evidence:
+    """The record of an exported folder.
+
+    Raises:
+        ValueError: it cannot be read, or holds impossible numbers; names the file.
+    """
+    name = f"{EVIDENCE_FOLDER}/{_RECORD_FILE}"
+    evidence = parse(Evidence, read_json(export / name), name)
+    repeated = _first_repeated([each.benchmark for each in evidence.scored])
+    if repeated is not None:
+        raise ValueError(f"{name}: the benchmark {shown(repeated)} is named twice")
+    for overlap in evidence.overlaps:
+        for count, part, whole in (
+            ("same_bytes", overlap.same_bytes, overlap.images),
+            ("same_name", overlap.same_name, overlap.images),
+            ("near", overlap.near or 0, overlap.images),
+            ("same_caption", overlap.same_caption, overlap.captions),
+        ):
+            if not 0 <= part <= whole:
+                raise ValueError(
+                    f"{name}: {count} of {overlap.benchmark} {overlap.subtask} is {part}, "
+                    f"expected 0 to {whole}"
+                )
+    return evidence
+
+
+def read_tables(export: Path, evidence: Evidence) -> EvidenceTables:
+    """The scores and items of an exported folder, whose verdicts follow from its similarities.
+
+    Raises:
+        ValueError: a table cannot be read, has rows of other benchmarks than the evidence, or a
+            verdict that its similarities do not give; names the file.
+    """
+    folder = export / EVIDENCE_FOLDER
+    items = list(_read(folder / _ITEMS_FILE, ScoredItem))
+    keys = [(item.benchmark, item.subtask, item.item) for item in items]
+    repeated = _first_repeated(keys)
+    if repeated is not None:
+        raise ValueError(f"{EVIDENCE_FOLDER}/{_ITEMS_FILE}: {shown(repeated)} occurs twice")
+    rows: dict[str, list[Score]] = {name: [] for name in MODELS.values()}
+    place = f"{EVIDENCE_FOLDER}/{_SCORES_FILE}"
+    for score in _read(folder / _SCORES_FILE, Score):
+        if score.model not in rows:
+            raise ValueError(f"{place} has a model {shown(score.model)}, expected {sorted(rows)}")
+        rows[score.model].append(score)
+    wanted = {each.benchmark for each in evidence.scored}
+    for name, own in rows.items():
+        found = {score.benchmark for score in own}
+        if found != wanted:
+            raise ValueError(
+                f"{place}: '{name}' is scored on {shown(sorted(found))}, {_RECORD_FILE} names "
+                f"{shown(sorted(wanted))}"
+            )
+        try:
+            check_verdicts(own, items)
+        except ValueError as error:
+            raise ValueError(f"{place}: '{name}': {error}") from None
+    slices = {key: item.slices for key, item in zip(keys, items, strict=True) if item.slices}
+    return EvidenceTables(rows[VERSION], rows[BASE], slices)
+
+
+def _read(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of a table that others may have written; `read_batches` says what is refused."""
+    for batch in read_batches(path, schema(cast(type, row_type)), ("correct", "skipped")):
+        yield from decoded(batch, row_type)
+
+
+def read_batches(
+    path: Path, columns: pa.Schema, nullable: Collection[str], most: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file that others may have written, few at a time.
+
+    Args:
+        path: of the file.
+        columns: that it must have.
+        nullable: names of those that may lack values.
+        most: number of rows that it may have.
+
+    Raises:
+        ValueError: it cannot be read, is too large, or has other columns; names the file.
+    """
+    with parquet_file(path) as file:
+        found = file.schema_arrow
+        if found.names != columns.names or found.types != columns.types:
+            raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
+        if most is not None and file.metadata.num_rows > most:
+            raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
+        for batch in batches_of(file):
+            for name, column in zip(columns.names, batch.columns, strict=True):
+                if column.null_count and name not in nullable:
+                    raise ValueError(f"the column '{name}' lacks values")
+            yield batch
+
+
+def _first_repeated(values: Sequence[object]) -> object | None:
+    seen: set[object] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None

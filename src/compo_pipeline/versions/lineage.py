@@ -1,0 +1,126 @@
+"""Lineage of a version: which version of which model a folder is, and what it was made from.
+
+The file lies in the version's folder and is signed with it, so that the folder of one version
+cannot stand for another one's. What the registry says of the version, in tags that anybody who
+writes there can edit, must be the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from mlflow.entities.model_registry import ModelVersion
+
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.storage.files import file_sha256, write_plain_json
+from compo_pipeline.storage.untrusted import read_json
+from compo_pipeline.versions.signing import UNSIGNED_FILES
+
+LINEAGE_FILE = "lineage.json"
+# Tag with the digest of all files.
+FILES_TAG = "files"
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Identity of a version.
+
+    Attributes:
+        name: the registered model.
+        version: number of the version, which a registry gives once and counts upwards.
+        run_id: the run that the version was registered from.
+        data_hash: fingerprint of the training data; None if unknown.
+        base_fingerprint: of the weights that training started from; None if unknown.
+        fingerprint: of the version's weights.
+        files: digest of all other files, by `files_digest`.
+    """
+
+    name: str
+    version: int
+    run_id: str
+    data_hash: str | None
+    base_fingerprint: str | None
+    fingerprint: str | None
+    files: str | None
+
+    @classmethod
+    def of(cls, version: ModelVersion) -> Lineage:
+        """As the registry has it, by the version's tags."""
+        return cls(
+            name=version.name,
+            version=int(version.version),
+            run_id=version.run_id or "",
+            data_hash=version.tags.get("data_hash"),
+            base_fingerprint=version.tags.get("base_fingerprint"),
+            fingerprint=version.tags.get("fingerprint"),
+            files=version.tags.get(FILES_TAG),
+        )
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """sha256 of each file of a version's folder by its path, without lineage and signature."""
+    own = {LINEAGE_FILE, *UNSIGNED_FILES}
+    names = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*")}
+    return {
+        name: file_sha256(file)
+        for name, file in sorted(names.items())
+        if file.is_file() and name not in own
+    }
+
+
+def files_digest(digests: Mapping[str, str]) -> str:
+    """One digest of the digests of files."""
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+
+def write_lineage(version: ModelVersion, folder: Path) -> Path:
+    """Write the lineage of a version into its folder, and return the file."""
+    content = {**asdict(Lineage.of(version)), "digests": file_digests(folder)}
+    write_plain_json(folder / LINEAGE_FILE, content)
+    return folder / LINEAGE_FILE
+
+
+def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
+    """Check that a folder is the one of a version, with the files that were registered.
+
+    Raises:
+        ValueError: it is not; names the field, or the file that was changed, added or is missing.
+    """
+    file = folder / LINEAGE_FILE
+    if not file.is_file():
+        raise ValueError(f"{LINEAGE_FILE} is missing: its registration was not finished")
+    content = read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("digests"), dict):
+        raise ValueError(f"{LINEAGE_FILE} has no digests")
+    recorded: dict[str, str] = content.pop("digests")
+    lineage, registered = parse(Lineage, content, LINEAGE_FILE), Lineage.of(version)
+    for each in fields(Lineage):
+        ours, theirs = getattr(lineage, each.name), getattr(registered, each.name)
+        if ours != theirs:
+            raise ValueError(
+                f"{LINEAGE_FILE} names the {each.name} {_shown(ours)}, the registry names "
+                f"{_shown(theirs)}"
+            )
+    found = file_digests(folder)
+    for name in sorted(recorded.keys() | found.keys()):
+        if name not in recorded:
+            raise ValueError(f"{name} was added")
+        if name not in found:
+            raise ValueError(f"{name} is missing")
+        if recorded[name] != found[name]:
+            raise ValueError(f"{name} was changed")
+    if files_digest(found) != lineage.files:
+        raise ValueError(
+            f"its files have the digest {_shown(files_digest(found))}, {LINEAGE_FILE} and the tag "
+            f"`{FILES_TAG}` name {_shown(lineage.files)}"
+        )
+    return lineage
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None or value == "" else str(value)[:_DIGITS]

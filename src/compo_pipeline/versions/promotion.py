@@ -1,0 +1,485 @@
+"""Promotion: the alias `champion` moves to a challenger that passes the gate, or back.
+
+A store in a local file is locked while an alias is decided on. On a server the last write to an
+alias wins: a concurrent move is detected, not prevented.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import mlflow
+from filelock import FileLock, Timeout
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.storage.records import Score
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions import gate, versions
+from compo_pipeline.versions.gate import Check
+from compo_pipeline.versions.settings import (
+    CHAMPION,
+    PREVIOUS,
+    Gate,
+    PromotionSettings,
+    SigningSettings,
+)
+from compo_pipeline.versions.verification import (
+    VerifiedFiles,
+    VersionError,
+    verified,
+    verified_files,
+)
+from compo_pipeline.versions.versions import DECISION_TAG, OUTCOME
+
+Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
+
+log = logging.getLogger(__name__)
+
+
+class PromotionError(PlainError, RuntimeError):
+    """An alias was not moved; the message gives the reason."""
+
+
+class Incomparable(PlainError, ValueError):
+    """Scores that cannot be compared: of other weights, items, images, code or settings."""
+
+
+class Contested(PlainError, RuntimeError):
+    """Another process moved an alias at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Aliases of one registered model, moved with checks for concurrent moves.
+
+    `settle` is the number of seconds after which a moved alias is read again.
+    """
+
+    name: str
+    settle: float = 0.0
+
+    def version(self, alias: str) -> int | None:
+        """Number of the version that has the alias; None if no version has it."""
+        # The model's own list: asking for one alias cannot tell a missing one from an error.
+        aliases = mlflow.MlflowClient().get_registered_model(self.name).aliases
+        return int(aliases[alias]) if alias in aliases else None
+
+    def move(self, alias: str, before: int | None, to: int) -> None:
+        """Give an alias to a version.
+
+        Args:
+            alias: its name.
+            before: the version that had it when the move was decided.
+            to: the version that gets it.
+
+        Raises:
+            Contested: another version had it before the move, or has it after the move.
+        """
+        self.expect(alias, before, "before it was moved; nothing was changed by this move")
+        mlflow.MlflowClient().set_registered_model_alias(self.name, alias, str(to))
+        time.sleep(self.settle)
+        self.expect(alias, to, "after it was moved: another process moved it at the same time")
+
+    def expect(self, alias: str, version: int | None, when: str) -> None:
+        """Check which version has an alias.
+
+        Raises:
+            Contested: another one has it.
+        """
+        found = self.version(alias)
+        if found != version:
+            expected, actual = (
+                "no version" if number is None else f"version {number}"
+                for number in (version, found)
+            )
+            raise Contested(
+                f"contested: the alias '{alias}' of {self.name} should be at {expected} "
+                f"and is at {actual} {when}. Look at the registry, then run again"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision about a version of a registered model.
+
+    Attributes:
+        name: the registered model.
+        version: the version that was judged or rolled back.
+        outcome: of a dry run, the outcome without it.
+        reason: one sentence.
+        previous: the champion before the decision, None if there was none.
+        opponent: what the version was compared with.
+        gate: the gate's fingerprint, empty without a gate.
+        at: time, ISO 8601 in UTC.
+        dry_run: whether the registry was left unchanged.
+        checks: of the gate.
+    """
+
+    name: str
+    version: int
+    outcome: Outcome
+    reason: str
+    previous: int | None
+    opponent: str
+    gate: str
+    at: str
+    dry_run: bool = False
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the command ends with an error."""
+        return self.outcome in ("refused", "contested")
+
+    def summary(self) -> str:
+        """Outcome and reason in one line."""
+        dry = "dry run: " if self.dry_run else ""
+        return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
+
+    def tags(self) -> dict[str, str]:
+        """Tags of the version; without a gate, those of an earlier gate stay."""
+        tags = {
+            OUTCOME: self.outcome,
+            f"{DECISION_TAG}reason": self.reason,
+            f"{DECISION_TAG}against": self.opponent,
+            f"{DECISION_TAG}at": self.at,
+        }
+        if self.gate:
+            checks = [asdict(check) for check in self.checks]
+            tags |= {f"{DECISION_TAG}gate": self.gate, f"{DECISION_TAG}checks": json.dumps(checks)}
+        return tags
+
+
+def promote(
+    name: str, alias: str, settings: PromotionSettings, signing: SigningSettings
+) -> Decision:
+    """Compare the challenger with the champion, or with its base if there is none, and decide.
+
+    All that is compared is in the evidence of the two versions. A challenger whose files are not
+    those that were registered, or that was scored in another way than the champion, is refused.
+
+    Args:
+        name: the registered model.
+        alias: of the challenger.
+        settings: gate, dry run.
+        signing: the configured keys.
+
+    Raises:
+        PromotionError: there is no challenger, or it was champion and was rolled back.
+        SettingsError: an alias names a version that does not exist.
+    """
+    _warn_unsigned(signing)
+    with locked_aliases(name, settings.settle) as aliases:
+        number, champion = aliases.version(alias), aliases.version(CHAMPION)
+        if number is None:
+            raise PromotionError(
+                f"promotion: no version of {name} has the alias '{alias}'; register one, or name "
+                "another in registration.alias"
+            )
+        decision = Decision(
+            name=name,
+            version=number,
+            outcome="unchanged",
+            reason="It is the champion already.",
+            previous=champion,
+            opponent="",
+            gate=gate.fingerprint(settings.gate),
+            at=_now(),
+            dry_run=settings.dry_run,
+        )
+        if number == champion:
+            return decision
+        decision = _judged(decision, alias, settings, signing)
+        if settings.dry_run:
+            return decision
+        # Before the alias moves: after a kill, no champion may lack its record.
+        _write_tags(decision)
+        if decision.outcome == "promoted":
+            decision = _moved(decision, aliases)
+        return decision
+
+
+def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) -> Decision:
+    """Give the alias `champion` back to the previous champion.
+
+    The alias `previous` is deleted: a second rollback must not restore what was rolled back.
+
+    Args:
+        name: the registered model.
+        settings: dry run.
+        signing: the configured keys.
+
+    Raises:
+        PromotionError: there is no champion, or no previous one.
+        SettingsError: the alias `previous` names a version that does not exist.
+        VersionError: the previous champion's files are not those that were registered.
+    """
+    _warn_unsigned(signing)
+    with locked_aliases(name, settings.settle) as aliases:
+        champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
+        if champion is None or previous is None or champion == previous:
+            raise PromotionError(
+                f"there is nothing to roll back in {name}: champion is version "
+                f"{champion or 'none'}, previous is version {previous or 'none'}"
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            verified(versions.with_alias(name, PREVIOUS, previous), Path(folder), signing)
+        decision = Decision(
+            name=name,
+            version=champion,
+            outcome="rolled back",
+            reason=f"The champion is version {previous} again.",
+            previous=champion,
+            opponent=f"version {previous}",
+            gate="",
+            at=_now(),
+            dry_run=settings.dry_run,
+        )
+        if settings.dry_run:
+            return decision
+        # Before the alias moves: without its tag, the version would pass the same gate again.
+        _write_tags(decision)
+        try:
+            aliases.move(CHAMPION, champion, previous)
+            mlflow.MlflowClient().delete_registered_model_alias(name, PREVIOUS)
+        except Contested as error:
+            # The tag stays: wherever the alias is now, this version was rolled back.
+            decision = replace(decision, outcome="contested", reason=error.message)
+        return decision
+
+
+def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> list[str]:
+    """Delete the aliases that name versions which do not exist.
+
+    The alias `champion` goes back to the previous champion instead, if its files are intact.
+
+    Args:
+        name: the registered model.
+        settings: dry run.
+        signing: the configured keys.
+
+    Returns:
+        A sentence for each such alias.
+
+    Raises:
+        Contested: another process moved an alias at the same time.
+    """
+    with locked_aliases(name, settings.settle) as aliases:
+        client, found = mlflow.MlflowClient(), tracking.registered_model(name).aliases
+        numbers = {alias: int(number) for alias, number in found.items()}
+        gone = {each: n for each, n in numbers.items() if versions.get(name, n) is None}
+        previous = None
+        if CHAMPION in gone and PREVIOUS in numbers.keys() - gone.keys():
+            previous = _intact(name, numbers[PREVIOUS], signing)
+        done = []
+        for alias, number in sorted(gone.items()):
+            restored = previous if alias == CHAMPION else None
+            then = "it is deleted" if restored is None else f"it goes back to version {restored}"
+            done.append(
+                f"The alias '{alias}' names version {number}, which does not exist: {then}."
+            )
+            if settings.dry_run:
+                continue
+            if restored is None:
+                client.delete_registered_model_alias(name, alias)
+            else:
+                aliases.move(CHAMPION, number, restored)
+                client.delete_registered_model_alias(name, PREVIOUS)
+        return done
+
+
+def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
+    """The number of the previous champion; None if its files are not those that were registered."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            verified(versions.with_alias(name, PREVIOUS, number), Path(folder), signing)
+    except VersionError as error:
+        log.warning("Not made champion again: %s", error.message)
+        return None
+    return number
+
+
+def _warn_unsigned(signing: SigningSettings) -> None:
+    if signing.public_key is None:
+        log.warning(
+            "registration.signing is not set: whoever can write the store can forge evidence."
+        )
+
+
+@contextmanager
+def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
+    """The aliases of a model; a store in a local file is locked, a server has no lock.
+
+    Args:
+        name: of the registered model.
+        settle: seconds after which a moved alias of a server is read again.
+    """
+    tracking.registered_model(name)
+    file = tracking.local_file(mlflow.get_registry_uri())
+    if file is None:
+        yield Aliases(name, settle)
+        return
+    tracking.refuse_read_only(file)
+    lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
+    with tracking.store_errors():
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            log.info("Waiting for another promotion in the same store.")
+            lock.acquire()
+    try:
+        yield Aliases(name)
+    finally:
+        lock.release()
+
+
+def _judged(
+    decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
+) -> Decision:
+    challenger = versions.with_alias(decision.name, alias, decision.version)
+    if challenger.tags.get(OUTCOME) == "rolled back":
+        # The same scores would pass the same gate again.
+        raise PromotionError(
+            f"promotion: version {decision.version} of {decision.name} was rolled back; register "
+            f"another one, or delete its tag {OUTCOME} to let it try again"
+        )
+    champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
+    if decision.previous is not None:
+        champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
+        opponent = f"champion, version {decision.previous}"
+    try:
+        checks = _checks(challenger, champion, alias, settings.gate, signing)
+    except VersionError as error:
+        checks = (Check("files", "", False, error.message),)
+    except Incomparable as error:
+        checks = (Check("evidence", "", False, error.message),)
+    failed = [
+        f"{check.rule} ({check.subject})" if check.subject else check.rule
+        for check in checks
+        if not check.passed
+    ]
+    return replace(
+        decision,
+        outcome="refused" if failed else "promoted",
+        reason=f"Failed: {'; '.join(failed)}." if failed else "It passed every check.",
+        opponent=opponent,
+        checks=checks,
+    )
+
+
+def _checks(
+    challenger: ModelVersion,
+    champion: ModelVersion | None,
+    alias: str,
+    rules: Gate,
+    signing: SigningSettings,
+) -> tuple[Check, ...]:
+    """The gate's checks of the evidence of two versions, or of one and its base.
+
+    Args:
+        challenger: its alias is `alias`.
+        champion: None compares with the challenger's base.
+        alias: of the challenger.
+        rules: the gate.
+        signing: the configured keys.
+
+    Raises:
+        VersionError: a version's files are not those that were registered.
+        Incomparable: the scores are of other weights, or were not computed in the same way.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        files = verified_files(challenger, Path(temporary) / "challenger", signing)
+        _require_own_scores(files, alias)
+        ours = files.tables()
+        if champion is None:
+            if files.evidence.base != files.lineage.base_fingerprint:
+                raise Incomparable(
+                    f"version {files.lineage.version} has scores of another base than the one that "
+                    f"it was fine-tuned from; {_rescoring(alias)}"
+                )
+            theirs = ours.base
+        else:
+            theirs = _champions(champion, Path(temporary) / "champion", files, alias, signing)
+        evidence = files.evidence
+        return gate.judge(
+            ours.version, theirs, evidence.overlaps, rules, evidence.titles, ours.slices
+        )
+
+
+def _champions(
+    champion: ModelVersion,
+    folder: Path,
+    challenger: VerifiedFiles,
+    alias: str,
+    signing: SigningSettings,
+) -> list[Score]:
+    """The champion's scores, which were computed in the same way as the challenger's."""
+    try:
+        files = verified_files(champion, folder, signing)
+        _require_own_scores(files, CHAMPION)
+        if differences := challenger.evidence.differences(files.evidence):
+            raise Incomparable(
+                f"versions {challenger.lineage.version} and {files.lineage.version} were not "
+                f"scored in the same way ({'; '.join(differences)}); {_rescoring(CHAMPION)}, "
+                f"registration.rescore={alias} the challenger"
+            )
+        return files.tables().version
+    except VersionError as error:
+        raise VersionError(
+            f"{error.message}; or delete the alias '{CHAMPION}', and the challenger is compared "
+            "with its base"
+        ) from error
+
+
+def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
+    if files.evidence.version != files.lineage.fingerprint:
+        raise Incomparable(
+            f"version {files.lineage.version} has scores of other weights than its own, as those "
+            f"of a registration.precision of fp16; {_rescoring(alias)}"
+        )
+
+
+def _rescoring(alias: str) -> str:
+    return (
+        f"`kedro run --pipeline=rescore --params registration.rescore={alias}` scores the version "
+        f"with the alias '{alias}' on today's files"
+    )
+
+
+def _moved(decision: Decision, aliases: Aliases) -> Decision:
+    try:
+        aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
+        # Before `champion`: after a kill between the two, a rollback is still possible.
+        if decision.previous is not None:
+            aliases.move(PREVIOUS, aliases.version(PREVIOUS), decision.previous)
+        aliases.move(CHAMPION, decision.previous, decision.version)
+    except Contested as error:
+        decision = replace(decision, outcome="contested", reason=error.message)
+        _write_tags(decision)
+    return decision
+
+
+def _write_tags(decision: Decision) -> None:
+    client = mlflow.MlflowClient()
+    for key, value in decision.tags().items():
+        tag = (decision.name, str(decision.version), key, value)
+        try:
+            client.set_model_version_tag(*tag)
+        except MlflowException:
+            # Of two first writes at once, a server refuses the later one.
+            client.set_model_version_tag(*tag)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,187 @@
+"""Reference of a version: how its model embeds held-out captions, and the words that it was
+trained on, to compare what a served model is asked later.
+
+`reference.parquet` has a row for each drawn image with one of its captions, no row of the training
+split and no name of an image: the embeddings of both (`image`, `text`, of length 1, as float16),
+their `cosine`, its `margin` above the best other caption of the sample (null if there is none), and
+the caption's `tokens` and `words`. `words.parquet` has each `word` of the training captions, in
+lower case, and its `count`; rarer words than the 100,000 most frequent ones are counted together,
+as the empty word.
+
+n rows, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, normalised
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.scoring import ranking_in_blocks
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table
+from compo_pipeline.versions.evidence import (
+    EVIDENCE_FOLDER,
+    REFERENCE_FILE,
+    WORDS_FILE,
+    read_batches,
+)
+from compo_pipeline.versions.settings import MOST_REFERENCE_ROWS
+
+if TYPE_CHECKING:
+    from compo_pipeline.models.loading import LoadedModel
+
+REFERENCE = pa.schema(
+    [
+        ("image", pa.list_(pa.float16())),
+        ("text", pa.list_(pa.float16())),
+        ("cosine", pa.float32()),
+        ("margin", pa.float32()),
+        ("tokens", pa.int32()),
+        ("words", pa.int32()),
+    ]
+)
+WORDS = pa.schema([("word", pa.string()), ("count", pa.int64())])
+_MOST_WORDS = 100_000
+# Rounding of float32, and of embeddings as float16.
+_ABOVE_ONE = 1e-2
+
+log = logging.getLogger(__name__)
+
+
+def write_reference(
+    export: Path,
+    loaded: LoadedModel,
+    captions: Iterable[Caption],
+    root: Path,
+    rows: int,
+    settings: EvaluationSettings,
+) -> None:
+    """Write sample and words into an exported folder.
+
+    Args:
+        export: the folder.
+        loaded: its model.
+        captions: the valid ones of all splits.
+        root: folder of their images.
+        rows: of the sample, at most.
+        settings: batches, precision.
+    """
+    table = Table.of(captions, Caption)
+    folder = export / EVIDENCE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(_sample(loaded, _drawn(table, rows), root, settings), folder / REFERENCE_FILE)
+    pq.write_table(_words(table), folder / WORDS_FILE)
+
+
+def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
+    """Captions of other splits than the training's, one for each drawn image."""
+    splits = set(table.column("split").unique().to_pylist()) - {TRAINING_SPLIT}
+    held_out = table.having("split", splits)
+    first: dict[str, int] = {}
+    for place, image in enumerate(held_out.column("image").to_pylist()):
+        first.setdefault(image, place)
+    # The same images at each registration and rescoring.
+    drawn = sorted(first, key=lambda image: digest("reference", image))
+    found = (held_out[first[image]] for image in drawn)
+    return list(islice((row for row in found if row.sentences), rows))
+
+
+def _sample(
+    loaded: LoadedModel, captions: list[Caption], root: Path, settings: EvaluationSettings
+) -> pa.Table:
+    if not captions:
+        return REFERENCE.empty_table()
+    items = tuple(
+        Item(f"{place}", row.image, row.sentences[:1]) for place, row in enumerate(captions)
+    )
+    task = Subtask("reference", "held_out", ("image_to_text",), root, items)
+    embedded = Embedder([task], settings)(loaded, "reference sample")
+    readable = [item for item in items if embedded.problem(task, item) is None]
+    if len(readable) < len(items):
+        log.warning(
+            "%d of %d images of the reference sample cannot be read.",
+            len(items) - len(readable),
+            len(items),
+        )
+    sentences = [item.positives[0] for item in readable]
+    images = embedded.images.of(str(task.path(item)) for item in readable)  # [n, D]
+    texts = embedded.texts.of(sentences)
+    # Equal captions are no other ones.
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(sentences))}
+    owners = np.array([numbers[text] for text in sentences])
+    cosines, others = ranking_in_blocks(images, owners, texts, owners, (1,))
+    margins = cosines - others[:, 0]
+    tokens = embedded.tokens.ids[[embedded.tokens.index[text] for text in sentences]].numpy()
+    return pa.table(
+        {
+            "image": list(images.astype(np.float16)),
+            "text": list(texts.astype(np.float16)),
+            "cosine": cosines.astype(np.float32),
+            "margin": pa.array(margins.astype(np.float32), mask=~np.isfinite(margins)),
+            "tokens": _lengths(tokens, int(loaded.tokenize([""])[0, -1])),
+            "words": [len(text.split()) for text in sentences],
+        },
+        schema=REFERENCE,
+    )
+
+
+def _lengths(ids: NDArray[np.int64], padding: int) -> NDArray[np.int32]:
+    """[n], the number of token ids [n, T] of each text before the padding."""
+    filled = ids != padding
+    last = ids.shape[1] - filled[:, ::-1].argmax(axis=1)
+    return np.where(filled.any(axis=1), last, 0).astype(np.int32)
+
+
+def _words(table: Table[Caption]) -> pa.Table:
+    """Words of the training captions, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for batch in table.having("split", [TRAINING_SPLIT]).batches("sentences"):
+        for sentence in chain.from_iterable(batch.column(0).to_pylist()):
+            counts.update(normalised(sentence).split())
+    frequent = counts.most_common(_MOST_WORDS)
+    further = counts.total() - sum(count for _, count in frequent)
+    frequent += [("", further)] if further else []
+    words = [word for word, _ in frequent]
+    return pa.table({"word": words, "count": [count for _, count in frequent]}, schema=WORDS)
+
+
+def check_reference(export: Path) -> None:
+    """Check that an exported folder has a reference that can be compared with.
+
+    Raises:
+        ValueError: a table cannot be read, is too large or holds impossible values; names the file.
+    """
+    folder = export / EVIDENCE_FOLDER
+    widths: set[int] = set()
+    for batch in read_batches(folder / REFERENCE_FILE, REFERENCE, ("margin",), MOST_REFERENCE_ROWS):
+        for name in ("image", "text"):
+            column = batch.column(name)
+            lengths = set(column.value_lengths().to_pylist())
+            values = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+            widths |= lengths
+            sizes = np.linalg.norm(values.reshape(len(batch), -1), axis=1) if widths else values
+            if len(widths) != 1 or not (abs(sizes - 1) <= _ABOVE_ONE).all():
+                raise ValueError(
+                    f"{EVIDENCE_FOLDER}/{REFERENCE_FILE}: the column '{name}' has other vectors "
+                    "than ones of one width and of length 1"
+                )
+        cosines = batch.column("cosine").to_numpy()
+        if not (abs(cosines) <= 1 + _ABOVE_ONE).all():
+            raise ValueError(f"{EVIDENCE_FOLDER}/{REFERENCE_FILE}: a cosine is not from -1 to 1")
+    for batch in read_batches(folder / WORDS_FILE, WORDS, (), _MOST_WORDS + 1):
+        if (batch.column("count").to_numpy() <= 0).any():
+            raise ValueError(f"{EVIDENCE_FOLDER}/{WORDS_FILE}: a count is not above 0")

@@ -1,0 +1,291 @@
+"""Registration: export a checkpoint with its model card and register it in MLflow's registry."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.entities import LoggedModelStatus
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.models import ModelSignature
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+from mlflow.types.schema import Array
+from PIL import Image
+
+from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
+from compo_pipeline.evaluation.conclusions import headline
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.models import weights
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import CONFIG_FILE, read_record
+from compo_pipeline.run.provenance import UNKNOWN_COMMIT
+from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.tracking.run_log import RunLog
+from compo_pipeline.versions import versions
+from compo_pipeline.versions.copies import latest_of_model, same_model
+from compo_pipeline.versions.evidence import read_evidence
+from compo_pipeline.versions.layout import (
+    ARTEFACT,
+    SERVED_CODE,
+    SERVING_PACKAGES,
+    TOKENIZER_PACKAGE,
+)
+from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest
+from compo_pipeline.versions.model_card import CARD, write_card
+from compo_pipeline.versions.settings import CHAMPION, PREVIOUS, RegistrationSettings
+from compo_pipeline.versions.verification import seal, write_probes
+
+# Tags that identify a run for readers.
+RUN_TAGS = ("dataset", "method", "variant", "seed")
+# Version of the exported folder's files and of compo.json, for readers of registered folders.
+EXPORT_FORMAT = 4
+# Limit of a server's database.
+_DESCRIPTION_LENGTH = 5000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A version of the registered model; `fresh` says whether this call created it."""
+
+    name: str
+    version: int
+    alias: str | None
+    run_id: str
+    model_uri: str
+    fresh: bool
+
+
+def export_with_card(
+    checkpoint: Path,
+    folder: Path,
+    run: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    comparison: Comparison,
+    settings: RegistrationSettings,
+) -> Path:
+    """Write a checkpoint as the folder to register: weights, provenance, probes and card.
+
+    Args:
+        checkpoint: of a run.
+        folder: of the export.
+        run: that trained the checkpoint: `run_id`, method, variant and seed.
+        manifest: of the data.
+        comparison: result of the run's evaluation.
+        settings: name, precision and licence.
+
+    Raises:
+        SettingsError: the comparison is of another checkpoint.
+    """
+    loaded = load(checkpoint)
+    comparison.require(loaded.fingerprint)
+    metadata = {
+        **read_record(checkpoint),
+        **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
+        "export_format": EXPORT_FORMAT,
+        "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
+    }
+    export(loaded, folder, precision=settings.precision, metadata=metadata)
+    write_probes(folder)
+    write_card(folder, settings, manifest, comparison, run["run_id"])
+    return folder
+
+
+def register(
+    folder: Path,
+    run: RunLog,
+    manifest: Mapping[str, Any],
+    comparison: Comparison,
+    root: str,
+    settings: RegistrationSettings,
+) -> Registered:
+    """Log an exported folder to the active run as a model, register it, and sign it if configured.
+
+    If an intact version of the same checkpoint in the same precision exists, scored in the same way
+    and with the same overlaps with the training data, that version gets the alias, and no second
+    one is created.
+
+    Args:
+        folder: written by `export_with_card`, with its evidence.
+        run: the active one.
+        manifest: of the data (`data_hash`).
+        comparison: result of the run's evaluation; the model's figures are linked to it.
+        root: folder of the data.
+        settings: name, alias and keys.
+
+    Raises:
+        SettingsError: a key cannot be used.
+    """
+    client, name = mlflow.MlflowClient(), settings.name
+    tags = _tags(folder, run, manifest, comparison)
+    run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
+    existing = same_model(client, name, tags, read_evidence(folder), settings.signing)
+    if existing is None and (earlier := latest_of_model(client, name, tags)):
+        # The same model would pass the same gate again, whatever its new evidence is.
+        tags |= versions.rollback(earlier)
+    registered = existing or _new_version(folder, run, tags, comparison, settings)
+    if existing is None:
+        summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
+        log.info("%s version %s is registered: %s", name, registered.version, summary)
+    else:
+        log.info("%s version %s is this checkpoint already", name, registered.version)
+    # An earlier call may have been killed between a version and its description.
+    if not registered.description:
+        client.update_model_version(name, registered.version, _version_description(folder))
+    if not client.get_registered_model(name).description:
+        about = _model_description(comparison.dataset, settings.alias)
+        client.update_registered_model(name, about)
+    if settings.alias is not None:
+        client.set_registered_model_alias(name, settings.alias, registered.version)
+    return Registered(
+        name=name,
+        version=int(registered.version),
+        alias=settings.alias,
+        run_id=registered.run_id or run.run_id,
+        model_uri=f"models:/{name}/{registered.version}",
+        fresh=existing is None,
+    )
+
+
+def requirements(folder: Path) -> list[str]:
+    """Packages that serve an exported folder, pinned to the installed versions."""
+    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    names = list(SERVING_PACKAGES)
+    if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
+        names.append(TOKENIZER_PACKAGE)
+    # A local build's suffix (+cpu) is on no package index.
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+def _tags(
+    folder: Path, run: RunLog, manifest: Mapping[str, Any], comparison: Comparison
+) -> dict[str, str]:
+    """Tags of a version; unknown ones are left out."""
+    record = read_record(folder)
+    headlines = {
+        f"{row.benchmark}/{row.metric}/{row.name}": round(row.estimate.value, 2)
+        for row in comparison.rows
+        if row.headline
+    }
+    run_tags = mlflow.MlflowClient().get_run(run.run_id).data.tags
+    tags = {
+        **{name: str(record[name]) for name in RUN_TAGS},
+        "headline": headline(comparison.rows),
+        "base_model": record["name"],
+        "base_fingerprint": record.get("training", {}).get("fingerprint", {}).get("model"),
+        "fingerprint": record["fingerprint"],
+        "data_hash": manifest["data_hash"],
+        "git_commit": run_tags.get("git_commit", UNKNOWN_COMMIT),
+        "checkpoint_sha256": record["checkpoint_sha256"],
+        "precision": record["precision"],
+        "export_format": str(record["export_format"]),
+        "benchmarks": json.dumps(headlines),
+    }
+    return {name: value for name, value in tags.items() if value is not None}
+
+
+def _new_version(
+    folder: Path,
+    run: RunLog,
+    tags: Mapping[str, str],
+    comparison: Comparison,
+    settings: RegistrationSettings,
+) -> ModelVersion:
+    _delete_pending(run)
+    info = mlflow.pyfunc.log_model(
+        name="model",
+        python_model=str(SERVED_CODE),
+        artifacts={ARTEFACT: str(folder)},
+        signature=_signature(),
+        input_example=_example(),
+        pip_requirements=requirements(folder),
+        tags=dict(tags),
+    )
+    run.metrics(run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
+    client = mlflow.MlflowClient()
+    with tempfile.TemporaryDirectory() as temporary:
+        # MLflow writes MLmodel itself, so the logged folder is what is hashed and signed.
+        logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))
+        own = {**tags, FILES_TAG: files_digest(file_digests(logged))}
+        version = mlflow.register_model(info.model_uri, settings.name, tags=own)
+        # Only now is the version's number known. After a kill in between it cannot be used.
+        for file in seal(version, logged, settings.signing):
+            client.log_model_artifact(info.model_id, str(file))
+    return version
+
+
+def _delete_pending(run: RunLog) -> None:
+    """Delete the models, and their files, that a killed registration of the run left pending."""
+    client = mlflow.MlflowClient()
+    experiment = client.get_run(run.run_id).info.experiment_id
+    of_run = f"source_run_id = '{run.run_id}'"
+    for model in client.search_logged_models([experiment], of_run):
+        if model.status == LoggedModelStatus.PENDING:
+            files: Any = get_artifact_repository(model.artifact_location)
+            files.delete_artifacts()
+            client.delete_logged_model(model.model_id)
+
+
+def _model_description(dataset: str, alias: str | None) -> str:
+    newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
+    return (
+        f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "
+        f"is its model card. Aliases: {newest}`{CHAMPION}` is served; `{PREVIOUS}` is the former "
+        "champion. `compo-pipeline versions` lists all versions."
+    )
+
+
+def _version_description(folder: Path) -> str:
+    """The model card without its header, cut to the length that a registry stores."""
+    card = (folder / CARD).read_text(encoding="utf-8").partition("\n---\n")[2].strip()
+    if len(card) <= _DESCRIPTION_LENGTH:
+        return card
+    more = f"\n\n(The rest is in {CARD} of the version's files.)"
+    return card[: _DESCRIPTION_LENGTH - len(more)] + more
+
+
+def _signature() -> ModelSignature:
+    """Columns and parameters of the served model; model.py says which task reads which."""
+    from compo_pipeline.versions.model import PARAMS
+
+    outputs: dict[str, Any] = {
+        "similarity": "double",
+        "similarities": Array("double"),
+        "embedding": Array("double"),
+        "texts": Array("string"),
+        "label": "string",
+        "probability": "double",
+        "probabilities": Array("double"),
+    }
+    return ModelSignature(
+        inputs=Schema([ColSpec("string", name, required=False) for name in ("image", "text")]),
+        outputs=Schema([ColSpec(kind, name, required=False) for name, kind in outputs.items()]),
+        params=ParamSchema(
+            [
+                ParamSpec(name, "string", default, shape=(-1,) if name != "task" else None)
+                for name, default in PARAMS.items()
+            ]
+        ),
+    )
+
+
+def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A small grey image as base64, and captions to rank for it."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), "grey").save(buffer, "PNG")
+    image = base64.b64encode(buffer.getvalue()).decode()
+    texts = ["a grey square", "two cats"]
+    return pd.DataFrame({"image": [image]}), {"task": "rank", "texts": texts}

@@ -1,0 +1,164 @@
+"""Settings of tracking, registration and promotion."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+)
+
+from compo_pipeline.configuration.settings import Name, Open, Share, Title, settings
+
+CHAMPION, PREVIOUS = "champion", "previous"
+
+
+def _not_mlflows(alias: str) -> str:
+    if alias.lower() == "latest" or re.fullmatch("v[0-9]+", alias, re.IGNORECASE):
+        raise ValueError(f"MLflow reserves '{alias}' (latest, v1, v2, ...); choose another alias")
+    return alias
+
+
+def _not_reserved(alias: str) -> str:
+    if alias in (CHAMPION, PREVIOUS):
+        raise ValueError(
+            f"'{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"
+        )
+    return alias
+
+
+# An alias that MLflow accepts.
+Alias = Annotated[
+    str, Field(pattern="^[A-Za-z0-9_-]+$", max_length=100), AfterValidator(_not_mlflows)
+]
+
+
+# An alias that a model can get without passing the gate.
+UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
+
+
+# Rows of the sample that is stored with a version.
+MOST_REFERENCE_ROWS = 5000
+
+
+# Without the kind `binding`, which needs the captions that a version was trained on.
+SlicePattern = Annotated[str, Field(pattern="^(attribute|object|relation|length)=.")]
+
+
+@settings
+class SigningSettings:
+    """The YAML key `registration.signing`: PEM files of an elliptic-curve key."""
+
+    public_key: Path | None = None
+    """The public key, which verifies. With it, unsigned versions are neither promoted, copied nor
+    served; null: versions are neither signed nor verified."""
+    private_key: Path | None = None
+    """The private key, which signs at registration; null on machines that only verify."""
+    password_variable: str | None = None
+    """Name of the environment variable with the private key's password; null: it has none."""
+
+    def __post_init__(self) -> None:
+        """Refuse a key that signs without the one that verifies."""
+        if self.private_key is not None and self.public_key is None:
+            raise ValueError("public_key: expected the PEM file of the public key, got null")
+
+
+@settings
+class RegistrationSettings:
+    """The YAML key `registration`."""
+
+    name: Name = "compo-clip"
+    """The registered model."""
+    alias: UngatedAlias | None = "challenger"
+    """Alias of the new version, taken from the version that had it; null gives none."""
+    precision: Literal["fp32", "fp16"] = "fp32"
+    """Of the exported weights."""
+    licence: str | None = None
+    """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
+    that the licences of the base and of the data apply."""
+    reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
+    """The largest number of held-out captions whose embeddings are stored with a version, to watch
+    a served model by."""
+    rescore: Alias | None = None
+    """Alias of the version that `kedro run --pipeline=rescore` registers again; null is `alias`."""
+    signing: SigningSettings = field(default_factory=SigningSettings)
+    """Keys that versions are signed with."""
+
+
+@settings
+class GateRule:
+    """A condition on figures; every figure that the pattern matches must satisfy it."""
+
+    figure: str
+    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text."""
+    must: Literal["rise", "hold"]
+    """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
+    `-by`."""
+    by: NonNegativeFloat = 0.0
+    """Points."""
+    slice: SlicePattern | None = None
+    """Only within the slices of the items that this pattern matches, such as `attribute=red` or
+    `length=*`, of a kind that `evaluation.slices` names; every one must satisfy it. Null: all
+    items."""
+
+
+@settings
+class Contamination:
+    """Largest share of a subtask's images and captions that may be in the training data."""
+
+    images: Share | None = 0.0
+    """Images with the same bytes, or near-duplicates where perceptual hashes were compared; null:
+    no limit."""
+    captions: Share | None = None
+    """Captions with the same words; null: no limit."""
+
+
+@settings
+class Gate:
+    """The YAML key `promotion.gate`."""
+
+    version: int
+    """A number of your own for these rules."""
+    rules: Annotated[Open[GateRule], Field(min_length=1)]
+    """Rules by name."""
+    items: PositiveInt = 100
+    """The least number of scored items, and of their images, for a figure."""
+    skipped: Share = 0.0
+    """The largest share of a figure's items that could not be scored."""
+    contamination: Contamination = field(default_factory=Contamination)
+    """Limits; a subtask whose contamination was not measured fails."""
+
+
+@settings
+class CopySettings:
+    """The YAML key `promotion.copy`."""
+
+    to: str | None = None
+    """The other registry: MLflow's server or database; null refuses to copy."""
+    alias: Alias = CHAMPION
+    """Alias of the version to copy."""
+    gives: UngatedAlias = "challenger"
+    """Alias of the copy in the other registry."""
+    experiment: Title = "compo"
+    """Experiment of the other store, for the run that holds the copy."""
+
+
+@settings
+class PromotionSettings:
+    """The YAML key `promotion`."""
+
+    gate: Gate
+    """What a challenger must show."""
+    dry_run: bool = False
+    """Decide and report, and leave the registry as it is."""
+    settle: NonNegativeFloat = 2.0
+    """Seconds after which a moved alias of a server is read again."""
+    copy: CopySettings = field(default_factory=CopySettings)
+    """What is copied where."""

@@ -1,0 +1,284 @@
+"""A version's files: probes that are stored with them, the one check before they are used, loading.
+
+Rollback, copies, rescoring, the page and the server open a version through `verified`, promotion
+opens it through `verified_files`. Nothing of its folder is imported or unpickled there, so that a
+folder may come from a store that others write.
+
+P probe images, T probe texts, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import torch
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from PIL import Image
+from torch import Tensor
+
+from compo_pipeline.configuration.settings import PlainError, SettingsError
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
+from compo_pipeline.models.weights import PROBES
+from compo_pipeline.storage.untrusted import read_json
+from compo_pipeline.versions import signing as signing_keys
+from compo_pipeline.versions.evidence import Evidence, EvidenceTables, read_evidence, read_tables
+from compo_pipeline.versions.layout import PROBES_FILE, check_code, check_files
+from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage, write_lineage
+from compo_pipeline.versions.reference import check_reference
+from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.versions.versions import version_of
+
+# Largest difference of a coordinate of a probe's embedding, of length 1, in float32 on a CPU.
+TOLERANCE = 1e-4
+_DIGITS = 16
+
+
+class VersionError(PlainError, ValueError):
+    """A version whose files are not those that were registered; names version and file."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedFiles:
+    """Local files of a version that are those that were registered.
+
+    Attributes:
+        folder: MLflow's model folder, with MLmodel.
+        export: the open_clip folder in it.
+        lineage: which version it is, and what it was made from.
+        evidence: what was measured of it.
+    """
+
+    folder: Path
+    export: Path
+    lineage: Lineage
+    evidence: Evidence
+
+    def tables(self) -> EvidenceTables:
+        """The scores of the version and of its base.
+
+        Raises:
+            VersionError: they cannot be read, or do not follow from their similarities.
+        """
+        with _refusals(self.lineage.name, self.lineage.version, self.export):
+            return read_tables(self.export, self.evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedVersion(VerifiedFiles):
+    """Files of a version, and its model.
+
+    Attributes:
+        model: loaded from `export`, on the CPU.
+    """
+
+    model: LoadedModel
+
+
+def verified(
+    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
+) -> VerifiedVersion:
+    """Copy a version's files and check that they are those of the version, and its model.
+
+    After the checks of `verified_files`: the fingerprint of the weights, the embeddings of the
+    probes, the reference.
+
+    Args:
+        version: of the registry.
+        folder: of the copy, empty or missing.
+        signing: the configured keys, if any.
+        store: URI of the version's registry; None is the configured one.
+
+    Raises:
+        VersionError: a file is missing, changed, added or cannot be read; names version and file.
+        SettingsError: the public key cannot be used.
+    """
+    files = verified_files(version, folder, signing, store)
+    with _refusals(version.name, version.version, folder):
+        model = _loaded(files.export, files.lineage.fingerprint)
+        check_reference(files.export)
+    return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)
+
+
+def verified_files(
+    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
+) -> VerifiedFiles:
+    """Copy a version's files and check that they are those that were registered; loads no model.
+
+    In this order: the signature or, without signing, that MLflow would run this program's code
+    alone; that there are no files but those that are used; the lineage and the digests of all
+    files, against the registry; the evidence's record.
+
+    Args:
+        version: of the registry.
+        folder: of the copy, empty or missing.
+        signing: the configured keys, if any.
+        store: URI of the version's registry; None is the configured one.
+
+    Raises:
+        VersionError: a file is missing, changed, added or cannot be read; names version and file.
+        SettingsError: the public key cannot be used.
+    """
+    public_key = signing.public_key
+    verifier = None if public_key is None else signing_keys.verifier(public_key)
+    with _refusals(version.name, version.version, folder):
+        files = _copied(version, folder, store)
+        if verifier is not None:
+            signing_keys.check(files, verifier)
+        export = check_files(files)
+        if verifier is None:
+            check_code(files)
+        lineage = check_lineage(version, files)
+        return VerifiedFiles(files, export, lineage, read_evidence(export))
+
+
+@contextmanager
+def _refusals(name: str, number: int | str, folder: Path) -> Iterator[None]:
+    """Name the version in the errors of its files, and these by their paths below a folder."""
+    try:
+        yield
+    except Exception as error:
+        # Damaged files raise errors of several libraries.
+        reason = error.message if isinstance(error, PlainError) else str(error)
+        reason = reason.replace(f"{folder}/", "")
+        raise VersionError(
+            f"registration.name: {name} version {number} is not the model that was registered and "
+            f"scored: {reason}. `kedro run --pipeline=registration` registers its checkpoint as a "
+            "new version"
+        ) from error
+
+
+def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
+    """Copy a version's files; MLflow's own function knows the configured registry alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
+    uri = client.get_model_version_download_uri(version.name, str(version.version))
+    repository: Any = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
+    return Path(repository.download_artifacts("", dst_path=str(folder)))
+
+
+def load_model(
+    model: ModelSettings, device: str | torch.device, signing: SigningSettings
+) -> LoadedModel:
+    """Load the model of the `model` settings, which may be the URI of a registered version.
+
+    Raises:
+        SettingsError: there is no such model.
+        VersionError: the version's files are not those that were registered.
+    """
+    if not model.name.startswith(REGISTRY_PREFIX):
+        return load(model, device)
+    version = version_of(model.name, "model.name")
+    with tempfile.TemporaryDirectory() as folder:
+        return verified(version, Path(folder), signing).model.to(device)
+
+
+def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:
+    """Load the base that a version was fine-tuned from.
+
+    Args:
+        lineage: of the version.
+        base: the base's settings.
+        device: where the weights go.
+
+    Raises:
+        SettingsError: `model` names another one.
+    """
+    loaded = load(base, device)
+    if lineage.base_fingerprint != loaded.fingerprint:
+        raise SettingsError(
+            f"model: version {lineage.version} was fine-tuned from another model than "
+            f"'{loaded.name}', or does not say from which (base_fingerprint of {LINEAGE_FILE}); "
+            "set model.name and model.pretrained as they were in its training"
+        )
+    return loaded
+
+
+def write_probes(export: Path) -> None:
+    """Store the embeddings of the probes by the model of an exported folder, in that folder."""
+    embeddings = _probe_embeddings(load(export))
+    content = {kind: values.tolist() for kind, values in embeddings.items()}
+    (export / PROBES_FILE).write_text(json.dumps(content), encoding="utf-8")
+
+
+def seal(version: ModelVersion, folder: Path, signing: SigningSettings) -> list[Path]:
+    """Write the lineage of a new version into its folder and, with keys, the signature of all.
+
+    Args:
+        version: of the registry, with the tags that the lineage repeats.
+        folder: MLflow's model folder, copied back from the store.
+        signing: the keys.
+
+    Returns:
+        The new files, for the store.
+
+    Raises:
+        SettingsError: the private key cannot be used.
+        ValueError: the folder is not what was logged.
+    """
+    export = check_files(folder)
+    check_code(folder)
+    written = [write_lineage(version, folder)]
+    lineage = check_lineage(version, folder)
+    _loaded(export, lineage.fingerprint)
+    if signing.public_key is not None:
+        written.append(signing_keys.sign(folder, signing))
+    return written
+
+
+def _loaded(export: Path, registered: str | None) -> LoadedModel:
+    """Load an exported model and compare it with its fingerprint and with its probes."""
+    model = load(export)
+    if model.fingerprint != registered:
+        expected = "none" if registered is None else registered[:_DIGITS]
+        raise ValueError(
+            f"its weights have the fingerprint {model.fingerprint[:_DIGITS]}, {LINEAGE_FILE} names "
+            f"{expected}"
+        )
+    file = export / PROBES_FILE
+    if not file.is_file():
+        raise ValueError(f"{PROBES_FILE} is missing")
+    stored = read_json(file)
+    for kind, computed in _probe_embeddings(model).items():
+        expected_values = torch.tensor(stored[kind])
+        if expected_values.shape != computed.shape:
+            raise ValueError(
+                f"{PROBES_FILE}: {kind} are {list(expected_values.shape)}, expected "
+                f"{list(computed.shape)}"
+            )
+        difference = (computed - expected_values).abs().amax(dim=1)
+        # A difference that is not a number is above it too.
+        above = (~(difference <= TOLERANCE)).nonzero().flatten().tolist()
+        if above:
+            raise ValueError(
+                f"the embedding of probe {above[0]} of the {kind} differs from {PROBES_FILE} by "
+                f"{difference[above[0]]:.2g}, at most {TOLERANCE:g} is allowed"
+            )
+    return model
+
+
+@torch.inference_mode()
+def _probe_embeddings(model: LoadedModel) -> dict[str, Tensor]:
+    """Embeddings of generated images [P, D] and of awkward texts [T, D]."""
+    pixels = torch.stack([model.preprocess(image) for image in _probe_images()])
+    return {
+        "images": encode_images(model.model, pixels),
+        "texts": encode_texts(model.model, model.tokenize(list(PROBES))),
+    }
+
+
+def _probe_images() -> Iterator[Image.Image]:
+    """A wide, a tall and a square image of three different patterns."""
+    for height, width in ((48, 96), (96, 48), (80, 80)):
+        y, x = np.mgrid[:height, :width]
+        yield Image.fromarray(np.stack([5 * x, 3 * y, x * y], axis=2).astype(np.uint8))

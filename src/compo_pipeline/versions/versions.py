@@ -1,0 +1,158 @@
+"""Versions of a registered model: find and list them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import mlflow
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from rich.console import Console
+
+from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.run.console import terminal
+from compo_pipeline.tracking import runs as tracking
+
+# Prefix of a version's tags about the last decision; the tag of its outcome.
+DECISION_TAG = "promotion."
+OUTCOME = f"{DECISION_TAG}outcome"
+_URI = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+_COLUMNS = ("dataset", "method", "variant", "seed", "headline", OUTCOME)
+
+
+def named(uri: str, key: str) -> tuple[str, str | None, int | None]:
+    """Name, alias and number of a registered version's URI.
+
+    Args:
+        uri: `models:/<name>@<alias>` or `models:/<name>/<version>`.
+        key: the setting or option that holds it, for errors.
+
+    Raises:
+        SettingsError: it is no such URI.
+    """
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise SettingsError(
+            f"{key}: '{uri}' is neither models:/<name>@<alias>, models:/<name>/<version> nor the "
+            "folder of an exported model"
+        )
+    number = match["version"]
+    return match["name"], match["alias"], None if number is None else int(number)
+
+
+def version_of(uri: str, key: str) -> ModelVersion:
+    """The registered version of a URI; `key` is the setting that holds it.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    name, alias, number = named(uri, key)
+    return find(name, alias or "", number, key)
+
+
+def find(name: str, alias: str, number: int | None, key: str | None = None) -> ModelVersion:
+    """Find a version of a registered model by its number or, without one, by its alias.
+
+    Args:
+        name: of the model.
+        alias: of the version.
+        number: its number; None for the alias.
+        key: the setting that names it, for errors; None is the option `--version` or `--alias`.
+
+    Raises:
+        SettingsError: there is none; the message lists the aliases.
+    """
+    aliases = tracking.registered_model(name, key or "registration.name").aliases
+    if number is not None:
+        version = get(name, number)
+        if version is None:
+            raise SettingsError(f"{key or '--version'}: {name} has no version {number}")
+        return version
+    if alias not in aliases:
+        known = ", ".join(f"{each} (version {aliases[each]})" for each in sorted(aliases)) or "none"
+        raise SettingsError(
+            f"{key or '--alias'}: no version of {name} has the alias '{alias}'"
+            f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
+            "challenger that passes the gate champion; any other is named by alias or number"
+        )
+    return with_alias(name, alias, int(aliases[alias]), key or "--alias")
+
+
+def with_alias(name: str, alias: str, number: int, key: str = "registration.name") -> ModelVersion:
+    """The version that an alias names.
+
+    Args:
+        name: of the model.
+        alias: for the error.
+        number: of the version.
+        key: the setting or option that names the alias, for the error.
+
+    Raises:
+        SettingsError: there is no such version any more.
+    """
+    version = get(name, number)
+    if version is None:
+        raise SettingsError(
+            f"{key}: the alias '{alias}' of {name} names version {number}, which does not exist; "
+            "`kedro run --pipeline=repair` repairs the aliases"
+        )
+    return version
+
+
+def get(name: str, number: int) -> ModelVersion | None:
+    """A version by its number; None if there is none.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with tracking.store_errors():
+        try:
+            return mlflow.MlflowClient().get_model_version(name, str(number))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    return None
+
+
+def lasting_decision(version: ModelVersion) -> dict[str, str]:
+    """Tags of the promotion or rollback of a version, which hold as long as it is the same model.
+
+    Those of a refusal hold for the scores that were refused.
+    """
+    if version.tags.get(OUTCOME) not in ("promoted", "rolled back"):
+        return {}
+    return {name: text for name, text in version.tags.items() if name.startswith(DECISION_TAG)}
+
+
+def rollback(version: ModelVersion) -> dict[str, str]:
+    """Tags of the rollback of a version; none if it was not rolled back."""
+    rolled_back = version.tags.get(OUTCOME) == "rolled back"
+    return lasting_decision(version) if rolled_back else {}
+
+
+@tracking.store_errors()
+def show_table(console: Console | None = None) -> None:
+    """Print the versions of every registered model of the store, newest first."""
+    client = mlflow.MlflowClient()
+    console = terminal(console)
+    models = client.search_registered_models()
+    if not models:
+        console.print("No model is registered. `kedro run --pipeline=train_eval` registers one.")
+    for model in models:
+        aliases: dict[int, list[str]] = {}
+        for alias, number in sorted(model.aliases.items()):
+            aliases.setdefault(int(number), []).append(alias)
+        table = plain_table()
+        headline = "headline (against base)"
+        for column in ("version", "aliases", *_COLUMNS[:4], headline, "promotion", "registered"):
+            table.add_column(column, no_wrap=column != headline)
+        versions = client.search_model_versions(f"name = '{model.name}'")
+        for version in sorted(versions, key=lambda each: -int(each.version)):
+            own = ", ".join(aliases.get(int(version.version), []))
+            tags = [version.tags.get(tag, "") for tag in _COLUMNS]
+            created = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+            table.add_row(str(version.version), own, *tags, f"{created:%Y-%m-%d}")
+        console.print(f"\n{model.name}", markup=False)
+        console.print(table)
