@@ -78,7 +78,7 @@ class Phrase:
         return " ".join(word(table, name, random_) for table, name in named if name)
 
     def indefinite(self, random_: random.Random | None) -> str:
-        """The words behind `a` or `an`."""
+        """The phrase with `a` or `an` in front."""
         return with_article(self.bare(random_))
 
 

@@ -185,8 +185,9 @@ class SceneCounterfactuals:
         return self._edited((sample_id, sentence_, role))
 
     def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
-        """The scene in the image of an edit with a text that is true of it (the edit's own unless
-        the image is wrong), or the reason why there is none.
+        """The scene that an edit's image shows, with a text that is true of it.
+
+        The edit's own unless the image is wrong; or the reason why there is none.
         """
         key = (sample_id, sentence_, role)
         edited = self._edited(key)
@@ -234,7 +235,7 @@ class SceneCounterfactuals:
         return "nothing to change within its split"
 
     def _drawn(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
-        """An edit of the sentence in any role."""
+        """Draw an edit of a sentence as a negative or a positive."""
         scene, sentences = self._rows[key[0]]
         kinds = self._settings.edits, self._settings.preferred
         return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
@@ -301,6 +302,7 @@ def read_scenes(root: Path) -> dict[str, Scene]:
 
 
 def _scenes(file: Path) -> Iterator[Scene]:
+    """Read the scenes of a file of records."""
     try:
         yield from map(Scene.from_dict, read_json_lines(file))
     except (ValueError, KeyError, TypeError) as error:

@@ -182,6 +182,7 @@ def _write_images(scenes: Iterable[Scene], folder: Path) -> None:
 
 
 def _file(scene: Scene) -> str:
+    """File name of a scene's image."""
     return f"{scene.scene_id}.jpg"
 
 

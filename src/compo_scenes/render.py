@@ -100,4 +100,5 @@ def towards(generated: Image.Image, real: Image.Image, weight: float) -> Image.I
 
 
 def _to_image(pixels: np.ndarray) -> Image.Image:
+    """An image of float pixels from 0 to 255."""
     return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))

@@ -76,7 +76,7 @@ def _in_set(images: Path, name: str) -> list[str]:
 
 
 def _spec(root: Path, images: Path) -> list[Subtask]:
-    """Lists of {query, keys, label}: `<subset>/image2text.json` and `<subset>/text2image.json`."""
+    """SPEC: lists of {query, keys, label} in `<subset>/{image2text,text2image}.json`."""
     return [
         *subtasks_of("spec", "image_to_text", images, _spec_items(root, "image2text")),
         *subtasks_of("spec", "text_to_image", images, _spec_items(root, "text2image")),

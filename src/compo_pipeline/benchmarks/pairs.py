@@ -116,7 +116,7 @@ _COCO = _Format("coco_counterfactuals", ("examples.jsonl",), ending=".jpg", on_h
 
 
 def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
-    """The groups; and 30% of them, drawn once, as images with a caption each for retrieval."""
+    """COCO-CF: all groups, and a fixed 30% of them as images with captions for retrieval."""
     (groups,) = _COCO.load(root, images)
     count = max(1, _RETRIEVED * len(groups.items) // 100)
     drawn = rng(_COCO.name).sample(range(len(groups.items)), count)

@@ -52,7 +52,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _joint(items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str) -> Iterator[Item]:
-    """For each two objects and each of the kinds, the items in all its places as one."""
+    """Join the items of the same two objects: one item of all the places of a kind."""
     by_objects: dict[tuple[str, str], dict[str, Item]] = {}
     for item in items:
         words = PurePosixPath(item.image).stem.split("_")

@@ -213,6 +213,7 @@ def _aircraft(folder: Path) -> _Found:
 
 
 def _flowers(folder: Path) -> _Found:
+    """Test images and labels of Flowers-102, from its MATLAB files."""
     base = folder / "flowers-102"
     labels = _matrix(base / "imagelabels.mat")["labels"]
     numbers = _matrix(base / "setid.mat")["tstid"]

@@ -265,6 +265,7 @@ def markdown(entries: Sequence[ParameterEntry]) -> str:
 
 
 def _row(entry: ParameterEntry) -> str:
+    """The row of a setting in a Markdown table."""
     default = f"`{given}`" if (given := _default(entry)) else ""
     cells = (f"`{entry.key}`", default, entry.type, _escaped(entry.meaning))
     return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |"

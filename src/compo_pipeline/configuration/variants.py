@@ -69,7 +69,7 @@ def named(parameters: Mapping[str, Any], method: str) -> dict[str, Mapping[str, 
 
 
 def _refuse_misspelt(name: str, parameters: Mapping[str, Any], method: str) -> None:
-    """Refuse a label that is close to a variant's name, and would stand for the default alone."""
+    """Refuse a label that looks like a misspelt variant: the run would have the default values."""
     others = [known for known in parameters[KEY] if name in parameters[KEY][known]]
     if others:
         raise SettingsError(f"variant: '{name}' is one of {', '.join(others)}, not of {method}")

@@ -56,7 +56,7 @@ def chosen_entries(
 
 
 def refuse_unfit(settings: CounterfactualSettings) -> None:
-    """Refuse an image generator that shows the edits of another caption editor.
+    """Refuse an image generator that needs another caption editor than the configured one.
 
     Raises:
         ValueError: naming the key.

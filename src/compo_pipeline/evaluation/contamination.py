@@ -198,6 +198,7 @@ def _that_train(captions: Table[Caption]) -> Table[Caption]:
 
 
 def _texts(rows: Table[Any], column: str) -> Iterator[Any]:
+    """Values of a text column, batch by batch."""
     return (value for batch in rows.batches(column) for value in batch.column(0).to_pylist())
 
 

@@ -244,6 +244,7 @@ Values = tuple[float | None, ...]
 
 
 def _aggregate(aggregate: Aggregate, values: Mapping[Key, float]) -> float:
+    """Mean of the members of an aggregate, each the mean of its metrics."""
     parts = [sum(values[key] for key in member) / len(member) for member in aggregate.members]
     return sum(parts) / len(parts)
 

@@ -64,8 +64,9 @@ def _is_misattached(token: Token) -> bool:
 
 
 def _opens_next_phrase(token: Token) -> bool:
-    """Whether a word is by its tag a part of the phrase that starts behind it, whatever the parser
-    hung it on: "here is a pink | arrow".
+    """Whether a word, by its tag, belongs to the phrase after it.
+
+    Whatever the parser attached it to: "here is a pink | arrow".
     """
     return token.pos_ in _ATTRIBUTES and token.nbor().pos_ not in _OPENING
 

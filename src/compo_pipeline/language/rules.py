@@ -41,7 +41,7 @@ def add_rules(nlp: Language, entries: Iterable[Entry]) -> None:
 
 
 def _unambiguous_words(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Words by what they are. The base form of verbs has several fine tags: it keeps its own."""
+    """Words of one part of speech only, by their tags; base forms of verbs keep their fine tag."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in entries:
         if entry.certain:

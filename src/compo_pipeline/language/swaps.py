@@ -270,7 +270,7 @@ def _occurrences(
 def _replace_at(
     word: _Word, source: Parse, to: Parse, places: Sequence[int]
 ) -> tuple[str, tuple[Span, ...]]:
-    """A sentence with another one's word at some places, and the spans of these."""
+    """Replace words of a sentence by a word of another one; also the spans of the new words."""
     written = source.words[word.place]
     return apply_edits(
         to, [Edit(at, at + 1, recapitalise(to, at, written, source, word.place)) for at in places]

@@ -43,7 +43,7 @@ class WrittenUnit:
     foils: tuple[tuple[str, ...], ...]
 
     def foil(self, rng: random.Random) -> str:
-        """A foil, drawn."""
+        """Draw a foil of this unit: one of its wrong replacements."""
         return rng.choice(rng.choice(self.foils))
 
 

@@ -131,7 +131,7 @@ class CounterfactualPairs(Method):
 
 
 def embedded(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
-    """Images and texts [3, n, D], zeros where there is none."""
+    """Image and text embeddings [3, n, D] of anchors, negatives and positives; zero if absent."""
     return (
         _spread(encoder.images(batch.images), batch.images_there),
         _spread(encoder.texts(batch.texts), batch.texts_there),
@@ -167,6 +167,7 @@ def _of(
 def _view(
     row: Caption, sentence: int, edits: dict[str, Counterfactual], context: ViewContext
 ) -> View:
+    """The view of a sentence with its counterfactuals, where there are some."""
     negative, positive = edits.get("negative"), edits.get("positive")
     return single_view(
         row,

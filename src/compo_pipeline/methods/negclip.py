@@ -181,7 +181,7 @@ class NegClipViews(NegativeViews):
 
 @settings
 class NegClipObjective:
-    """Trained parameters."""
+    """What NegCLIP trains."""
 
     trains: Towers = ("image", "text")
     """Towers that are trained."""

@@ -76,8 +76,9 @@ def single_image(example: Example) -> ImageInput:
 
 
 def own_sentence(example: Example) -> str:
-    """What the anchor's image is paired with where it is shown alone: the sentence of its view,
-    of a composite the first of its own caption.
+    """The sentence that the anchor's image alone is paired with.
+
+    That of its view; of a composite, the first of the anchor's caption.
     """
     view = example.view
     return view.positives[0] if view.kind == "single" else example.caption.sentences[0]

@@ -88,7 +88,7 @@ _FACTOR = re.compile(r"(?P<layer>.+?)(?P<weight>\.lora|_lora)_A")
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Tensors by open_clip's names.
+    """Read the tensors of a published checkpoint, renamed to open_clip's names.
 
     Args:
         path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.

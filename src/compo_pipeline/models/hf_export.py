@@ -166,4 +166,5 @@ def _near(part: str, got: Tensor, wanted: Tensor) -> None:
 
 
 def _unequal(part: str, apart: str) -> SettingsError:
+    """The error of a part whose converted embeddings differ."""
     return refused(part, f"as converted it gives other numbers (up to {apart})")

@@ -168,6 +168,7 @@ def _clip(
 
 
 def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """open_clip's configuration of a SigLIP model of transformers."""
     wanted = {
         "width": text["hidden_size"],
         "layers": text["num_hidden_layers"],

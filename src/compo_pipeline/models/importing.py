@@ -155,6 +155,7 @@ def _download(name: str) -> Path:
 
 
 def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversion:
+    """How a folder of open_clip or transformers is converted."""
     path = folder / weights.CONFIG_FILE
     if path.is_file() or not hf_import.is_of_transformers(folder):
         if context_length is not None:

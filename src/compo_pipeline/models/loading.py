@@ -145,6 +145,7 @@ def _module(
 
 
 def _square(name: str, model: torch.nn.Module) -> int:
+    """Side of a model's square input image in pixels; refuses another shape."""
     size = getattr(model.visual, "image_size", None)
     height, width = size if isinstance(size, tuple) else (size, size)
     if height is None or height != width:

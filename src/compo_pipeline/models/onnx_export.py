@@ -150,7 +150,7 @@ def _without_traces(path: Path) -> None:
 
 
 def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    """What onnxruntime computes, on the CPU, from one of the two files."""
+    """A function from inputs to embeddings of an exported ONNX file, by onnxruntime on the CPU."""
     import onnxruntime
 
     opened = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -163,6 +163,7 @@ def _draw(
 
 
 def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path) -> CaptionCard:
+    """The card of a caption with its edits and their images."""
     caption = row.sentences[edits[0].sentence]
     return CaptionCard(
         sample_id=row.sample_id,

@@ -140,7 +140,7 @@ def _card(
     similarities: Sequence[Sequence[float]],
     correct: list[bool],
 ) -> ItemCard:
-    """Of a choice among images, the other image that most of all misleads a wrong model."""
+    """The card of a benchmark item; of a choice among images, with the one that misled most."""
     places = task.places(item)
     columns: Sequence[int] = range(len(similarities[0]))
     if metric == "t2i":

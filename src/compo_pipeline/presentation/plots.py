@@ -190,7 +190,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
 
 
 def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
-    """The curves without the loss of models that have a column of their own loss."""
+    """Curves without the total loss of models that have a column of their own loss."""
     own = [name for name in frame[label].unique() if name in frame.columns]
     mixed = frame[label].isin([name for name in own if frame[name].notna().any()])
     return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")

@@ -183,6 +183,7 @@ def _cells(check: Check) -> dict[str, str]:
 
 
 def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
+    """Write the page of a decision as HTML and Markdown."""
     if dry_run:
         title += " (dry run: nothing was changed)"
     for name in (MARKDOWN, PAGE):

@@ -130,6 +130,7 @@ def rows(study: Study, configured: Mapping[str, Value]) -> list[TrialRow]:
 
 
 def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int]) -> list[str]:
+    """Remarks on a trial in the table of trials: best, configured values, retry, why it ended."""
     remarks = []
     if trial.number in front:
         remarks.append("best" if len(trial.values) == 1 else "front")

@@ -60,7 +60,7 @@ def snapshot(study: Study, change: Callable[[FrozenTrial], None] | None = None) 
 
 
 def readable(study: Study) -> Study:
-    """A copy with short names of parameters and values without penalty."""
+    """A copy of a study with short parameter names, and values without penalties."""
     short = short_names(name for trial in study.get_trials(deepcopy=False) for name in trial.params)
 
     def change(trial: FrozenTrial) -> None:

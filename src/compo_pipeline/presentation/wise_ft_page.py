@@ -128,7 +128,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def trade_off(frame: pd.DataFrame, path: Path) -> str:
-    """Plot compositionality against zero-shot accuracy and retrieval, along the ratios.
+    """Plot compositionality against zero-shot accuracy and retrieval, at each WiSE-FT ratio.
 
     Args:
         frame: rows of `wise_ft.RatioResult`.

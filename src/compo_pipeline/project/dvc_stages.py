@@ -287,4 +287,5 @@ def _value(values: Any, key: str) -> Any:
 
 
 def _holds(values: Mapping[str, Any], key: str) -> bool:
+    """Whether nested values have a dotted key."""
     return _value(values, key) is not _MISSING

@@ -196,7 +196,7 @@ class TrackingHook:
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        """Store the id of the run that this pipeline logs into, or has opened."""
+        """Remember the MLflow run that the loaded record names: this pipeline logs into it."""
         if dataset_name in RUN_ENTRIES:
             self._run_id = data["run_id"]
 

@@ -154,6 +154,7 @@ def _by_pool(
 def _by_processes(
     function: Callable[[Partition], Result], partitions: Iterable[Partition], workers: int
 ) -> Iterator[Result]:
+    """Results of a function on each partition, computed by worker processes, in their order."""
     # A forked worker would inherit whatever its parent had loaded.
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, _begin, (function, workers))

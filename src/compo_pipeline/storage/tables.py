@@ -240,6 +240,7 @@ class Table(Sequence[Row]):
 def _reopened(
     row_type: type[Row], numbers: range | NDArray[np.int64], path: Path, copy: Path | None
 ) -> Table[Row]:
+    """The table of a file with some of its rows, opened anew after unpickling."""
     return Table.open(path, row_type, copy)._of(numbers)
 
 

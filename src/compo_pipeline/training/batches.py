@@ -201,7 +201,7 @@ class Batches(Picklable, Dataset[Collated]):
         return counts
 
     def images(self, further: Sequence[ImageInput] = ()) -> Images:
-        """Every image that the run shows, once, in order of first use, and then further ones."""
+        """Every image that the run shows, once, in order of first use; then those of `further`."""
         found = np.empty(0, _SHOWN)
         for start in range(0, self.steps, self.steps_per_epoch):
             steps = range(start, min(start + self.steps_per_epoch, self.steps))
@@ -232,7 +232,7 @@ _SHOWN = np.dtype([("key", np.uint64), ("place", np.int64)])
 
 
 def _first_ones(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
-    """What was found, and more with other keys, once each and in order."""
+    """Append rows whose keys are new to rows found before, the first row of each key."""
     keys, first = np.unique(more["key"], return_index=True)
     new = first[np.isin(keys, found["key"], assume_unique=True, invert=True)]
     return np.concatenate([found, more[np.sort(new)]])

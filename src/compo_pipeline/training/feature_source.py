@@ -55,7 +55,7 @@ class FeatureSource:
     def of(
         self, images: Images, method: Method, loaded: LoadedModel, preprocessor: ModelPreprocessor
     ) -> Features:
-        """Features of images and maybe of others, with their patch tokens where a method uses them.
+        """Features of at least these images, with patch tokens where the method uses them.
 
         They are read from the inputs' `features`, and stored there.
         """

@@ -286,6 +286,7 @@ def _was_killed(process: BaseProcess) -> bool:
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:
+    """End worker processes: terminate them, then kill those that do not end."""
     for process in processes:
         process.terminate()
     for process in processes:

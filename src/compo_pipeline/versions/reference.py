@@ -70,7 +70,7 @@ def write_reference(
     rows: int,
     settings: EvaluationSettings,
 ) -> None:
-    """Write sample and words into an exported folder.
+    """Write the reference sample and the counts of caption words into an exported folder.
 
     Args:
         export: the folder.

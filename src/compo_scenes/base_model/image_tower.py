@@ -293,7 +293,7 @@ def _forward(
 
 
 def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
-    """Put a trained image tower in place; returns the readouts trained with it, beside it."""
+    """Load a trained image tower into the base model; returns the readouts trained with it."""
     visual: Any = loaded.model.visual
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)

@@ -38,6 +38,7 @@ def read_gold(path: Traversable) -> list[GoldCaption]:
 
 
 def _gold(line: str) -> GoldCaption:
+    """Words, tags and phrases of a hand-tagged caption."""
     tokens = line.split()
     bare = [token.strip("[]{}").rsplit("/", 1) for token in tokens]
     spans: dict[str, set[tuple[int, int]]] = {"[": set(), "{": set()}

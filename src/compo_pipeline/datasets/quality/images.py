@@ -73,6 +73,7 @@ def _decoder() -> str:
 
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
+    """Whether an image file has the size and version that the journal has of it."""
     try:
         found = stamp(decoding.locate(root, image.path, limits))
     except (ImageError, OSError):

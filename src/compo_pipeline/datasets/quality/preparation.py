@@ -35,7 +35,7 @@ class Preparation:
         self._examples: list[dict[str, str]] = []
 
     def sentences(self, raw: RawCaption) -> Counted:
-        """The row's distinct sentences, its own first; none when none of its own is fit."""
+        """Distinct usable sentences of a row, its own caption's first; none if that has none."""
         cleaned, opening = raw.own[0], None
         if not self._settings.whole:
             cleaned, opening = language.clean(cleaned)

@@ -70,6 +70,7 @@ def delimiter_of(path: Path) -> str:
 
 
 def _first(path: Path, delimiter: str) -> list[str]:
+    """The first row of a file, split at a delimiter."""
     row = next(csv_rows(path, delimiter), [])
     return row if isinstance(row, list) else []
 

@@ -53,7 +53,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def _refuse_packed(found: list[Path], root: Path) -> None:
-    """Refuse tars of images beside the shards, or anywhere where there are none."""
+    """Refuse packed tars of images: beside the shards, or below a root without shards."""
     beside = {path.parent.parent if path.suffix == ".json" else path.parent for path in found}
     tars = {tar for folder in beside for tar in folder.glob(_TARS)}
     if not found:

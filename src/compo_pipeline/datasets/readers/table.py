@@ -158,7 +158,7 @@ class _Division:
     def checked(
         self, record: RawCaption | Rejected, values: Mapping[str, Any]
     ) -> RawCaption | Rejected:
-        """The record, or why its split is none."""
+        """The record, or its rejection where its split is none of the configured ones."""
         if self.column and isinstance(record, RawCaption):
             named = _trimmed(values.get(self.column))
             if named not in self.splits:

@@ -212,6 +212,7 @@ def through(loaded: LoadedModel, mask: Mask) -> Grid:
 
 
 def _side(patches: int, name: str) -> int:
+    """Side of the square grid of patches; refuses a number that is no square."""
     side = math.isqrt(patches)
     if side * side != patches:
         raise SettingsError(

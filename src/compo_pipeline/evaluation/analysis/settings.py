@@ -46,6 +46,7 @@ class AttentionSettings:
 
 
 def _rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
+    """Refuse ratios that do not rise."""
     if len(ratios) < 2 or sorted(set(ratios)) != list(ratios):
         raise ValueError(f"expected two or more rising shares, got {list(ratios)}")
     return ratios

@@ -35,7 +35,7 @@ class MeasuredModel(NamedTuple):
 
 
 class ReferenceSource(NamedTuple):
-    """What a reference sample is drawn from."""
+    """Captions, images and settings of the reference sample that is stored with a version."""
 
     captions: Sequence[Caption]
     """Of all splits."""

@@ -79,7 +79,7 @@ def choose_items(
 
 
 def name_tuned_run(command: CommandOptions) -> TunedRun:
-    """How `train_eval` runs with the best values: in this run's environment, as a variant."""
+    """The environment and parameters with which `train_eval` trains with the best values."""
     given = {key: value for key, value in command.params.items() if key != "tuning"}
     return TunedRun(command.env, {**dict(leaves(given)), "variant": "tuned"})
 
