@@ -1,7 +1,7 @@
 """Files of an environment's configuration: their keys, and where a parameter is set.
 
 Kedro ignores unknown keys. Those of catalog and globals are held against conf/base here; those of
-the parameters against the settings classes, by `preflight.settings`.
+the parameters against the settings classes, by `project.settings`.
 """
 
 from __future__ import annotations
