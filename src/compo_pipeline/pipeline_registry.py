@@ -29,11 +29,12 @@ TRAIN_EVAL = (
     "registration",
 )
 # Packages whose results are in memory: parts of other pipelines, and no pipelines of their own.
-_INPUTS, _ITEMS, _ROWS, _SUITE = PARTS = (
+_INPUTS, _ITEMS, _ROWS, _SUITE, _DECISION = PARTS = (
     "training_inputs",
     "benchmark_items",
     "training_rows",
     "suite_items",
+    "decision",
 )
 # Pipelines that run those of several packages.
 SUMS = {
@@ -44,6 +45,8 @@ SUMS = {
     "tuning": (_INPUTS, "tuning"),
     "benchmark": (_SUITE, "benchmark"),
     "benchmark_diff": (_SUITE, "benchmark_diff"),
+    "promotion": ("promotion", _DECISION),
+    "rollback": ("rollback", _DECISION),
     "comparison": ("raw", "ingest", "validation", "comparison"),
     "train_eval": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),
     "__default__": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),

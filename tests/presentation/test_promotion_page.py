@@ -65,7 +65,7 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    promotion_page.decision_page(given, site_of(folder), "rollback")(folder)
+    promotion_page.decision_page(replace(given, pipeline="rollback"), site_of(folder))(folder)
     return (folder / "promotion.md").read_text(), (folder / "promotion.html").read_text()
 
 

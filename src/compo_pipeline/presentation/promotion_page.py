@@ -26,13 +26,12 @@ _COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "findi
 _UNBROKEN = ("items", "before", "now", "difference")
 
 
-def decision_page(decision: Decision, site: Site, pipeline: str) -> FolderWriter:
+def decision_page(decision: Decision, site: Site) -> FolderWriter:
     """A decision of the gate, or a rollback, as `promotion.html` and `promotion.md`.
 
     Args:
         decision: what was decided.
         site: the command that is running, and where pages are.
-        pipeline: that decided.
     """
     own = {"decided": decision.at, "champion before": str(decision.previous or "none")}
     if decision.checks:
@@ -42,7 +41,7 @@ def decision_page(decision: Decision, site: Site, pipeline: str) -> FolderWriter
         title=f"{decision.name} version {decision.version}: {decision.outcome}",
         dry_run=decision.dry_run,
         reason=decision.reason,
-        facts={**own, **site.facts(pipeline)},
+        facts={**own, **site.facts(decision.pipeline)},
         links=_links(site),
         checks=[_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),

@@ -124,6 +124,7 @@ class Decision:
         at: time, ISO 8601 in UTC.
         dry_run: whether the registry was left unchanged.
         checks: of the gate.
+        pipeline: which one decided, `promotion` or `rollback`.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Decision:
     at: str
     dry_run: bool = False
     checks: tuple[Check, ...] = ()
+    pipeline: str = "promotion"
 
     @property
     def failed(self) -> bool:
@@ -245,6 +247,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
             gate="",
             at=_now(),
             dry_run=settings.dry_run,
+            pipeline="rollback",
         )
         if settings.dry_run:
             return decision

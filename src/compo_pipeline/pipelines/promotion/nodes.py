@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.presentation import promotion_page
-from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import promotion as promotions
@@ -33,17 +30,3 @@ def judge_challenger(
     return promotions.promote(
         registration.name, registration.alias, promotion, registration.signing
     )
-
-
-def write_decision(decision: Decision, site: Site) -> FolderWriter:
-    """The page of the decision."""
-    return promotion_page.decision_page(decision, site, "promotion")
-
-
-def report_decision(decision: Decision, promotion_report: Path) -> None:
-    """Print the decision, after its page is written.
-
-    Raises:
-        PromotionError: the challenger was refused.
-    """
-    promotion_page.report(decision, promotion_report)

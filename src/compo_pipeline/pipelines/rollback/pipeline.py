@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.rollback.nodes import (
-    report_decision,
-    roll_back_champion,
-    write_decision,
-)
+from compo_pipeline.pipelines.rollback.nodes import roll_back_champion
 
 
 def create_pipeline() -> Pipeline:
@@ -20,18 +16,6 @@ def create_pipeline() -> Pipeline:
                 inputs=["params:promotion", "params:registration", "params:tracking"],
                 outputs="decision",
                 name="roll_back_champion",
-            ),
-            node(
-                write_decision,
-                inputs=["decision", "params:site"],
-                outputs="promotion_report",
-                name="write_decision",
-            ),
-            node(
-                report_decision,
-                inputs=["decision", "promotion_report"],
-                outputs=None,
-                name="report_decision",
             ),
         ]
     )
