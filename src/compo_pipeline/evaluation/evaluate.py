@@ -32,13 +32,13 @@ from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.metrics import Key, benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import ItemSlices
+from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind
+from compo_pipeline.evaluation.slices import ItemSlices, Parser, item_slices
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
@@ -185,6 +185,18 @@ class BenchmarkItems:
     """The items."""
     slices: ItemSlices
     """Slices of each item."""
+
+    @classmethod
+    def sliced(
+        cls,
+        subtasks: Sequence[Subtask],
+        kinds: Iterable[SliceKind],
+        captions: Iterable[Caption],
+        parser: Parser,
+    ) -> BenchmarkItems:
+        """Items with their slices of some kinds; `captions` of training are for `binding`."""
+        sentences = (text for row in captions for text in row.sentences)
+        return cls(subtasks, item_slices(subtasks, frozenset(kinds), parser, sentences))
 
 
 @dataclass(frozen=True, slots=True)

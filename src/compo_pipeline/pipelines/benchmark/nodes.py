@@ -17,7 +17,6 @@ from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.references import read_references
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
-from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
@@ -68,9 +67,7 @@ def slice_by_training(
 ) -> BenchmarkItems:
     """The items with the slices that the named training rows decide."""
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
-    sentences = (text for row in captions for text in row.sentences)
-    parser = partial(parses_of, language_model)
-    return BenchmarkItems(items, item_slices(items, kinds, parser, sentences))
+    return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
 
 
 def score_list(

@@ -11,7 +11,6 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings, SuiteSettings
-from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.presentation import diff_page
@@ -34,9 +33,7 @@ def slice_for_diff(
     if "binding" in kinds and not captions:
         log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
         kinds.remove("binding")
-    sentences = (text for row in captions for text in row.sentences)
-    parser = partial(parses_of, language_model)
-    return BenchmarkItems(items, item_slices(items, kinds, parser, sentences))
+    return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
 
 
 def diff_models(

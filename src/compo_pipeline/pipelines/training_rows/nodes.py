@@ -10,7 +10,6 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, TrainingRows, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import item_slices
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.storage.records import Caption, Fact
 
@@ -23,11 +22,8 @@ def slice_items(
 ) -> BenchmarkItems:
     """The items with their slices; one kind of slice is by what the training captions name."""
     training = (row for row in valid_captions if row.split == TRAINING_SPLIT)
-    sentences = (text for row in training for text in row.sentences)
     parser = partial(parses_of, language_model)
-    return BenchmarkItems(
-        items, item_slices(items, frozenset(evaluation.slices), parser, sentences)
-    )
+    return BenchmarkItems.sliced(items, evaluation.slices, training, parser)
 
 
 def identify_training_rows(
