@@ -39,7 +39,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.run import compute
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage import table_files
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.storage.table_files import Parts, write_rows
 from compo_pipeline.storage.tables import Table
@@ -175,7 +175,7 @@ def main() -> None:
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     file = RESULTS / "engines.json"
     results = json.loads(file.read_text()) if file.exists() else {}
-    files.PART = PART
+    table_files.PART = PART
     results["machine"] = {"cores": compute.cores(), "load": psutil.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

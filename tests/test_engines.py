@@ -33,7 +33,7 @@ from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.run import engines
 from compo_pipeline.run.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
-from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage import table_files
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.storage.table_files import Parts, write_rows
 from compo_pipeline.storage.tables import Table
@@ -123,7 +123,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
 @pytest.fixture
 def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table[Caption]:
     """Thirty rows in a file, with images, of which some are broken; parts are of ten."""
-    monkeypatch.setattr(files, "PART", 10)
+    monkeypatch.setattr(table_files, "PART", 10)
     monkeypatch.setattr(generation, "_AT_ONCE", 16)
     rows = []
     for number in range(30):

@@ -84,16 +84,16 @@ def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
     mirrored: Callable[..., Path], bucket: Bucket
 ) -> None:
     folder = mirrored({"a": b"one", "b": b"two", "gone/c": b"3"})
-    stamps = [remote.stamp(folder / name) for name in "ab"]
+    stamps = [remote.size_and_version(folder / name) for name in "ab"]
     assert [remote.read_bytes(folder / name) for name in "ab"] == [b"one", b"two"]
     bucket.put({"set/a": b"new"})  # of the same size
     bucket.remove("set/gone/c")
     remote.refresh(folder)
     assert held(folder) == {"b"} and not (folder / "gone").exists()
     assert remote.read_bytes(folder / "a") == b"new"
-    # By its stamp, ingest measures a changed image again.
-    assert remote.stamp(folder / "b") == stamps[1]
-    assert remote.stamp(folder / "a") != stamps[0]
+    # By its size_and_version, ingest measures a changed image again.
+    assert remote.size_and_version(folder / "b") == stamps[1]
+    assert remote.size_and_version(folder / "a") != stamps[0]
     bucket.remove("set/b")
     assert remote.read_bytes(folder / "b") == b"two"
 
@@ -191,7 +191,7 @@ def test_a_listing_that_is_killed_mixes_no_versions(
     after = {"a": b"A" * 500, "b": b"B" * 600, "new": b"2"}
     folder = mirrored(before)
     assert {name: remote.read_bytes(folder / name) for name in before} == before
-    listed = remote.stamp(folder / "a")
+    listed = remote.size_and_version(folder / "a")
     bucket.remove("set/gone")
     bucket.put({f"set/{name}": content for name, content in after.items()})
     index = remote._index
@@ -215,7 +215,7 @@ def test_a_listing_that_is_killed_mixes_no_versions(
 
     assert in_processes(refresh_and_die, [folder]) == [-signal.SIGKILL]
     remote._version.cache_clear()  # another process
-    assert (remote.stamp(folder / "a") == listed) == (moment != "it is committed")
+    assert (remote.size_and_version(folder / "a") == listed) == (moment != "it is committed")
     for name in ("a", "b", "new"):
         # What is read before another listing is one of both versions, or refused.
         with suppress(RemoteError, FileNotFoundError):

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compo_pipeline.storage import table_files as files
+from compo_pipeline.storage import table_files
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.storage.table_files import Parts, write_rows
@@ -29,8 +29,8 @@ def table(
     """The rows in a file of several groups."""
     monkeypatch.setattr("compo_pipeline.storage.tables.GROUP", 7)
     monkeypatch.setattr("compo_pipeline.storage.tables.BATCH", 10)
-    monkeypatch.setattr(files, "GROUP", 7)
-    monkeypatch.setattr(files, "PART", 10)
+    monkeypatch.setattr(table_files, "GROUP", 7)
+    monkeypatch.setattr(table_files, "PART", 10)
     if request.param == "mapped":
         monkeypatch.setattr("compo_pipeline.storage.tables._MAPPED", 0)
     write_rows(tmp_path / "t.parquet", iter(ROWS), Caption)
@@ -140,8 +140,8 @@ def test_rows_of_every_kind_of_column() -> None:
 def test_a_killed_computation_loses_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "GROUP", 7)
-    monkeypatch.setattr(files, "PART", 10)
+    monkeypatch.setattr(table_files, "GROUP", 7)
+    monkeypatch.setattr(table_files, "PART", 10)
     file, computed = tmp_path / "t.parquet", list[int]()
 
     def write(fail: int = -1, fingerprint: str = "a") -> None:

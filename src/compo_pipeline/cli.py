@@ -266,14 +266,14 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
 
     from compo_pipeline.methods.registry import build
     from compo_pipeline.project.settings import run_settings
-    from compo_pipeline.storage import settings as urls
+    from compo_pipeline.storage.settings import refresh_all
     from compo_pipeline.training import launch
     from compo_pipeline.training.run import jobs_of
 
     context = _context(project, env, params)
     context._pipelines_to_validate = ["training"]
     settings = run_settings(context.config_loader["parameters"])
-    urls.refresh_all(context.config_loader["parameters"], {"data"})
+    refresh_all(context.config_loader["parameters"], {"data"})
     # The nodes of the pipeline up to the training itself.
     before = pipelines["training"].to_outputs("training_inputs")
     inputs = SequentialRunner().run(before, context.catalog)["training_inputs"].load()
@@ -316,13 +316,13 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
     from compo_pipeline.models import importing
 
     written = importing.import_model(importing.ImportRequest(source, **options), folder)
-    told = (
+    outcome = (
         f"Written: {folder}. Its embeddings of two images and two texts are the source's, within "
         f"{importing.TOLERANCE:.0e}."
         if written
         else f"Nothing to do: {folder} is of this import already."
     )
-    click.echo(told, err=True)
+    click.echo(outcome, err=True)
     place, root = folder.resolve(), Path(project.project_path).resolve()
     place = place.relative_to(root) if place.is_relative_to(root) else place
     model = {"name": f"{LOCAL_PREFIX}{place}", "pretrained": None}

@@ -94,7 +94,7 @@ ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
 class DecodedImage:
     """What was found at a path. `error` is None for an image that decodes; `sha256` is of the
     file's bytes, empty where there is no file; sizes are 0 where they could not be read. `version`
-    is that of the file's `remote.stamp`.
+    is that of the file's `remote.size_and_version`.
     """
 
     path: str
@@ -204,7 +204,7 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
     digest, size, version = "", 0, 0
     try:
         with open_file(root, relative, limits) as file:
-            _, version = remote.stamp(locate(root, relative, limits))
+            _, version = remote.size_and_version(locate(root, relative, limits))
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)

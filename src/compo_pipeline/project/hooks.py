@@ -20,13 +20,22 @@ from rich.text import Text
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
 from compo_pipeline.models.settings import needs_network
 from compo_pipeline.project import inputs, resources
-from compo_pipeline.project import settings as preflight
 from compo_pipeline.project.in_use import RunLock
+from compo_pipeline.project.settings import (
+    check_runner,
+    check_settings,
+    configured_values,
+    place_of,
+    read_parameters,
+    run_settings,
+    site_of,
+)
 from compo_pipeline.run import next_steps, offline
 from compo_pipeline.run.console import terminal
-from compo_pipeline.storage import settings as urls
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError, causes, is_full_disk
 from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.storage.settings import RemoteSettings, refresh_all
+from compo_pipeline.storage.settings import configure as configure_remote
 from compo_pipeline.tracking.settings import TrackingSettings
 
 if TYPE_CHECKING:
@@ -68,12 +77,12 @@ class ProjectHooks:
             SettingsError: an unknown key, or a value that cannot be used.
         """
         loader = cast("OmegaConfigLoader", context.config_loader)
-        values = preflight.configured_values(loader)
-        remote = parse(urls.RemoteSettings, values["remote"], "remote")
-        values = urls.configure(values, remote, _credentials(loader))
-        self._settings = preflight.run_settings(values)
-        self._place = preflight.place_of(loader, values)
-        values["site"] = preflight.site_of(loader, values["command"])
+        values = configured_values(loader)
+        remote = parse(RemoteSettings, values["remote"], "remote")
+        values = configure_remote(values, remote, _credentials(loader))
+        self._settings = run_settings(values)
+        self._place = place_of(loader, values)
+        values["site"] = site_of(loader, values["command"])
         self._parameters = loader["parameters"] = values
         os.chdir(context.project_path)
         offline.set_hub_offline(not needs_network(self._settings.model))
@@ -89,9 +98,9 @@ class ProjectHooks:
             MissingInput: an input of the pipeline does not exist.
             InUse: another command writes the same run.
         """
-        preflight.check_settings(self._settings, pipeline, self._place)
-        preflight.check_runner(str(run_params["runner"]), self._settings, pipeline)
-        urls.refresh_all(self._parameters, preflight.read_parameters(pipeline))
+        check_settings(self._settings, pipeline, self._place)
+        check_runner(str(run_params["runner"]), self._settings, pipeline)
+        refresh_all(self._parameters, read_parameters(pipeline))
         inputs.check_inputs(pipeline, catalog)
         resources.check_resources(self._settings, pipeline, catalog)
         self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
@@ -165,7 +174,8 @@ class ProjectHooks:
     @hook_impl
     def before_node_run(self, node: Node) -> None:
         """Log one line per node; Kedro's own would list all parameters."""
-        log.info("%s -> %s", node.name, ", ".join(node.outputs))
+        written = f" -> {', '.join(node.outputs)}" if node.outputs else ""
+        log.info("%s%s", node.name, written)
 
 
 class TrackingHook:

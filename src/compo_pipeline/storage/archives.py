@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from compo_pipeline.storage.files import read_json_or_none, write_json
-from compo_pipeline.storage.remote import open_file, read_range, sidecar, stamp
+from compo_pipeline.storage.remote import open_file, read_range, sidecar, size_and_version
 from compo_pipeline.storage.untrusted import holds_images, parquet_file
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def scan(path: Path) -> Archive:
         ValueError: it is no such archive.
     """
     scanned = _scan_parquet if path.suffix == _PARQUET else _scan
-    return scanned(path, *stamp(path))
+    return scanned(path, *size_and_version(path))
 
 
 @lru_cache(_SCANNED)
@@ -202,7 +202,7 @@ def _cell(path: Path, member: str) -> _Cell:
     column, row = member.rsplit("/", 1)
     with _one_reader:
         # A forked process has a reader of its own: an open file's place is shared with it.
-        reader = _reader(path, *stamp(path), column, os.getpid())
+        reader = _reader(path, *size_and_version(path), column, os.getpid())
         return reader.cell(int(row))
 
 

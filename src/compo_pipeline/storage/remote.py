@@ -218,7 +218,7 @@ def version_of(info: Mapping[str, Any]) -> int:
     return digest(named) % 2**63
 
 
-def stamp(path: Path) -> tuple[int, int]:
+def size_and_version(path: Path) -> tuple[int, int]:
     """Size and version of a file, which tell its content from another one.
 
     The version is the modification time in ns, in a mirror that of the object as it was listed.
@@ -252,7 +252,7 @@ class _Object(NamedTuple):
 def _object(path: Path) -> _Object | None:
     """The object of a mirror's file; None of other paths."""
     located = _located(path)
-    return _Object(*located, *stamp(path)) if located else None
+    return _Object(*located, *size_and_version(path)) if located else None
 
 
 def open_file(path: Path) -> BufferedReader:

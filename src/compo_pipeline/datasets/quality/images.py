@@ -18,7 +18,7 @@ from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.files import files_fingerprint
-from compo_pipeline.storage.remote import stamp
+from compo_pipeline.storage.remote import size_and_version
 from compo_pipeline.storage.stores import KeyValueStore
 
 _IMAGES_PER_TASK = 64
@@ -31,8 +31,8 @@ def measure(
 ) -> dict[str, DecodedImage]:
     """Measure images, in the order of their paths.
 
-    With `settings.journal`, files whose size and version (`remote.stamp`) are unchanged are not
-    read again, unless the decoder has changed.
+    With `settings.journal`, files whose `remote.size_and_version` are unchanged are not read again,
+    unless the decoder has changed.
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
@@ -75,7 +75,7 @@ def _decoder() -> str:
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
     """Whether an image file has the size and version that the journal has of it."""
     try:
-        found = stamp(decoding.locate(root, image.path, limits))
+        found = size_and_version(decoding.locate(root, image.path, limits))
     except (ImageError, OSError):
         return False
     return found == (image.bytes, image.version)
