@@ -266,6 +266,26 @@ def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
         assert in_memory & pipelines[name].datasets() <= inner, name
 
 
+LAYERS = "raw intermediate primary feature model_input models model_output reporting".split()
+
+
+@pytest.mark.parametrize("name", list(register_pipelines()))
+def test_no_layer_feeds_an_earlier_one(context, name):
+    """Kedro-Viz shows no layers at all where two depend on each other."""
+    catalog, deepest = context("base").catalog, {}  # layer of an entry, and of what it is made from
+
+    def layer(entry):
+        entered = entry in catalog and not entry.startswith("param")
+        shown = (getattr(catalog[entry], "metadata", None) or {}) if entered else {}
+        return LAYERS.index(shown["kedro-viz"]["layer"]) if shown else -1
+
+    for node in pipelines[name].nodes:
+        before = max((deepest.get(each, layer(each)) for each in node.inputs), default=-1)
+        for output in node.outputs:
+            assert layer(output) in (-1, *range(before, len(LAYERS))), output
+            deepest[output] = max(before, layer(output))
+
+
 def test_every_parameter_that_a_node_reads_is_configured(context):
     catalog = context("base").catalog
     read = set().union(*(pipeline.inputs() for pipeline in pipelines.values()))
