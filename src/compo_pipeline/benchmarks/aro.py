@@ -150,6 +150,7 @@ _AVERAGES = {
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="ARO",
     load=load,
     headline=lambda metric, name: (

@@ -83,6 +83,7 @@ def _flags(values: object, count: int, where: str) -> list[bool]:
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="Cola",
     load=load,
     headline=lambda metric, name: metric in ("image", "average_precision"),

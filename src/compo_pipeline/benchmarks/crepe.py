@@ -54,6 +54,7 @@ _AVERAGES = {kind: Mean(tuple(f"{kind}_{number}" for number in COMPLEXITIES)) fo
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="CREPE",
     load=load,
     headline=lambda metric, name: name == "average",

@@ -121,6 +121,7 @@ _TOTALS = {
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="Half-Truths",
     load=load,
     headline=lambda metric, name: metric == "half_truth",

@@ -100,6 +100,7 @@ def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
 
 SVO_PROBES = Benchmark(
     name="svo_probes",
+    role="composition",
     label="SVO-Probes",
     load=_svo_probes,
     headline=lambda metric, name: name == "average",
@@ -109,6 +110,7 @@ SVO_PROBES = Benchmark(
 )
 IMAGECODE = Benchmark(
     name="imagecode",
+    role="composition",
     label="ImageCoDe",
     load=_imagecode,
     headline=lambda metric, name: name == "average",
@@ -117,6 +119,7 @@ IMAGECODE = Benchmark(
 )
 SPEC = Benchmark(
     name="spec",
+    role="composition",
     label="SPEC",
     load=_spec,
     headline=lambda metric, name: name in ("image2text", "text2image"),

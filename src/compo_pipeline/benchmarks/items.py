@@ -13,6 +13,10 @@ from compo_pipeline.images.decoding import Limits
 FILES = ("*", "data/*")
 """Patterns of annotation files below the folder of a benchmark."""
 
+Role = Literal["composition", "retrieval", "zero_shot"]
+"""What the metrics of a benchmark measure: compositional understanding, retrieval, or zero-shot
+classification."""
+
 ImagePlace = tuple[Path, str, Limits]
 """A folder of images, the name of one below it, and what is accepted as an image."""
 
@@ -125,17 +129,19 @@ def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
-    `load(root, images)` reads its annotation files, in the folder `root`; None for retrieval, which
-    reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
-    or average. `averages` maps a metric to its averages, as the papers make them. `source` says
-    where the files come from. `ties_right` says how its official code counts a tie. `files` are the
-    patterns of its annotation files below `root`. `official_items` is the number of items of a
-    subtask that its official run takes, of those whose images are there; None for all. Of such a
-    benchmark `benchmarks.sets.<name>.items` counts these too. `subtask_in_label` says where a
-    subtask's name stands in the label of a metric.
+    `role` says what its metrics measure. `load(root, images)` reads its annotation files, in the
+    folder `root`; None for retrieval, which reads the dataset's own captions. `headline` says
+    whether a summary shows a metric of a subtask or average. `averages` maps a metric to its
+    averages, as the papers make them. `source` says where the files come from. `ties_right` says
+    how its official code counts a tie. `files` are the patterns of its annotation files below
+    `root`. `official_items` is the number of items of a subtask that its official run takes, of
+    those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
+    counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
+    metric.
     """
 
     name: str
+    role: Role
     label: str
     load: Callable[[Path, Path], list[Subtask]] | None
     headline: Callable[[str, str], bool]

@@ -61,6 +61,7 @@ _TOTALS = {
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="NegBench",
     load=load,
     headline=lambda metric, name: name in _TOTALS or metric in ("i2t_r5", "t2i_r5"),

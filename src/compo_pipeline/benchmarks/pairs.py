@@ -142,6 +142,7 @@ def _benchmark(
     averages = {name: mean} if mean else {}
     return Benchmark(
         name=form.name,
+        role="composition",
         label=label,
         load=form.load,
         headline=lambda metric, subtask: subtask == name and metric in ("text", "image", "group"),
@@ -213,6 +214,7 @@ EQBEN = _benchmark(
 )
 COCO_COUNTERFACTUALS = Benchmark(
     name=_COCO.name,
+    role="composition",
     label="COCO-Counterfactuals",
     load=_counterfactuals,
     headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),

@@ -194,6 +194,7 @@ def _benchmark(
 ) -> Benchmark:
     return Benchmark(
         name=name,
+        role="retrieval",
         label=label,
         load=load,
         headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),

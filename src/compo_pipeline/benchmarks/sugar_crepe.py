@@ -93,6 +93,7 @@ _AVERAGES_PP = {**_GROUPS, "average": Mean((*REPLACE, *SWAP))}
 
 SUGAR_CREPE = Benchmark(
     name="sugar_crepe",
+    role="composition",
     label="SugarCrepe",
     load=load,
     headline=lambda metric, name: name in ("add", "replace", "swap", "average"),
@@ -101,6 +102,7 @@ SUGAR_CREPE = Benchmark(
 )
 SUGAR_CREPE_PP = Benchmark(
     name="sugar_crepe_pp",
+    role="composition",
     label="SugarCrepe++",
     load=load_pp,
     headline=lambda metric, name: name == "average",

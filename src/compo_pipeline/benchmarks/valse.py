@@ -70,6 +70,7 @@ _PHENOMENA: tuple[str | Mean, ...] = (
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="VALSE",
     load=load,
     headline=lambda metric, name: name == "average",

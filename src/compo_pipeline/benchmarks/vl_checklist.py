@@ -88,6 +88,7 @@ _ASPECTS = {aspect: Mean(categories) for aspect, categories in CATEGORIES.items(
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="VL-CheckList",
     load=load,
     headline=lambda metric, name: name == "average",

@@ -96,6 +96,7 @@ def _question(record: Record, file: str) -> Item:
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="composition",
     label="What'sUp",
     load=load,
     headline=lambda metric, name: name == "average",

@@ -36,6 +36,7 @@ def _subtask(file: Record, images: Path) -> Subtask:
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="zero_shot",
     label="Zero-shot",
     load=load,
     headline=lambda metric, name: metric == "top1",

@@ -263,6 +263,7 @@ _LAYOUTS: dict[str, Callable[[Path], _Found]] = {
 
 BENCHMARK = Benchmark(
     name=NAME,
+    role="zero_shot",
     label="Zero-shot",
     load=load,
     headline=lambda metric, name: metric == "top1",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from compo_pipeline.benchmarks.averages import ALL, mean_of_set, set_of
+from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.storage.records import PER_CLASS, Score
@@ -52,6 +53,12 @@ class ReportedMetric:
     name: str
     weights: Mapping[str, float]
     title: str
+
+    @property
+    def role(self) -> Role | None:
+        """What it measures; None for a benchmark that is not registered."""
+        known = BENCHMARKS.get(self.benchmark)
+        return known.role if known is not None else None
 
     @property
     def averaged(self) -> bool:
