@@ -1,0 +1,125 @@
+"""What a text has changed of a caption: attributes or objects exchanged, one replaced, one added.
+
+It is read from the two texts alone, so it holds for hard negatives of any origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Literal
+
+from compo_pipeline.language.editing import NOUNS, Phrase, fold_case, is_separator, noun_phrases_of
+from compo_pipeline.language.scene_graph import Category, scene_graph
+from compo_pipeline.storage.records import Parse
+
+Change = Literal[
+    "swapped_attributes",
+    "swapped_objects",
+    "replaced_attribute",
+    "replaced_object",
+    "replaced_relation",
+    "added_attribute",
+]
+
+_ARTICLES = frozenset({"a", "an"})
+_MODIFIERS = frozenset({"ADJ", "NUM"})
+_PARTICIPLES = frozenset({"VBN", "VBG"})
+_RELATING = frozenset({"ADP", "VERB", "ADV", "SCONJ"})
+_REPLACED: dict[Category, Change] = {
+    "attribute": "replaced_attribute",
+    "entity": "replaced_object",
+    "relation": "replaced_relation",
+}
+
+
+def change(caption: Parse, other: Parse) -> Change | None:
+    """The change that makes another text of a caption; case, marks, "a" and "an" do not count.
+
+    Returns:
+        None where the texts are equal, where more than one thing was changed, or something that is
+        no attribute, object or relation.
+    """
+    ours, theirs = _places(caption), _places(other)
+    words, changed = _compared(caption, ours), _compared(other, theirs)
+    start = _common(words, changed)
+    end = _common(words[start:][::-1], changed[start:][::-1])
+    words, changed = words[start : len(words) - end], changed[start : len(changed) - end]
+    end = start + len(words)
+    if exchanged := _exchanged(words, changed):
+        first, last = exchanged
+        phrases = _phrase(ours, start, start + first), _phrase(ours, end - last, end)
+        return _swap({_category(caption, phrase) for phrase in phrases})
+    if sorted(words) == sorted(changed):
+        return None
+    if not words:
+        added = _category(other, _phrase(theirs, start, start + len(changed)))
+        return "added_attribute" if added == "attribute" else None
+    replaced = _category(caption, _phrase(ours, start, end))
+    return _REPLACED[replaced] if replaced and changed else None
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Number of equal words that two texts begin with."""
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+def _exchanged(words: Sequence[str], changed: Sequence[str]) -> tuple[int, int] | None:
+    """Numbers of words of two phrases, the first and the last, that change places around others."""
+    size = len(words)
+    if size != len(changed):
+        return None
+    pairs = ((one, moved - one) for moved in range(2, size) for one in range(1, moved))
+    for first, last in pairs:
+        middle = words[first : size - last]
+        if changed == (*words[size - last :], *middle, *words[:first]):
+            return first, last
+    return None
+
+
+def _places(parse: Parse) -> list[int]:
+    """Places of the tokens that are words."""
+    return [place for place, word in enumerate(parse.words) if not all(map(is_separator, word))]
+
+
+def _compared(parse: Parse, places: Sequence[int]) -> tuple[str, ...]:
+    """Words as they are compared."""
+    words = (fold_case(parse.words[place]) for place in places)
+    return tuple("a" if word in _ARTICLES else word for word in words)
+
+
+def _phrase(places: Sequence[int], first: int, last: int) -> Phrase:
+    """The tokens of a range of words; an empty range is a phrase without tokens."""
+    return (places[first], places[last - 1] + 1) if first < last else (0, 0)
+
+
+def _swap(categories: Set[Category | None]) -> Change | None:
+    """What was swapped where two phrases of these categories changed places."""
+    if categories == {"attribute"}:
+        return "swapped_attributes"
+    return "swapped_objects" if categories <= {"attribute", "entity"} else None
+
+
+def _category(parse: Parse, phrase: Phrase) -> Category | None:
+    """What a phrase is, by the elements of the scene graph, else by parts of speech; None where it
+    is more than one thing.
+    """
+    start, end = phrase
+    elements = scene_graph(parse).elements
+    found = {one.category for one in elements if one.start < end and start < one.end}
+    upos = {parse.upos[place] for place in range(start, end)}
+    if not found and _modifies(parse, phrase):
+        return "attribute"
+    if "relation" in found or (not found and upos & _RELATING):
+        return None if "entity" in found or (not found and upos & NOUNS) else "relation"
+    if upos & NOUNS and found != {"attribute"}:
+        return "entity" if not upos & _RELATING else None
+    return "attribute" if found or upos <= _MODIFIERS else None
+
+
+def _modifies(parse: Parse, phrase: Phrase) -> bool:
+    """Whether a phrase is participles before the noun of a noun phrase."""
+    start, end = phrase
+    return all(parse.tags[place] in _PARTICIPLES for place in range(start, end)) and any(
+        first <= start and end < last for first, last in noun_phrases_of(parse)
+    )
