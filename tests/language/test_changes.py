@@ -12,8 +12,8 @@ import pytest
 from compo_pipeline.language.changes import change
 from compo_pipeline.language.editing import Generator
 from compo_pipeline.language.parsing import SHIPPED, parses_of
-from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
+from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
