@@ -21,7 +21,7 @@ from compo_pipeline.counterfactuals.settings import (
     TransformersSettings,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.methods.registry import METHOD_SETTINGS, method_type
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.project.settings import (
     configured_values,
     edits_captions,
@@ -108,7 +108,10 @@ def _problems(
         kind: Any = method_type(parameters.method).views_type
         yield from _words(parse(kind, parameters.method_settings.views, key), key)
     if "model" in read:
-        yield from _model(parameters.model)
+        found = list(_model(parameters.model))
+        yield from found
+        if {METHOD_SETTINGS, "training"} <= read and not found:
+            yield from _fit(parameters)
     if "half_truths" in outputs:
         split = parameters.benchmarks.retrieval.split
         yield from _split(split, "benchmarks.retrieval.split", data)
@@ -302,7 +305,7 @@ def _benchmarks(
 def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.validation import KEY, check_split
-    from compo_pipeline.tuning.selection import benchmark_files
+    from compo_pipeline.tuning.selection import benchmark_files, check_figure
 
     settings, data = parameters.training.validation, parameters.data
     if settings.every is None:
@@ -315,8 +318,11 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     except SettingsError as error:
         yield error.message
         return
+    found = []
     if files is not None:
-        yield from _benchmarks(files, f"{KEY}.benchmarks", data, generated=generated)
+        found = list(_benchmarks(files, f"{KEY}.benchmarks", data, generated=generated))
+    # Items that cannot be read have no figures.
+    yield from found or _refusal(check_figure, settings)
 
 
 def _check_processes(settings: TrainingSettings) -> None:
@@ -387,6 +393,16 @@ def _model(
         # Faults of a folder name no key: checkpoints are read by the same code.
         fault = error.message.removeprefix("model.")
         yield f"{key}.{fault}" if fault != error.message else f"{key}.name: {fault}"
+
+
+def _fit(parameters: RunSettings) -> Iterator[str]:
+    """What method and recipe ask of the base, and its architecture does not have."""
+    from compo_pipeline.models.sources import find_source
+    from compo_pipeline.training.fit import misfits
+
+    own = parameters.method_settings
+    method = build(parameters.method, own.views, own.objective)
+    yield from misfits(find_source(parameters.model), method, parameters.training)
 
 
 def _folders(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from compo_pipeline.configuration.settings import (
     value_at,
     with_values,
 )
+from compo_pipeline.configuration.variants import VariantName
 from compo_pipeline.counterfactuals.registry import (
     CAPTION_EDITORS,
     IMAGE_GENERATORS,
@@ -90,8 +91,8 @@ class Parameters:
     """Name of the data: a folder under data/<layer>/."""
     method: _Label
     """Name of the method."""
-    variant: _Label
-    """A named variant, or a label for values of your own."""
+    variant: VariantName
+    """A named variant, several joined by `+`, or a label for values of your own."""
     seed: StrictInt
     """Seed of everything that is drawn at random in views and training."""
     models: str
@@ -128,7 +129,8 @@ class Parameters:
     suite: SuiteSettings = field(default_factory=SuiteSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
-    """Values that `--params variant=<name>` stands for, by dotted key: by method, or for all."""
+    """Values that `--params variant=<name>` stands for, by dotted key: for all, and by method in
+    addition."""
     views: ViewSettings = field(default_factory=ViewSettings)
     wise_ft: SweepSettings = field(default_factory=SweepSettings)
 
@@ -343,12 +345,10 @@ def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[s
     """
     environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
     configured = keys.place_of(Path(loader.conf_source), environment, runtime)
-    variant = variants.named(given, given["method"]).get(str(given["variant"]), {})
 
     def place(key: str) -> str:
         found = configured(key)
-        by_variant = key in variant and not found.startswith("--params")
-        return variants.place_of(given) if by_variant else found
+        return found if found.startswith("--params") else variants.place_of(given, key) or found
 
     return place
 
