@@ -15,7 +15,7 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, nearest
 log = logging.getLogger(__name__)
 
 KEY = "variants"
-_NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
+_NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}
