@@ -49,6 +49,7 @@ from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
+from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.serving.settings import ServingSettings
@@ -119,6 +120,8 @@ class Parameters:
     """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
     first of a list is the baseline."""
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
+    recipe: RecipeFacts = field(default_factory=RecipeFacts)
+    """What the recipe's paper says of its data and its cost."""
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
     serving: ServingSettings = field(default_factory=ServingSettings)
