@@ -17,7 +17,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.project.settings import all_values, loader_of
+from compo_pipeline.project import plan
+from compo_pipeline.project.settings import all_values, loader_of, run_settings
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -311,6 +312,31 @@ def test_every_value_is_the_papers(parameters, env):
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
     assert keys - set(table) - OF_NO_PAPER - unread == set()
+
+
+def steps_of(env: str, rows: int, batch: int) -> int:
+    """Full batches of each pass, by a loop; SPARCL's paper gives the number."""
+    done = 0
+    for _ in range(RECIPES[env]["training.epochs"]):
+        left = rows
+        while left >= batch:
+            left, done = left - batch, done + 1
+    return min(done, RECIPES[env].get("training.max_steps", done))
+
+
+def test_the_table_of_recipes_is_what_their_environments_say(context, project):
+    """And its steps are those of its rows."""
+    page = (project / "docs" / "recipes.md").read_text(encoding="utf-8")
+    settings = {env: run_settings(context(env).params) for env in sorted(RECIPES)}
+    assert plan.markdown(settings) in page, "run `compo-pipeline recipes`"
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [line[0].strip("`") for line in lines] == sorted(RECIPES)
+    for env, _, _, rows, epochs, steps, *_ in lines:
+        name = env.strip("`")
+        batch = RECIPES[name]["training.batch_size"]
+        shown = 82_783 if name == "sparcl_coco" else int(rows.replace(",", ""))
+        assert int(epochs) == RECIPES[name]["training.epochs"]
+        assert int(steps.replace(",", "")) == steps_of(name, shown, batch)
 
 
 @pytest.mark.parametrize("env", RECIPES)

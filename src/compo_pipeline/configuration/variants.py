@@ -26,7 +26,7 @@ VariantName = Annotated[
     str,
     Field(pattern=rf"^{_ONE}(\+{_ONE})*$", max_length=100, coerce_numbers_to_str=True),
 ]
-_NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
+_NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
@@ -126,6 +126,29 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
         quick_gelu=bool(model_cfg.get("quick_gelu", False)),
         config=config,
     )
+
+
+class Dimensions(NamedTuple):
+    """Numbers of weights of a model's image tower and of all others, and its embeddings' width."""
+
+    image: int
+    text: int
+    width: int
+
+
+def dimensions(settings: ModelSettings) -> Dimensions:
+    """The size of a model, which is built without its weights.
+
+    Raises:
+        SettingsError: there is no such model.
+    """
+    plan = replace(sources.find_source(settings), weights=None)
+    model_cfg = sources.architecture(plan.model_cfg)
+    with torch.device("meta"):
+        model: Any = _module(plan, 0, weights.read, model_cfg)
+    image = sum(each.numel() for each in model.visual.parameters())
+    every = sum(each.numel() for each in model.parameters())
+    return Dimensions(image, every - image, int(model_cfg["embed_dim"]))
 
 
 def _module(

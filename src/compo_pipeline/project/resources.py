@@ -22,6 +22,7 @@ from compo_pipeline.counterfactuals.settings import (
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
+from compo_pipeline.project import plan
 from compo_pipeline.project.settings import (
     configured_values,
     edits_captions,
@@ -64,6 +65,8 @@ def check_resources(
     """
     if problems := list(_problems(parameters, pipeline, catalog)):
         raise SettingsError("\n".join(problems))
+    if {"source", "checkpoint"} <= pipeline.all_outputs():
+        plan.check_disk(parameters)
 
 
 def _problems(

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.weights import read_record
@@ -35,7 +36,7 @@ def write_card(
     """
     record = read_record(folder)
     training = record.get("training", {})
-    fingerprint = training.get("fingerprint", {})
+    fingerprint, rows = training.get("fingerprint", {}), record.get(rehearsal.TAG)
     recipe = ("objective", "training", "seed", "views")
     environment = Environment(
         loader=PackageLoader("compo_pipeline.versions"),
@@ -55,6 +56,7 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
+        rehearsal=rows and rehearsal.note(rows),
         rows=[row for row in comparison.rows if row.headline],
         limits=list(_card_limits(comparison)),
         settings=yaml.safe_dump(

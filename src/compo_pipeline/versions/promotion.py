@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
@@ -356,6 +357,11 @@ def _judged(
         raise PromotionError(
             f"promotion: version {decision.version} of {decision.name} was rolled back; register "
             f"another one, or delete its tag {OUTCOME} to let it try again"
+        )
+    if rehearsal.TAG in challenger.tags:
+        raise PromotionError(
+            f"promotion: version {decision.version} of {decision.name} is a rehearsal on "
+            f"{challenger.tags[rehearsal.TAG]} training rows; register the run without `subset`"
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
