@@ -17,7 +17,7 @@ from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.promotion import Decision
 from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, RegistrationSettings
 
-RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)
+RULE = GateRule("hold", figure="sugar_crepe_pp/itt/swap_att", by=1.0)
 GATE = Gate(version=1, rules={"itt": RULE}, items=20)
 FACTS = {"date": "today", "commit": "abc"}
 
