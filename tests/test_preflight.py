@@ -511,3 +511,38 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
 
 def deny(*_: Any, **__: Any) -> None:
     raise PermissionError("Access Denied")
+
+
+@pytest.mark.parametrize(
+    ("scored", "expected"),
+    [
+        (
+            {"retrieval": {"split": "val"}},
+            "benchmarks.retrieval.split: 'val' is that of tuning.benchmarks",
+        ),
+        ({"root": "data/01_raw/scenes/benchmarks/val"}, "benchmarks.sets.sugar_crepe: "),
+        (
+            {
+                "sets": {
+                    "sugar_crepe": {
+                        "root": "data/01_raw/scenes/benchmarks/../benchmarks/val/sugar_crepe"
+                    }
+                }
+            },
+            "benchmarks.sets.sugar_crepe: ",
+        ),
+    ],
+)
+def test_no_version_is_judged_by_items_that_select(
+    problems: Problems, scored: dict[str, Any], expected: str
+) -> None:
+    def found(pipeline: str, **settings: Any) -> list[str]:
+        lines = problems(pipeline, benchmarks=scored, **settings)
+        return [line for line in lines if line.startswith(expected) and "select" in line]
+
+    for pipeline in ("train_eval", "registration", "rescore"):
+        assert found(pipeline), pipeline
+    assert not found("evaluation")
+    assert not found("train_eval", registration={"alias": None})
+    assert found("rescore", registration={"alias": None, "rescore": "champion"})
+    assert not [line for line in problems("train_eval") if "select" in line]
