@@ -516,19 +516,10 @@ def deny(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("scored", "expected"),
     [
+        ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
+        ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
         (
-            {"retrieval": {"split": "val"}},
-            "benchmarks.retrieval.split: 'val' is that of tuning.benchmarks",
-        ),
-        ({"root": "data/01_raw/scenes/benchmarks/val"}, "benchmarks.sets.sugar_crepe: "),
-        (
-            {
-                "sets": {
-                    "sugar_crepe": {
-                        "root": "data/01_raw/scenes/benchmarks/../benchmarks/val/sugar_crepe"
-                    }
-                }
-            },
+            {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
             "benchmarks.sets.sugar_crepe: ",
         ),
     ],
@@ -536,8 +527,9 @@ def deny(*_: Any, **__: Any) -> None:
 def test_no_version_is_judged_by_items_that_select(
     problems: Problems, scored: dict[str, Any], expected: str
 ) -> None:
-    def found(pipeline: str, **settings: Any) -> list[str]:
-        lines = problems(pipeline, benchmarks=scored, **settings)
+    def found(pipeline: str, scored: dict[str, Any] = scored, **settings: Any) -> list[str]:
+        tuning = {"benchmarks": {"root": "made/val"}}
+        lines = problems(pipeline, benchmarks=scored, tuning=tuning, **settings)
         return [line for line in lines if line.startswith(expected) and "select" in line]
 
     for pipeline in ("train_eval", "registration", "rescore"):
@@ -545,4 +537,4 @@ def test_no_version_is_judged_by_items_that_select(
     assert not found("evaluation")
     assert not found("train_eval", registration={"alias": None})
     assert found("rescore", registration={"alias": None, "rescore": "champion"})
-    assert not [line for line in problems("train_eval") if "select" in line]
+    assert not found("train_eval", scored={"root": "made/test"})
