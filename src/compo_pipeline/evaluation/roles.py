@@ -29,7 +29,7 @@ from compo_pipeline.evaluation.metrics import (
 from compo_pipeline.storage.records import Score
 
 ROLES: tuple[Role, ...] = get_args(Role)
-ROLE_LABELS: dict[Role, str] = {
+ROLE_LABELS: dict[str, str] = {
     "composition": "Composition",
     "retrieval": "Retrieval",
     "zero_shot": "Zero-shot classification",
