@@ -115,6 +115,9 @@ def test_a_waived_role_is_named_with_the_command_that_scores_one(
     for page in (markdown, html.replace("&lt;", "<").replace("&gt;", ">"), terminal):
         assert command in page and "FAILED" not in page
     markdown, _ = written(decision(refused), tmp_path)
+    promotion_page.show(decision(refused))
+    assert "`promotion.waive: [zero_shot]`" in capsys.readouterr().out
+    assert "`promotion.waive: [zero_shot]`" in markdown
     assert "| FAILED | zero_shot |" in markdown and command in markdown
     assert "waived (promotion.waive)" not in markdown
 

@@ -228,6 +228,14 @@ def test_an_absent_role_is_refused_until_it_is_waived(
         assert rule.absent is None
 
 
+def test_one_key_waives_all_that_is_absent(layouts: Path, promotion: PromotionSettings) -> None:
+    subtasks = read(layouts, "coco")
+    refused = failed(judged(scored(subtasks, 0.5), scored(subtasks, 1.0), promotion))
+    assert [check.rule for check in refused] == ["composition", "zero_shot"]
+    for check in refused:
+        assert "`promotion.waive: [composition, zero_shot]`" in check.finding
+
+
 def test_a_waived_role_is_judged_where_it_was_scored(
     layouts: Path, promotion: PromotionSettings
 ) -> None:

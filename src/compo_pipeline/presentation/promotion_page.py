@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from compo_pipeline.configuration.settings import masked
 from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS
@@ -128,7 +129,7 @@ def show(decision: Decision, console: Console | None = None) -> None:
         for column in _COLUMNS:
             table.add_column(column, no_wrap=column in _UNBROKEN)
         for check in decision.checks:
-            table.add_row(*_cells(check).values(), style="" if check.passed else "red")
+            table.add_row(*map(escape, _cells(check).values()), style="" if check.passed else "red")
         console.print(table)
     console.print(decision.summary(), markup=False)
     for step in next_steps(decision.checks):
@@ -185,7 +186,9 @@ def _cells(check: Check) -> dict[str, str]:
     """A row of the table, by column."""
     cells = dict.fromkeys(_COLUMNS, "")
     cells[""] = "waived" if check.waived else "passed" if check.passed else "FAILED"
-    cells |= {"rule": check.rule, "figure": check.subject, "finding": check.finding}
+    # What would fill an absent role is among the next steps.
+    finding = check.finding.partition(";")[0] if check.absent else check.finding
+    cells |= {"rule": check.rule, "figure": check.subject, "finding": finding}
     if found := check.numbers:
         cells["items"] = str(found.items)
         cells["before"], cells["now"] = f"{found.opponent:.2f}", f"{found.challenger:.2f}"

@@ -110,6 +110,7 @@ def judge(
         roles = compare_roles([both], models, pairs, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
+    absent = {rule.role for rule in gate.rules.values() if rule.role is not None} - roles.keys()
     figures: list[Check] = []
     for name, rule in gate.rules.items():
         if rule.role is None:
@@ -117,7 +118,7 @@ def judge(
         elif rule.role in roles:
             figures += _role(name, rule, roles[rule.role], gate)
         else:
-            figures.append(_absent(name, rule.role, waive))
+            figures.append(_absent(name, rule.role, waive, absent))
     subtasks = {(score.benchmark, set_of(score.subtask)) for score in tables[CHALLENGER]}
     return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
 
@@ -159,17 +160,17 @@ def _role(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iterator[Ch
             yield _no_fall(name, row, len(found.sets), gate)
 
 
-def _absent(name: str, role: Role, waive: Collection[Role]) -> Check:
-    """The check of a rule about a role of which nothing was scored."""
+def _absent(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
+    """The check of a rule about a role of which nothing was scored; `absent` has all of these."""
     subject = ROLE_LABELS[role]
     if role in waive:
         finding = "no set of it was scored, which promotion.waive allows"
         return Check(name, subject, True, finding, absent=role)
-    roles = ", ".join(each for each in ROLES if each in {*waive, role})
+    roles = ", ".join(each for each in ROLES if each in {*waive, *absent})
     finding = (
         f"no set of it was scored; these would do: {', '.join(benchmark_names(role))}. "
         "`kedro run --pipeline=benchmarks_available` lists the downloads; the key "
-        f"`promotion.waive: [{roles}]` waives the role"
+        f"`promotion.waive: [{roles}]` waives what is absent"
     )
     return Check(name, subject, False, finding, absent=role)
 
