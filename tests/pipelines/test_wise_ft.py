@@ -150,7 +150,7 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
     page = (catalog.load("wise_ft_report") / "wise_ft.html").read_text(encoding="utf-8")
     assert 'href="../run/report.html"' in page and "kedro run --pipeline=wise_ft" in page
     assert f"<td>{figures.label.iloc[0]}</td>" in page
-    assert "Composition is the mean of SugarCrepe++ ITT average." in page
+    assert "Composition: SugarCrepe++ ITT average." in page
     assert "No ratio is chosen: there are no validation items" in page
     shown = capsys.readouterr().out
     assert "Composition" in shown and "0.9" in shown and "No ratio is chosen" in shown
