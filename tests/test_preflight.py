@@ -634,3 +634,30 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
 
 def deny(*_: Any, **__: Any) -> None:
     raise PermissionError("Access Denied")
+
+
+@pytest.mark.parametrize(
+    ("scored", "expected"),
+    [
+        ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
+        ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
+        (
+            {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
+            "benchmarks.sets.sugar_crepe: ",
+        ),
+    ],
+)
+def test_no_version_is_judged_by_items_that_select(
+    problems: Problems, scored: dict[str, Any], expected: str
+) -> None:
+    def found(pipeline: str, scored: dict[str, Any] = scored, **settings: Any) -> list[str]:
+        tuning = {"benchmarks": {"root": "made/val"}}
+        lines = problems(pipeline, benchmarks=scored, tuning=tuning, **settings)
+        return [line for line in lines if line.startswith(expected) and "select" in line]
+
+    for pipeline in ("train_eval", "registration", "rescore"):
+        assert found(pipeline), pipeline
+    assert not found("evaluation")
+    assert not found("train_eval", registration={"alias": None})
+    assert found("rescore", registration={"alias": None, "rescore": "champion"})
+    assert not found("train_eval", scored={"root": "made/test"})

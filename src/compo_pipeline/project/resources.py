@@ -79,6 +79,9 @@ def _problems(
     if "registration" in read:
         signs = bool({"registered", "rescored", "copied_version"} & outputs)
         yield from _signing(parameters.registration, signs=signs)
+        judged = parameters.registration.alias is not None and "registered" in outputs
+        if judged or "rescored" in outputs:
+            yield from _selecting_items(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:
         return
@@ -186,6 +189,36 @@ def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
     from compo_pipeline.versions.signing import key_problems
 
     yield from key_problems(settings.signing, signs=signs)
+
+
+def _selecting_items(parameters: RunSettings) -> Iterator[str]:
+    """Scored items that select weights or settings: no version may be judged by them."""
+    from compo_pipeline.benchmarks.loading import places
+
+    scored, tuned = parameters.benchmarks, parameters.tuning.benchmarks
+    validated = parameters.training.validation
+    try:
+        judging, tuning = places(scored), places(tuned)
+    except SettingsError:
+        return  # a name that is no benchmark's, which the check of the benchmarks tells
+    splits = {tuned.retrieval.split: "tuning.benchmarks.retrieval.split"}
+    folders = {place.root.resolve(): "tuning.benchmarks" for place in tuning}
+    if validated.every is not None:
+        splits[validated.split] = "training.validation.split"
+        if (root := validated.benchmarks.root) is not None:
+            key = "training.validation.benchmarks.root"
+            folders |= {(Path(root) / place.benchmark.name).resolve(): key for place in judging}
+    others = (
+        "whose items select; a version with an alias is judged by others: name these, or set "
+        "registration.alias=null"
+    )
+    split = scored.retrieval.split
+    if split is not None and split in splits:
+        yield f"benchmarks.retrieval.split: '{split}' is that of {splits[split]}, {others}"
+    for place in judging:
+        if (owner := folders.get(place.root.resolve())) is not None:
+            name = place.benchmark.name
+            yield f"benchmarks.sets.{name}: {place.root} is a folder of {owner}, {others}"
 
 
 def _check_cells(parameters: RunSettings) -> None:

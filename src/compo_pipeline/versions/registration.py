@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import Array
 from PIL import Image
 
+from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
 from compo_pipeline.evaluation.conclusions import headline
@@ -77,6 +78,7 @@ def export_with_card(
     manifest: Mapping[str, Any],
     comparison: Comparison,
     settings: RegistrationSettings,
+    waive: Collection[Role] = (),
 ) -> Path:
     """Write a checkpoint as the folder to register: weights, provenance, probes and card.
 
@@ -87,6 +89,7 @@ def export_with_card(
         manifest: of the data.
         comparison: result of the run's evaluation.
         settings: name, precision and licence.
+        waive: roles without which the version may pass its gate, for the card.
 
     Raises:
         SettingsError: the comparison is of another checkpoint.
@@ -102,7 +105,7 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    write_card(folder, settings, manifest, comparison, run["run_id"])
+    write_card(folder, settings, manifest, comparison, run["run_id"], waive)
     return folder
 
 
