@@ -49,9 +49,10 @@ class Subtask:
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
     the official code. `ties_official` says whether that holds whatever `benchmarks.ties` says.
     `dropped` counts items of the files that the official code leaves out, by reason; `deviations`
-    say in what else scoring differs from the official run. `title` is the benchmark's label in
-    reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what is
-    accepted as an image.
+    say in what else scoring differs from the official run. `official_draw` is the number of items
+    that a paper draws of it as they are drawn here, None where no paper is known to. `title` is the
+    benchmark's label in reports if its files are not the official ones ("SugarCrepe-style").
+    `limits` say what is accepted as an image.
     """
 
     benchmark: str
@@ -66,6 +67,7 @@ class Subtask:
     # Not part of the items: they change no score.
     dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     deviations: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    official_draw: int | None = field(default=None, repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
     limits: Limits = field(default=Limits(), repr=False, compare=False)
 

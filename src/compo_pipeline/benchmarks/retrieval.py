@@ -10,8 +10,8 @@ image, and the first sentence of a long caption. The official files are
 
 A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
 normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
-fifth. The long captions of DOCCI and IIW are split into sentences, as FSC-CLIP's tables have it;
-its own splitter is not known.
+fifth. The long captions of DOCCI and IIW are split into sentences, as C2LIP's tables have it, which
+follow FLAIR; their splitter is not known.
 """
 
 from __future__ import annotations
@@ -86,12 +86,16 @@ def _coco(root: Path, images: Path) -> list[Subtask]:
 
 
 def _flickr30k(root: Path, images: Path) -> list[Subtask]:
-    (file,) = read_files(root, "dataset_flickr30k.json", kind=dict)
-    items = list(_karpathy(file))
+    items = list(_karpathy(read_files(root, "dataset_flickr30k.json", kind=dict)[0]))
     return [
         _subtask("flickr30k", protocol, images, items, text)
         for protocol, text in (("karpathy", str), ("clic", clic_text))
     ]
+
+
+def _flickr8k(root: Path, images: Path) -> list[Subtask]:
+    items = _karpathy(read_files(root, "dataset_flickr8k.json", kind=dict)[0])
+    return [_subtask("flickr8k", "karpathy", images, items)]
 
 
 def _docci(root: Path, images: Path) -> list[Subtask]:
@@ -216,6 +220,12 @@ FLICKR30K = _benchmark(
     "Flickr30k retrieval",
     _flickr30k,
     "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+)
+FLICKR8K = _benchmark(
+    "flickr8k",
+    "Flickr8k retrieval",
+    _flickr8k,
+    "dataset_flickr8k.json (Karpathy's splits); images: Flicker8k_Dataset",
 )
 DOCCI = _benchmark(
     "docci",

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.metrics import Key, ReportedMetric, reported_metrics
+from compo_pipeline.evaluation.metrics import ReportedMetric, reported_metrics
 from compo_pipeline.storage.records import GRADED, Score
 
 if TYPE_CHECKING:

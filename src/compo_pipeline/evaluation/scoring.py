@@ -27,10 +27,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.storage.records import PER_CLASS, Score
 
 TOPS = (1, 5)

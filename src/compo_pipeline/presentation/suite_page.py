@@ -115,8 +115,6 @@ def show(suite: Suite, console: Console | None = None) -> None:
     console.print(table)
     for line in (*suite.same_models, *suite.comparison.left_out):
         console.print(Text(line, style="yellow"))
-    for label in suite.not_run:
-        console.print(Text(f"{label}: not run, its files are not there", style="yellow"))
 
 
 def show_available(benchmarks: Sequence[Available]) -> None:
