@@ -21,6 +21,7 @@ from compo_pipeline.benchmarks import zero_shot_sets
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
@@ -58,6 +59,7 @@ DEFAULTS = {
     "site": Site(),
 }
 SCORED = "suite_scores", "suite"
+SUBTASKS = (*ADD, *REPLACE, *SWAP)
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
 
@@ -212,12 +214,36 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
         "sugar_crepe": BenchmarkSet(),
         "sugar_crepe_pp": BenchmarkSet(root=str(tmp_path / "absent")),
     }
-    found = {one.name: one for one in available(BenchmarksSettings(str(tmp_path), sets=sets))}
+    settings = BenchmarksSettings(str(tmp_path), sets=sets)
+    found = {one.benchmark.name: one for one in available(settings)}
     there = found["sugar_crepe"]
     counts = (there.subtasks, there.items, there.images, there.missing_images, there.problem)
     assert counts == (1, 4, 4, 1, "")
     assert "absent" in found["sugar_crepe_pp"].problem
-    assert not found["zero_shot"].enabled and found["zero_shot"].source
+    absent = found["winoground"]
+    assert not absent.enabled and absent.state == "not enabled"
+    assert absent.lines == [f"from {absent.benchmark.source}", str(absent.benchmark.download)]
+    assert "size: 0.4 GB" in absent.lines[1]
+    # Of seven subtasks one is there, and of its four images three.
+    assert there.state == "in part"
+    assert there.missing_parts == tuple(name for name in SUBTASKS if name != "swap_att")
+    parts, images, *_ = there.lines
+    assert parts.startswith("annotation files of 1 of 7 subtasks; missing: add_obj, add_att, repl")
+    assert images == "3 of 4 images; missing: swap_att: 1 of 4 (3.png)"
+
+
+def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
+    benchmarks: BenchmarksSettings, tmp_path: Path
+) -> None:
+    for name in SUBTASKS:
+        content = (tmp_path / "sugar_crepe" / "swap_att.json").read_text()
+        (tmp_path / "sugar_crepe" / f"{name}.json").write_text(content)
+    found = available(BenchmarksSettings(str(tmp_path), suite="sparcl"))
+    assert [one.benchmark.name for one in found[:4]] == list(SUITES["sparcl"].sets)
+    states = {one.benchmark.name: one.state for one in found}
+    assert (states["sugar_crepe"], states["aro"]) == ("ready", "not there")
+    assert states["coco"] == "not enabled" and states["sugar_crepe_pp"] == "in part"
+    assert not next(one.lines for one in found if one.benchmark.name == "sugar_crepe")
 
 
 def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Suite:

@@ -128,6 +128,37 @@ def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]
 
 
 @dataclass(frozen=True, slots=True)
+class Download:
+    """What a benchmark's files weigh, and under which licences they are; empty where it is unknown.
+
+    Attributes:
+        size: about, of the images as their source packs them.
+        annotations: licence of texts and labels, as their source states it.
+        images: licence of the images.
+    """
+
+    size: str = ""
+    annotations: str = ""
+    images: str = ""
+
+    def __str__(self) -> str:
+        """In words."""
+        facts = {
+            "size": self.size,
+            "licence of annotations": self.annotations,
+            "of images": self.images,
+        }
+        return "; ".join(f"{fact}: {value or 'unknown'}" for fact, value in facts.items())
+
+
+UNKNOWN = Download()
+
+# Of sources that several benchmarks ask about.
+COCO_PHOTOS = "each photo's own, on Flickr (cocodataset.org: terms of use)"
+FLICKR_PHOTOS = "each photo's own, on Flickr; for research (the authors' form)"
+
+
+@dataclass(frozen=True, slots=True)
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
@@ -139,7 +170,8 @@ class Benchmark:
     `root`. `official_items` is the number of items of a subtask that its official run takes, of
     those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
     counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
-    metric.
+    metric. `download` has size and licences. `parts` are its sets of subtasks, where they are not
+    those of its `averages`.
     """
 
     name: str
@@ -153,6 +185,16 @@ class Benchmark:
     files: tuple[str, ...] = FILES
     official_items: int | None = None
     subtask_in_label: Literal["last", "first", "never"] = "last"
+    download: Download = UNKNOWN
+    parts: tuple[str, ...] = ()
+
+    @property
+    def all_parts(self) -> tuple[str, ...]:
+        """The sets of subtasks of its whole files, as far as they are known."""
+        averages = (mean for means in self.averages.values() for mean in means.values())
+        return self.parts or tuple(
+            dict.fromkeys(name for mean in averages for name in mean.subtasks)
+        )
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:

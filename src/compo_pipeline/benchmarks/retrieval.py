@@ -22,7 +22,16 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from compo_pipeline.benchmarks.files import Record, files_of, read_file, read_files
-from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import (
+    COCO_PHOTOS,
+    FILES,
+    FLICKR_PHOTOS,
+    UNKNOWN,
+    Benchmark,
+    Download,
+    Item,
+    Subtask,
+)
 from compo_pipeline.benchmarks.settings import RetrievalSettings, TextProtocol
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import ACCEPTED, Limits
@@ -195,6 +204,8 @@ def _benchmark(
     load: Callable[[Path, Path], list[Subtask]] | None,
     source: str = "",
     files: tuple[str, ...] = FILES,
+    download: Download = UNKNOWN,
+    parts: tuple[str, ...] = (),
 ) -> Benchmark:
     return Benchmark(
         name=name,
@@ -204,6 +215,8 @@ def _benchmark(
         headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
         source=source,
         files=files,
+        download=download,
+        parts=parts,
     )
 
 
@@ -214,24 +227,32 @@ COCO = _benchmark(
     _coco,
     "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
     "both; images: the folder with val2017 and val2014",
+    download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
+    parts=("clic", "karpathy"),
 )
 FLICKR30K = _benchmark(
     "flickr30k",
     "Flickr30k retrieval",
     _flickr30k,
     "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+    download=Download("4 GB", images=FLICKR_PHOTOS),
+    parts=("karpathy", "clic"),
 )
 FLICKR8K = _benchmark(
     "flickr8k",
     "Flickr8k retrieval",
     _flickr8k,
     "dataset_flickr8k.json (Karpathy's splits); images: Flicker8k_Dataset",
+    download=Download("1 GB", images=FLICKR_PHOTOS),
+    parts=("karpathy",),
 )
 DOCCI = _benchmark(
     "docci",
     "DOCCI retrieval",
     _docci,
     "docci_descriptions.jsonlines (google.github.io/docci); its images",
+    download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
+    parts=("test",),
 )
 IIW = _benchmark(
     "iiw",
@@ -240,4 +261,6 @@ IIW = _benchmark(
     "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
+    download=Download(annotations="CC BY 4.0", images="of DOCCI CC BY 4.0; of the others unknown"),
+    parts=("iiw_400", "dci_test", "docci_test", "cm_3600", "locnar_eval"),
 )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.remote import read_bytes
@@ -327,4 +327,5 @@ BENCHMARK = Benchmark(
     source="a folder for each set: CLIP_benchmark's, torchvision's, or a folder for each class",
     files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
     subtask_in_label="first",
+    download=Download("6 GB of ImageNet's validation images; of the others unknown"),
 )
