@@ -230,6 +230,9 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
     parts, images, *_ = there.lines
     assert parts.startswith("annotation files of 1 of 7 subtasks; missing: add_obj, add_att, repl")
     assert images == "3 of 4 images; missing: swap_att: 1 of 4 (3.png)"
+    assert run("benchmarks_available", "missing_images", benchmarks=settings) == [
+        {"sugar_crepe": [str(tmp_path / "images" / "3.png")]}
+    ]
 
 
 def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(

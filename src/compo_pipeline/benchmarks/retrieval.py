@@ -44,6 +44,7 @@ NAME = "retrieval"
 _VAL = "captions_val2017"
 _CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
 _CLIC_WORDS = 30
+_KARPATHY = "cs.stanford.edu/people/karpathy/deepimagesent"
 _IIW_FILES = ("*.jsonl", "*/data.jsonl")
 
 
@@ -225,8 +226,8 @@ COCO = _benchmark(
     "coco",
     "COCO retrieval",
     _coco,
-    "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
-    "both; images: the folder with val2017 and val2014",
+    f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; images: "
+    "COCO's folder with val2017 and val2014",
     download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
     parts=("clic", "karpathy"),
 )
@@ -234,7 +235,8 @@ FLICKR30K = _benchmark(
     "flickr30k",
     "Flickr30k retrieval",
     _flickr30k,
-    "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+    f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
+    "shannon.cs.illinois.edu/DenotationGraph",
     download=Download("4 GB", images=FLICKR_PHOTOS),
     parts=("karpathy", "clic"),
 )
@@ -242,7 +244,7 @@ FLICKR8K = _benchmark(
     "flickr8k",
     "Flickr8k retrieval",
     _flickr8k,
-    "dataset_flickr8k.json (Karpathy's splits); images: Flicker8k_Dataset",
+    f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
     download=Download("1 GB", images=FLICKR_PHOTOS),
     parts=("karpathy",),
 )
@@ -250,7 +252,7 @@ DOCCI = _benchmark(
     "docci",
     "DOCCI retrieval",
     _docci,
-    "docci_descriptions.jsonlines (google.github.io/docci); its images",
+    "google.github.io/docci: docci_descriptions.jsonlines; its images",
     download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
     parts=("test",),
 )

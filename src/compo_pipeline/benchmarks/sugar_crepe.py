@@ -108,7 +108,7 @@ SUGAR_CREPE_PP = Benchmark(
     load=load_pp,
     headline=lambda metric, name: name == "average",
     averages=dict.fromkeys(("itt", "tot"), _AVERAGES_PP),
-    source="SugarCrepe++'s files as <subtask>.json, or the Parquet of "
+    source="github.com/Sri-Harsha/scpp: its files as <subtask>.json, or the Parquet of "
     "huggingface.co/datasets/Aman-J/SugarCrepe_pp; images: COCO val2017",
     files=hub.WITH_PARQUET,
     download=Download("1 GB", "CC BY 4.0", COCO_PHOTOS),

@@ -324,7 +324,8 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: metric == "top1",
     averages={"top1": {"zs10": Mean(ZS10), "zs11": Mean(ZS11), "zs21": Mean(ZS21)}},
-    source="a folder for each set: CLIP_benchmark's, torchvision's, or a folder for each class",
+    source="github.com/LAION-AI/CLIP_benchmark: a folder for each set as it exports them, or as "
+    "torchvision unpacks them, or with a folder for each class; image-net.org: its val",
     files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
     subtask_in_label="first",
     download=Download("6 GB of ImageNet's validation images; of the others unknown"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from compo_pipeline.benchmarks.items import Benchmark, ImagePlace, Subtask, sets_of
 from compo_pipeline.benchmarks.loading import Place, load_place, places
@@ -30,7 +28,8 @@ class Available:
         images: number of distinct images of the items.
         missing_images: number of those that are not there.
         missing_parts: sets of subtasks whose annotation files are not there.
-        missing: by set and folder, how many images are not there, of how many, with examples.
+        missing: by set, how many images are not there, of how many, with examples.
+        absent: paths of all images that are not there.
         problem: why it cannot be scored; empty if it can.
     """
 
@@ -42,7 +41,8 @@ class Available:
     images: int = 0
     missing_images: int = 0
     missing_parts: tuple[str, ...] = ()
-    missing: tuple[str, ...] = field(default=())
+    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     problem: str = ""
 
     @property
@@ -115,7 +115,13 @@ def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> 
         missing_images=absent,
         missing_parts=tuple(name for name in place.benchmark.all_parts if name not in names),
         missing=tuple(
-            line for (_, name), tasks in sets.items() for line in _missing(name, tasks, there)
+            f"{name}: {text}"
+            for (_, name), tasks in sets.items()
+            for text, count in (_missing(tasks, there),)
+            if count
+        ),
+        absent=tuple(
+            sorted(f"{root / name}" for (root, name, _), found in there.items() if not found)
         ),
         problem=f"none of the images is below {' or '.join(folders)}"
         if absent == len(there)
@@ -123,18 +129,9 @@ def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> 
     )
 
 
-def _missing(name: str, tasks: Iterable[Subtask], there: dict[ImagePlace, bool]) -> list[str]:
-    """A line for each folder of a set of subtasks that lacks images."""
-    own = dict.fromkeys(each for task in tasks for item in task.items for each in task.places(item))
-    folders = {each: PurePath(each[1]).parent for each in own}
-    counts = Counter(folders.values())
-    lines = []
-    for folder, count in counts.items():
-        absent = [each[1] for each in own if folders[each] == folder and not there[each]]
-        if absent:
-            more = ", ..." if len(absent) > _NAMED else ""
-            where = "" if folder == PurePath() else f" in {folder}"
-            lines.append(
-                f"{name}: {len(absent):,} of {count:,}{where} ({', '.join(absent[:_NAMED])}{more})"
-            )
-    return lines
+def _missing(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> tuple[str, int]:
+    """How many images of subtasks are not there, of how many, with examples; and their number."""
+    own = {each for task in tasks for item in task.items for each in task.places(item)}
+    absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
+    names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")
+    return f"{len(absent):,} of {len(own):,} ({names})", len(absent)
