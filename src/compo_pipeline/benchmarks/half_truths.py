@@ -128,4 +128,5 @@ BENCHMARK = Benchmark(
     averages=dict.fromkeys(("half_truth", "truth_order"), _TOTALS),
     source="huggingface.co/datasets/kbora/Half-Truths: data/<subset>.parquet, with its images; "
     "or what `kedro run --pipeline=half_truths` builds of captions",
+    parts=tuple(f"{subset}_{kind}" for subset in SUBSETS if subset != BUILT for kind in KINDS),
 )

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import (
-    Key,
     MetricMean,
     ReportedMetric,
     reported_metrics,

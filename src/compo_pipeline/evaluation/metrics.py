@@ -6,14 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compo_pipeline.benchmarks.averages import ALL, mean_of_set, set_of
+from compo_pipeline.benchmarks.averages import ALL, Key, mean_of_set, set_of
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.storage.records import PER_CLASS, Score
-
-Key = tuple[str, str, str]
-"""(benchmark, metric, subtask), as in the scores table."""
 
 METRIC_LABELS = {
     "accuracy": "",

@@ -16,12 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from compo_pipeline.benchmarks.averages import ALL
+from compo_pipeline.benchmarks.averages import ALL, Key
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Pair, Row, compare_means
 from compo_pipeline.evaluation.metrics import (
-    Key,
     MetricMean,
     ReportedMetric,
     reported_metrics,

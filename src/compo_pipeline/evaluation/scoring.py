@@ -30,10 +30,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
-from compo_pipeline.evaluation.metrics import Key, metric_values
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.storage.records import PER_CLASS, Score
 
 TOPS = (1, 5)
