@@ -25,7 +25,7 @@ VERSION = 1
 USED, FEW, TOLD = "used", "few", "told"
 STATES = {USED: "used", FEW: "too few to be used", TOLD: "not used, as text tells them"}
 _LEARNT = 100_000  # training captions of the trigram model
-_FOILED = 5_000  # training captions that foils are made of, to learn what these look like
+_FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
 _PER_IMAGE = 50  # drafts of a kind that are candidates
 _PER_WORD = 2  # foils of a training caption with the same expression replaced
 
