@@ -62,7 +62,7 @@ def check_resources(
     Raises:
         SettingsError: something is missing or cannot be used; one line each.
     """
-    if problems := list(_problems(parameters, pipeline, catalog)):
+    if problems := list(dict.fromkeys(_problems(parameters, pipeline, catalog))):
         raise SettingsError("\n".join(problems))
 
 
@@ -101,6 +101,8 @@ def _problems(
     if "tuning" in read:
         tuned = parameters.tuning.benchmarks
         yield from _benchmarks(tuned, "tuning.benchmarks", data, generated=generated)
+    if {"tuning", "tuning.benchmarks"} & read:
+        yield from _selecting(parameters)
     if "language.model" in read:
         yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
@@ -111,15 +113,8 @@ def _problems(
         yield from _model(parameters.model)
     if "foils" in read:
         yield from _foils(parameters)
-    built = parameters.benchmarks.foils.split
-    if {"benchmarks", "evaluation"} <= read and built not in (
-        None,
-        *(parameters.foils.splits or ()),
-    ):
-        yield (
-            f"benchmarks.foils.split: no foils of the split '{built}' are built; expected one of "
-            "foils.splits, or null"
-        )
+    if {"benchmarks", "evaluation"} <= read:
+        yield from _built(parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters)
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -222,6 +217,37 @@ def _foils(parameters: RunSettings) -> Iterator[str]:
             yield f"foils.splits: '{split}' is the split that trains (views.split)"
 
 
+def _built(split: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
+    """Whether foils of a split are built."""
+    splits = parameters.foils.splits or ()
+    if split is not None and split not in splits:
+        built = ", ".join(splits) or "none"
+        yield (
+            f"{key}: no foils of the split '{split}' are built; expected one of foils.splits "
+            f"({built}), or null"
+        )
+
+
+def _selecting(parameters: RunSettings) -> Iterator[str]:
+    """The items that select settings, which neither train nor are reported."""
+    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+
+    tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
+    yield from _built(tuned.foils.split, f"{TUNED}.foils.split", parameters)
+    taken = {
+        parameters.views.split: "views.split, which trains",
+        reported.retrieval.split: "benchmarks.retrieval.split, which is reported",
+        reported.foils.split: "benchmarks.foils.split, which is reported",
+    }
+    for name, split in (("retrieval", tuned.retrieval.split), ("foils", tuned.foils.split)):
+        if split is not None and split in taken:
+            yield (
+                f"{TUNED}.{name}.split: '{split}' is that of {taken[split]}; expected a split "
+                "that only selects, or null"
+            )
+    yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
+
+
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
     """The split or the images that are analysed."""
     if settings.images is None:
@@ -302,8 +328,10 @@ def _benchmarks(
     except RemoteError as error:
         yield f"{key}: {error}"
         return
-    if not subtasks and settings.retrieval.split is None:
-        yield f"{key}: nothing is scored; set {key}.root or {key}.retrieval.split"
+    if not subtasks and settings.retrieval.split is None and settings.foils.split is None:
+        yield (
+            f"{key}: nothing is scored; set {key}.root, {key}.retrieval.split or {key}.foils.split"
+        )
     for name in dict.fromkeys(task.benchmark for task in subtasks):
         tasks = [task for task in subtasks if task.benchmark == name]
         places = [place for task in tasks for item in task.items for place in task.places(item)]
@@ -317,6 +345,7 @@ def _benchmarks(
 
 def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
+    from compo_pipeline.benchmarks import foils
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import benchmark_files
 
@@ -324,8 +353,9 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     if settings.every is None:
         return
     yield from _split(settings.split, f"{KEY}.split", data)
-    reported = parameters.benchmarks.retrieval.split
-    yield from _refusal(check_split, settings, parameters.views.split, reported)
+    yield from _refusal(check_split, settings, parameters.views.split, parameters.benchmarks)
+    if (settings.figure or "").split("/")[0] == foils.NAME:
+        yield from _built(settings.split, f"{KEY}.figure", parameters)
     try:
         files = benchmark_files(settings)
     except SettingsError as error:
