@@ -117,7 +117,8 @@ def evened(couples: Sequence[Couple]) -> list[Couple]:
     squares = counts.power(2).sum(axis=1)
     alive = np.ones(len(couples), bool)
     total = counts.sum(axis=0)
-    while (total**2).sum() > EVENNESS * squares[alive].sum():
+    # Without couples both sums are zero but for rounding.
+    while alive.any() and (total**2).sum() > EVENNESS * squares[alive].sum():
         lowered = np.where(alive, 2 * (counts @ total) - squares, -np.inf)
         worst = int(lowered.argmax())
         alive[worst] = False

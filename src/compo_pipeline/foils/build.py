@@ -25,7 +25,7 @@ VERSION = 1
 USED, FEW, TOLD = "used", "few", "told"
 STATES = {USED: "used", FEW: "too few to be used", TOLD: "not used, as text tells them"}
 _LEARNT = 100_000  # training captions of the trigram model
-_FOILED = 5_000  # training captions that foils are made of, to learn what these look like
+_FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
 _PER_IMAGE = 50  # drafts of a kind that are candidates
 _PER_WORD = 2  # foils of a training caption with the same expression replaced
 
@@ -112,7 +112,7 @@ def build(
 
     Args:
         images: of the split; none of them trains.
-        split: its name.
+        split: name of the set of items.
         texts: of the rows that train.
         settings: kinds, seed and limits.
         parser: of captions.
@@ -256,7 +256,7 @@ def build_splits(
     settings: FoilSettings,
     parser: Parser,
 ) -> dict[str, tuple[Built, Counter[str]]]:
-    """The items of each split of the settings, and the number of images left out, by reason.
+    """Each set of items of the settings, and the number of images that are left out, by reason.
 
     Args:
         captions: valid rows of all splits.
@@ -272,10 +272,17 @@ def build_splits(
     texts = Texts(_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[Built, Counter[str]]] = {}
-    for split in reversed(settings.splits or ()):  # held-out splits that come last keep theirs
-        images, left_out = images_of(split_rows(captions, split), hashes, taken, settings)
-        found[split] = build(images, split, texts, settings, parser), left_out
-        taken[f"the split '{split}' has it"] = frozenset(one.image_hash for one in images)
+    for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
+        rows = split_rows(captions, split)
+        share = [each for each, source in settings.splits.items() if source == split]
+        own = {
+            image: content
+            for image, content in hashes.items()
+            if share[digest(settings.seed, "set", content) % len(share)] == name
+        }
+        images, left_out = images_of(rows.having("image", own), hashes, taken, settings)
+        found[name] = build(images, name, texts, settings, parser), left_out
+        taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
     return found
 
 

@@ -211,20 +211,19 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 def _foils(parameters: RunSettings) -> Iterator[str]:
     """The splits whose rows become foils."""
-    for split in parameters.foils.splits or ():
-        yield from _split(split, "foils.splits", parameters.data)
+    for name, split in parameters.foils.splits.items():
+        yield from _split(split, f"foils.splits.{name}", parameters.data)
         if split == parameters.views.split:
-            yield f"foils.splits: '{split}' is the split that trains (views.split)"
+            yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
 
 
-def _built(split: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
-    """Whether foils of a split are built."""
-    splits = parameters.foils.splits or ()
-    if split is not None and split not in splits:
-        built = ", ".join(splits) or "none"
+def _built(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
+    """Whether a set of foils is built."""
+    known = parameters.foils.splits
+    if name is not None and name not in known:
         yield (
-            f"{key}: no foils of the split '{split}' are built; expected one of foils.splits "
-            f"({built}), or null"
+            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
+            f"({', '.join(known) or 'there are none'}), or null"
         )
 
 
@@ -233,18 +232,21 @@ def _selecting(parameters: RunSettings) -> Iterator[str]:
     from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
 
     tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
-    yield from _built(tuned.foils.split, f"{TUNED}.foils.split", parameters)
+    built = tuned.foils.split
+    yield from _built(built, f"{TUNED}.foils.split", parameters)
+    if built is not None and built == reported.foils.split:
+        yield f"{TUNED}.foils.split: '{built}' is reported (benchmarks.foils.split); expected another"
     taken = {
-        parameters.views.split: "views.split, which trains",
-        reported.retrieval.split: "benchmarks.retrieval.split, which is reported",
-        reported.foils.split: "benchmarks.foils.split, which is reported",
+        parameters.views.split: "trains (views.split)",
+        reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
     }
-    for name, split in (("retrieval", tuned.retrieval.split), ("foils", tuned.foils.split)):
+    rows = {
+        f"{TUNED}.retrieval.split": tuned.retrieval.split,
+        f"{TUNED}.foils.split, foils.splits.{built}": parameters.foils.splits.get(built or ""),
+    }
+    for key, split in rows.items():
         if split is not None and split in taken:
-            yield (
-                f"{TUNED}.{name}.split: '{split}' is that of {taken[split]}; expected a split "
-                "that only selects, or null"
-            )
+            yield f"{key}: the split '{split}' {taken[split]}; expected one that only selects"
     yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
 
 
