@@ -101,8 +101,9 @@ def _problems(
     if "tuning" in read:
         tuned = parameters.tuning.benchmarks
         yield from _benchmarks(tuned, "tuning.benchmarks", data, generated=generated)
-    if {"tuning", "tuning.benchmarks"} & read:
         yield from _selecting(parameters)
+    if {"tuning", "tuning.benchmarks"} & read:
+        yield from _official(parameters.tuning.benchmarks)
     if "language.model" in read:
         yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
@@ -228,8 +229,8 @@ def _built(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]
 
 
 def _selecting(parameters: RunSettings) -> Iterator[str]:
-    """The items that select settings, which neither train nor are reported."""
-    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+    """The splits of the items that select settings, which neither train nor are reported."""
+    from compo_pipeline.tuning.selection import TUNED
 
     tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
     built = tuned.foils.split
@@ -240,13 +241,18 @@ def _selecting(parameters: RunSettings) -> Iterator[str]:
         parameters.views.split: "trains (views.split)",
         reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
     }
-    rows = {
-        f"{TUNED}.retrieval.split": tuned.retrieval.split,
-        f"{TUNED}.foils.split, foils.splits.{built}": parameters.foils.splits.get(built or ""),
-    }
-    for key, split in rows.items():
-        if split is not None and split in taken:
-            yield f"{key}: the split '{split}' {taken[split]}; expected one that only selects"
+    split = tuned.retrieval.split
+    if split is not None and split in taken:
+        yield (
+            f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that only "
+            "selects, or null"
+        )
+
+
+def _official(tuned: BenchmarksSettings) -> Iterator[str]:
+    """Whether official benchmark files would select settings, or a ratio of WiSE-FT."""
+    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+
     yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
 
 

@@ -100,8 +100,25 @@ def held_out(
         wanted = _items(settings, settings.figure, captions, {row.image_id for row in rows}, root)
     scored = loading.gather(reported, captions, root, foils)
     key = f"{KEY}.benchmarks"
-    own = without_reported(wanted, scored, EvaluationSettings().workers, key)
+    own = _unreported(wanted, scored, EvaluationSettings().workers, key)
     return HeldOut(rows, ItemMetrics(own))
+
+
+def _unreported(
+    items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
+) -> list[Subtask]:
+    """The items without those that are also reported.
+
+    Foils may have images that retrieval over the data's own split ranks: sets of foils that share
+    a split have other images and texts than one another, and are no items of retrieval.
+    """
+    own = [task for task in items if task.benchmark == foils_of_captions.NAME]
+    rest = [task for task in items if task.benchmark != foils_of_captions.NAME]
+    unranked = [task for task in reported if task.benchmark != retrieval.NAME]
+    return [
+        *without_reported(own, unranked, workers, key),
+        *without_reported(rest, reported, workers, key),
+    ]
 
 
 def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
@@ -212,4 +229,4 @@ def study_items(
     except SettingsError as error:
         found = loading.with_key(error.message, key)
         raise SettingsError(f"{key}, the validation items of a study: {found}") from None
-    return without_reported(items, loading.gather(reported, captions, root, foils), workers, key)
+    return _unreported(items, loading.gather(reported, captions, root, foils), workers, key)

@@ -150,7 +150,7 @@ class ObjectiveSettings:
     """
     without_foils: tuple[str, ...] = ()
     """Figures whose mean is the score where `maximise` names foils and no kind of them is used, as
-    of few captions; none: such a study is refused.
+    of few captions; those among them guard nothing then. None: such a study is refused.
     """
 
     def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
@@ -163,7 +163,9 @@ class ObjectiveSettings:
             ", ".join(self.without_foils),
             ", ".join(self.maximise),
         )
-        return replace(self, maximise=self.without_foils)
+        guarded = set(self.retrieval.figures) - set(self.without_foils)
+        guard = replace(self.retrieval, figures=tuple(sorted(guarded)))
+        return replace(self, maximise=self.without_foils, retrieval=guard)
 
 
 @settings
