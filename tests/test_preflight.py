@@ -447,8 +447,8 @@ def test_folders_and_files_must_be_there(
         ),
         (
             "evaluation",
-            {"benchmarks": {"foils": {"split": "test"}}},
-            "benchmarks.foils.split: no foils 'test' are built; expected a name of foils.splits",
+            {"benchmarks": {"foils": {"split": "dev"}}},
+            "benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.splits",
         ),
     ],
 )

@@ -43,7 +43,7 @@ def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
     with chromium(tmp_path / "chromium") as person:
         person.command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(saved))
         person.go(page.as_uri())
-        person.wait("document.querySelectorAll('.card').length === 5")
+        person.wait("(document.querySelector('[role=status]') || {}).textContent")
         assert person.read("document.title") == "Review of the foils of 'test'"
         assert person.read("document.querySelectorAll('img').length") == 4
         person.click(".card:nth-of-type(1) [data-verdict=accept]")
