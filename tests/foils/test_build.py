@@ -1,6 +1,7 @@
 """Items of photographs' captions: how many, of which images, and what their texts tell."""
 
 import hashlib
+import json
 import logging
 import random
 import sys
@@ -89,6 +90,7 @@ def test_items_are_of_held_out_images_whatever_the_order_of_rows(
         assert item.image in {row.image for row in held} - {copied, official}
         splits[item.split].add(item.image)
     assert splits["val"] and splits["test"] and not splits["val"] & splits["test"]
+    assert json.loads(json.dumps(report)) == report
     left_out = Counter[str]()
     for each in report["splits"].values():  # type: ignore[attr-defined]
         left_out.update(each["left_out"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -69,7 +69,10 @@ class Built:
 
     def as_json(self) -> dict[str, Any]:
         """The reports by kind."""
-        return {kind: asdict(report) for kind, report in self.kinds.items()}
+        return {
+            kind: {**vars(report), "dropped": dict(report.dropped)}
+            for kind, report in self.kinds.items()
+        }
 
 
 class Texts:
