@@ -506,8 +506,9 @@ def test_a_folder_of_an_official_benchmark_by_itself_selects_nothing(
     (official / "benchmarks.json").write_text(json.dumps(titles))
     own = {"root": str(official / "sugar_crepe"), "images": str(official)}
     sets = {"sugar_crepe": own, "sugar_crepe_pp": None, "zero_shot": None}
-    (line,) = problems("tuning", tuning={"benchmarks": {"sets": sets}})
-    assert line.startswith("tuning.benchmarks: the files of sugar_crepe")
+    for root in (None, str(official)):
+        (line,) = problems("tuning", tuning={"benchmarks": {"root": root, "sets": sets}})
+        assert line.startswith("tuning.benchmarks: the files of sugar_crepe")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_what_is_drawn_is_scored_and_depends_on_the_items_alone() -> None:
     assert draw(ITEMS, "test", "beef") != drawn
     assert draw(ITEMS[:7], "test", "f00d") != ITEMS[:7] and len(draw(ITEMS[:7], "test", "")) == 7
     assert draw(ITEMS, None, "f00d") == []
+    assert set(draw([*ITEMS[:7], *others], "test", "f00d")) == set(ITEMS[:7])
     # Every item is as likely as any other one.
     counts = Counter(one.item for n in range(300) for one in draw(ITEMS, "test", f"{n}"))
     assert all(60 < counts[one.item] < 145 for one in ITEMS)

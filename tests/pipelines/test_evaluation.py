@@ -118,7 +118,6 @@ def catalog(
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
         inputs: dict[str, Any] = {
             "valid_captions": captions,
-            "foils": [],
             "facts": facts,
             "foils": foils,
             "foils_report": {"builder": 1, "fingerprint": "f00d", "splits": {"test": split_report}},

@@ -93,6 +93,8 @@ def test_foils_of_reported_items_judge_nothing(
     (tmp_path / "files" / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
     sets = {"sugar_crepe": BenchmarkSet()}
     reported = BenchmarksSettings(str(tmp_path / "files"), str(tmp_path), sets, retrieval=NONE)
+    with pytest.raises(SettingsError, match=r"^tuning\.benchmarks: the files of sugar_crepe below"):
+        study_items(reported, VALIDATION, captions, tmp_path, 1, foils)
     found = study_items(VALIDATION, reported, captions, tmp_path, 1, foils)
     assert {name for _, name in _names(found)} == {f"replaced_object-s{n}" for n in (4, 6, 7)}
     ranked = BenchmarksSettings(retrieval=RetrievalSettings("val"))
