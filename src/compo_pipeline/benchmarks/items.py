@@ -137,7 +137,7 @@ class Benchmark:
     `root`. `official_items` is the number of items of a subtask that its official run takes, of
     those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
     counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
-    metric.
+    metric. `has_official_files` is false of a format whose files are always of one's own.
     """
 
     name: str
@@ -151,6 +151,7 @@ class Benchmark:
     files: tuple[str, ...] = FILES
     official_items: int | None = None
     subtask_in_label: Literal["last", "first", "never"] = "last"
+    has_official_files: bool = True
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:

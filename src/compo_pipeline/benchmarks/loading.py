@@ -150,7 +150,8 @@ def official(settings: BenchmarksSettings) -> list[str]:
     Raises:
         SettingsError: a name is not one of a benchmark, or `benchmarks.json` cannot be read.
     """
-    found = (place for place in places(settings) if place.exists)
+    chosen = places(settings)
+    found = (one for one in chosen if one.exists and one.benchmark.has_official_files)
     return [place.benchmark.name for place in found if _title(place, settings) is None]
 
 
