@@ -29,6 +29,7 @@ _RESULTS = {
     "benchmark_diff_report": ("Differences", "*.html"),
     "attention_report": ("Attention", "*/*.html"),
     "foils": ("Foils", ""),
+    "foils_review_page": ("Review of foils", "*.html"),
     "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),
