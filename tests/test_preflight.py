@@ -433,9 +433,19 @@ def test_folders_and_files_must_be_there(
         ),
         ("attention", {"attention": {"split": "tset"}}, "attention.split: 'tset' is no split"),
         (
-            "half_truths",
-            {"benchmarks": {"retrieval": {"split": "tset"}}},
-            "benchmarks.retrieval.split: 'tset' is no split of the data; expected one of train",
+            "foils",
+            {"foils": {"splits": ["tset"]}},
+            "foils.splits: 'tset' is no split of the data; expected one of train",
+        ),
+        (
+            "foils",
+            {"foils": {"splits": ["train"]}},
+            "foils.splits: 'train' is the split that trains (views.split)",
+        ),
+        (
+            "evaluation",
+            {"benchmarks": {"foils": {"split": "test"}}},
+            "benchmarks.foils.split: no foils of the split 'test' are built; expected one of",
         ),
     ],
 )

@@ -109,9 +109,17 @@ def _problems(
         yield from _words(parse(kind, parameters.method_settings.views, key), key)
     if "model" in read:
         yield from _model(parameters.model)
-    if "half_truths" in outputs:
-        split = parameters.benchmarks.retrieval.split
-        yield from _split(split, "benchmarks.retrieval.split", data)
+    if "foils" in read:
+        yield from _foils(parameters)
+    built = parameters.benchmarks.foils.split
+    if {"benchmarks", "evaluation"} <= read and built not in (
+        None,
+        *(parameters.foils.splits or ()),
+    ):
+        yield (
+            f"benchmarks.foils.split: no foils of the split '{built}' are built; expected one of "
+            "foils.splits, or null"
+        )
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -204,6 +212,14 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
             f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
             "(data.splits)"
         )
+
+
+def _foils(parameters: RunSettings) -> Iterator[str]:
+    """The splits whose rows become foils."""
+    for split in parameters.foils.splits or ():
+        yield from _split(split, "foils.splits", parameters.data)
+        if split == parameters.views.split:
+            yield f"foils.splits: '{split}' is the split that trains (views.split)"
 
 
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
