@@ -39,14 +39,15 @@ class _Choice(NamedTuple):
     rules: tuple[str, ...]
     asked: AskedChanges
 
-    def value(self, kinds: Sequence[Change]) -> tuple[float, float, int]:
+    def value(self, kinds: Sequence[Change], method: str) -> tuple[float, float, bool, int]:
         """The larger, the better: shares of the captions with an image of a negative, and with a
-        negative, of the kind that has fewest; then the fewer negatives in all.
+        negative, of the kind that has fewest; then whether it is the run's method, and the fewer
+        negatives in all.
         """
         shown, asked = (
             min(map(share, kinds)) for share in (self.asked.shown_share, self.asked.share)
         )
-        return shown, asked, -self.asked.negatives
+        return shown, asked, self.setting.method == method, -self.asked.negatives
 
 
 def advise(
@@ -69,10 +70,10 @@ def advise(
         Nothing if no setting has rules for all of the kinds.
     """
     choices = [_choice(weak, setting) for setting in settings]
-    fit = [choice for choice in choices if choice.value(weak)[1] > 0]
+    fit = [choice for choice in choices if choice.value(weak, run.method)[1] > 0]
     if not fit:
         return ()
-    return tuple(_steps(weak, run, max(fit, key=lambda choice: choice.value(weak))))
+    return tuple(_steps(weak, run, max(fit, key=lambda choice: choice.value(weak, run.method))))
 
 
 def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice:
@@ -90,7 +91,10 @@ def _steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterato
         for one in (run.asked, asked)
     )
     if setting.method != run.method:
-        yield Step("method", setting.method, f"{run.method} has no rules for {_words(weak)}")
+        shown = min(map(asked.shown_share, weak))
+        images = f", with images of {shown:.0%}" if shown else ""
+        reason = f"its negatives ask {min(map(asked.share, weak)):.0%} of the captions{images}"
+        yield Step("method", setting.method, f"{reason}, for {_words(weak)}")
     if choice.rules != setting.current:
         reason = f"captions with such a negative: {after}, in this run {before}"
         yield Step(setting.key, list(choice.rules), reason)

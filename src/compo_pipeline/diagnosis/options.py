@@ -56,7 +56,7 @@ def rule_settings(
     """The settings of all methods that list rules of negatives.
 
     Args:
-        views: settings of the views, by method.
+        views: settings of the views, by method; others have their defaults.
         counterfactuals: settings of the caption editor.
         opening: with the captions of the sample.
         sample: the captions.
@@ -75,12 +75,13 @@ def rule_settings(
                 partial(_asked_of_editor, counterfactuals, opening, sample),
             )
         elif kind.negatives_setting:
+            own = views.get(name, {})
             yield _setting(
                 name,
                 f"{name}.views",
-                build(name, views[name]).view_settings,
+                build(name, own).view_settings,
                 kind.negatives_setting,
-                partial(_asked_of_method, name, views[name], sample),
+                partial(_asked_of_method, name, own, sample),
             )
 
 
