@@ -434,18 +434,18 @@ def test_folders_and_files_must_be_there(
         ("attention", {"attention": {"split": "tset"}}, "attention.split: 'tset' is no split"),
         (
             "foils",
-            {"foils": {"splits": ["tset"]}},
-            "foils.splits: 'tset' is no split of the data; expected one of train",
+            {"foils": {"splits": {"val": "tset"}}},
+            "foils.splits.val: 'tset' is no split of the data; expected one of train",
         ),
         (
             "foils",
-            {"foils": {"splits": ["train"]}},
-            "foils.splits: 'train' is the split that trains (views.split)",
+            {"foils": {"splits": {"val": "train"}}},
+            "foils.splits.val: 'train' is the split that trains (views.split)",
         ),
         (
             "evaluation",
             {"benchmarks": {"foils": {"split": "test"}}},
-            "benchmarks.foils.split: no foils of the split 'test' are built; expected one of",
+            "benchmarks.foils.split: no foils 'test' are built; expected a name of foils.splits",
         ),
     ],
 )

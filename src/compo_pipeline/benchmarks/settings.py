@@ -27,7 +27,7 @@ class FoilBenchmarkSettings:
     """Foils of the dataset's own captions (`foils`)."""
 
     split: str | None = None
-    """Split whose foils are scored, one of `foils.splits`; null switches them off."""
+    """Set of foils that is scored, a name of `foils.splits`; null switches them off."""
 
 
 @settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -69,7 +69,10 @@ class Built:
 
     def as_json(self) -> dict[str, Any]:
         """The reports by kind."""
-        return {kind: asdict(report) for kind, report in self.kinds.items()}
+        return {
+            kind: {**vars(report), "dropped": dict(report.dropped)}
+            for kind, report in self.kinds.items()
+        }
 
 
 class Texts:
@@ -112,7 +115,7 @@ def build(
 
     Args:
         images: of the split; none of them trains.
-        split: its name.
+        split: name of the set of items.
         texts: of the rows that train.
         settings: kinds, seed and limits.
         parser: of captions.
@@ -256,7 +259,7 @@ def build_splits(
     settings: FoilSettings,
     parser: Parser,
 ) -> dict[str, tuple[Built, Counter[str]]]:
-    """The items of each split of the settings, and the number of images left out, by reason.
+    """Each set of items of the settings, and the number of images that are left out, by reason.
 
     Args:
         captions: valid rows of all splits.
@@ -272,10 +275,17 @@ def build_splits(
     texts = Texts(_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[Built, Counter[str]]] = {}
-    for split in reversed(settings.splits or ()):  # held-out splits that come last keep theirs
-        images, left_out = images_of(split_rows(captions, split), hashes, taken, settings)
-        found[split] = build(images, split, texts, settings, parser), left_out
-        taken[f"the split '{split}' has it"] = frozenset(one.image_hash for one in images)
+    for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
+        rows = split_rows(captions, split)
+        share = [each for each, source in settings.splits.items() if source == split]
+        own = {
+            image: content
+            for image, content in hashes.items()
+            if share[digest(settings.seed, "set", content) % len(share)] == name
+        }
+        images, left_out = images_of(rows.having("image", own), hashes, taken, settings)
+        found[name] = build(images, name, texts, settings, parser), left_out
+        taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
     return found
 
 

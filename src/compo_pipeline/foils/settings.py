@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, PositiveInt
 
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.configuration.settings import Open, Share, settings
 
 Kind = Literal[
     "swapped_attributes",
@@ -24,8 +25,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class FoilSettings:
     """Foils of the captions of held-out rows."""
 
-    splits: tuple[str, ...] | None = None
-    """Splits whose rows become items; null builds none."""
+    splits: Open[str] = field(default_factory=dict)
+    """Sets of items by name (val, test), each with the split whose rows it is made of; without any,
+    none are built. Sets of one split share its images, by the hash of their content."""
     kinds: tuple[Kind, ...] = KINDS
     """What a foil has changed."""
     seed: int = 0

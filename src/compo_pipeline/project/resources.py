@@ -111,15 +111,8 @@ def _problems(
         yield from _model(parameters.model)
     if "foils" in read:
         yield from _foils(parameters)
-    built = parameters.benchmarks.foils.split
-    if {"benchmarks", "evaluation"} <= read and built not in (
-        None,
-        *(parameters.foils.splits or ()),
-    ):
-        yield (
-            f"benchmarks.foils.split: no foils of the split '{built}' are built; expected one of "
-            "foils.splits, or null"
-        )
+    if {"benchmarks", "evaluation"} <= read:
+        yield from _scored_foils(parameters)
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -216,10 +209,20 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 def _foils(parameters: RunSettings) -> Iterator[str]:
     """The splits whose rows become foils."""
-    for split in parameters.foils.splits or ():
-        yield from _split(split, "foils.splits", parameters.data)
+    for name, split in parameters.foils.splits.items():
+        yield from _split(split, f"foils.splits.{name}", parameters.data)
         if split == parameters.views.split:
-            yield f"foils.splits: '{split}' is the split that trains (views.split)"
+            yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
+
+
+def _scored_foils(parameters: RunSettings) -> Iterator[str]:
+    """The set of foils that is scored."""
+    wanted, known = parameters.benchmarks.foils.split, parameters.foils.splits
+    if wanted is not None and wanted not in known:
+        yield (
+            f"benchmarks.foils.split: no foils '{wanted}' are built; expected a name of "
+            f"foils.splits ({', '.join(known) or 'there are none'}), or null"
+        )
 
 
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:

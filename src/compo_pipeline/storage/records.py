@@ -231,13 +231,14 @@ class ItemChange:
 class Foil:
     """A caption of an image and a foil: one expression away from it, and false.
 
-    `item` is unique. `kind` is what the foil has changed, `state` whether the items of kind and
-    split measure something: "used"; "few", where there are too few; "told", where a classifier of
-    texts tells captions from foils. `sample_id`, `image_id` and `image` are those of a caption row
-    of the split, `image_hash` the sha256 of the image's bytes, `source` the caption that both texts
-    are made of. `words` are the expressions that differ, the caption's first, or two that are
-    exchanged. `preference` is by how much the text model prefers the caption, in nats. `partner` is
-    the item of another image that balances this one.
+    `item` is unique. `kind` is what the foil has changed, `split` the name of its set
+    (`foils.splits`), `state` whether the items of kind and set measure something: "used"; "few",
+    where there are too few; "told", where a classifier of texts tells captions from foils.
+    `sample_id`, `image_id` and `image` are those of a caption row, `image_hash` the sha256 of the
+    image's bytes, `source` the caption that both texts are made of. `words` are the expressions
+    that differ, the caption's first, or two that are exchanged. `preference` is by how much the
+    text model prefers the caption, in nats. `partner` is the item of another image that balances
+    this one.
     """
 
     item: str

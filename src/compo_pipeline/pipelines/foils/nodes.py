@@ -41,7 +41,7 @@ def build_foils(
     trains: str,
     language_model: str,
 ) -> tuple[list[Foil], dict[str, Any]]:
-    """The items of every split, and what became of the captions."""
+    """The items of every set, and what became of the captions."""
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
     language = name_and_version(loaded(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
