@@ -207,6 +207,7 @@ def _links(site: Site) -> list[Link]:
         "Data Docs": ("data_docs", "validation"),
         "Counterfactuals": ("counterfactuals_preview", "counterfactuals"),
         "Views": ("views_preview", "views"),
+        "Diagnosis": ("diagnosis_report", "diagnosis"),
         "WiSE-FT": ("wise_ft_report", "wise_ft"),
         "Attention": ("attention_report", "attention"),
         "Promotion": ("promotion_report", "promotion"),
