@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation.comparison import Row, compare
-from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.storage.records import Score
 
 RESULTS = Path(__file__).parent / "results"

@@ -206,7 +206,11 @@ def test_runtime_roots_reach_the_parameters(context):
     params = context("coco", data={"root": "/photos"}, benchmarks={"root": "/questions"}).params
     assert params["data"]["root"] == "/photos"
     assert params["benchmarks"]["root"] == "/questions"
-    assert params["benchmarks"]["images"] == "/photos/val2017"
+    sets = params["benchmarks"]["sets"]
+    for name in ("sugar_crepe", "sugar_crepe_pp"):
+        assert sets[name]["images"] == "/photos/val2017"
+    named = context("coco", benchmarks={"images": "/images"}).params["benchmarks"]
+    assert named["images"] == named["sets"]["sugar_crepe"]["images"] == "/images"
 
 
 def test_every_entry_has_a_layer_and_a_place_of_its_own(context):

@@ -17,7 +17,12 @@ from compo_pipeline.project.dvc_stages import STAGES, code_of, place_of
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
-# Environments whose file the repository has.
+# Environments whose file the repository has: their stages are those of the pipelines.
+WRITTEN = (
+    *("base", "coco", "laion", "redcaps", "cc12m", "fsc_coco", "fsc_cc3m", "fsc_laion_coco"),
+    *("sparcl_coco", "siglip_cc3m", "table", "smoke"),
+)
+# Of which the stages are compared with the pipelines one by one.
 RECIPES = {"dvc.yaml": "base", "recipes/coco/dvc.yaml": "coco", "recipes/smoke/dvc.yaml": "smoke"}
 # Pipelines that stand apart from the chain, one stage each.
 APART = ("language", "pretraining")
@@ -58,12 +63,27 @@ def place(recipe, name, catalogs):
     return str(catalogs[recipe][0][name]._filepath.relative_to(PROJECT))
 
 
-@pytest.mark.parametrize(("recipe", "env"), RECIPES.items())
-def test_the_file_is_the_one_that_the_command_writes(bootstrapped, recipe, env):
-    assert place_of(env) == Path(recipe)
-    assert (PROJECT / recipe).read_text(encoding="utf-8") == dvc_stages.text(PROJECT, env), (
+@pytest.mark.parametrize("env", WRITTEN)
+def test_the_file_is_the_one_that_the_command_writes(bootstrapped, env):
+    file = PROJECT / place_of(env)
+    assert file.read_text(encoding="utf-8") == dvc_stages.text(PROJECT, env), (
         f"run `compo-pipeline dvc --env={env}`"
     )
+
+
+def test_the_command_for_all_writes_these():
+    assert set(dvc_stages.written(PROJECT)) == set(WRITTEN)
+
+
+def test_every_recipe_of_a_paper_has_a_file():
+    files = {file.parent.name for file in PROJECT.glob("recipes/*/dvc.yaml")}
+    assert files == {*WRITTEN, *APART, "comparison"} - {"base"}
+    papers = {
+        file.parent.name
+        for file in PROJECT.glob("conf/*/parameters.yml")
+        if "recipe" in yaml.safe_load(file.read_text(encoding="utf-8"))
+    }
+    assert len(papers) == 9 and papers < files
 
 
 @pytest.mark.parametrize("env", sorted(path.name for path in (PROJECT / "conf").glob("*/")))

@@ -18,7 +18,8 @@ from kedro_datasets.json import JSONDataset
 
 from compo_pipeline.configuration.settings import SettingsError, type_at, value_at
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
-from compo_pipeline.methods.registry import METHOD_SETTINGS
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.models import weights
 from compo_pipeline.project.inputs import MissingInput, check_inputs
 from compo_pipeline.project.resources import check_resources
 from compo_pipeline.project.settings import (
@@ -32,6 +33,7 @@ from compo_pipeline.storage import remote
 from compo_pipeline.storage.settings import refresh_all
 
 Problems = Callable[..., list[str]]
+BOTH_TOWERS = {"clic": {"objective": {"trains": ["image", "text"]}}}
 Context = Callable[..., Any]
 
 
@@ -306,6 +308,127 @@ def test_a_mistake_is_named_by_its_key(
     assert found and all(expected in line for line in found)
 
 
+RANDOM_RESNET = {"name": "RN50", "pretrained": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"model": RANDOM_RESNET, "method": "fsc_clip"},
+            [
+                "model.name: 'RN50' gives no features of patches",
+                "its image tower is a ModifiedResNet; set model.name to ",
+                "or set fsc_clip.objective.weights.local_hn to 0 (method: fsc_clip)",
+            ],
+        ),
+        (
+            {"model": RANDOM_RESNET, "method": "c2lip"},
+            ["ModifiedResNet; ", "or set c2lip.objective.weights.xac to 0 (method: c2lip)"],
+        ),
+        (
+            {"model": {"name": "SIGLIP"}, "method": "fsc_clip"},
+            ["its text tower pools by 'last'", "fsc_clip.objective.weights.local_hn to 0"],
+        ),
+        (
+            {"training": {"frozen": ["token_embeding"]}},
+            ["training.frozen: ", "'token_embeding'; did you mean 'token_embedding'?"],
+        ),
+        (
+            {"model": RANDOM_RESNET, "training": {"lora": {"rank": 4}}, **BOTH_TOWERS},
+            ["LoRA does not fit 'RN50'", "set training.lora.rank to null"],
+        ),
+        (
+            {"model": RANDOM_RESNET, "training": {"microbatch": 4}, **BOTH_TOWERS},
+            ["training.microbatch and training.distributed: batch norms of the model (visual."],
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "retrieval/i2t_r1/rwa"}}},
+            ["training.validation.figure: 'retrieval/i2t_r1/rwa'", "mean 'retrieval/i2t_r1/raw'?"],
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "retrieval/i2t_r2/raw"}}},
+            ["training.validation.figure: 'retrieval/i2t_r2/raw' is no figure of the validation"],
+        ),
+    ],
+)
+def test_what_method_and_recipe_ask_of_the_base_is_told_before_the_first_node(
+    problems: Problems, tiny_siglip: Path, changes: dict[str, Any], expected: list[str]
+) -> None:
+    given = deepcopy(changes)
+    if given.get("model", {}).get("name") == "SIGLIP":
+        given["model"]["name"] = f"local-dir:{tiny_siglip}"
+    (line,) = problems(**given)
+    assert line.startswith(("model.name: ", "training."))
+    assert all(part in line for part in expected)
+    # Nothing of it concerns what runs before the training.
+    assert problems("views", **given) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fsc_clip", "fsc_clip": {"objective": {"weights": {"local_hn": 0.0}}}},
+        {"method": "c2lip", "c2lip": {"objective": {"weights": {"xac": 0.0}}}},
+        {"method": "negclip"},
+        {"training": {"microbatch": 4}},
+    ],
+)
+def test_a_resnet_is_a_base_for_what_needs_no_patches(
+    problems: Problems, changes: dict[str, Any]
+) -> None:
+    assert problems(model=RANDOM_RESNET, **changes) == []
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "fsc_clip"])
+def test_siglip_is_a_base_for_every_method_with_the_default_recipe(
+    problems: Problems, tiny_siglip: Path, name: str
+) -> None:
+    """Which freezes the token embedding, and so does the demo's."""
+    model, frozen = {"name": f"local-dir:{tiny_siglip}"}, {"frozen": ["token_embedding"]}
+    edits = {"caption_editor": "rules", "image_generator": None}
+    assert problems(model=model, method=name, training=frozen, counterfactuals=edits) == []
+
+
+def test_no_weights_are_read_for_it(
+    problems: Problems, tiny_siglip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(weights, "read", refuse)
+    monkeypatch.setattr(weights, "load_into", refuse)
+    (line,) = problems(method="fsc_clip", model={"name": f"local-dir:{tiny_siglip}"})
+    assert line.startswith("model.name: ")
+
+
+def test_a_figure_of_files_that_are_there_is_told_from_them(
+    problems: Problems, tmp_path: Path
+) -> None:
+    (tmp_path / "sugar_crepe").mkdir()
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
+    (tmp_path / "1.jpg").touch()
+    files = {"root": str(tmp_path), "images": str(tmp_path)}
+    good = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
+    assert problems(training={"validation": good}) == []
+    wrong = {**good, "figure": "sugar_crepe/accuracy/swap_att"}
+    (line,) = problems(training={"validation": wrong})
+    assert line.startswith("training.validation.figure: 'sugar_crepe/accuracy/swap_att' is no fig")
+    assert "did you mean 'sugar_crepe/accuracy/swap_obj'?" in line
+
+
+def test_a_figure_of_scenes_to_be_rendered_is_of_a_known_metric(
+    problems: Problems, tmp_path: Path
+) -> None:
+    root = tmp_path / "scenes"
+    files = {"root": f"{root}/benchmarks/val"}
+    figure = {"every": 5, "figure": "sugar_crepe_pp/ittt/average", "benchmarks": files}
+    scenes = {"data": {"format": "scenes", "root": str(root)}, "benchmarks": {"root": None}}
+    (line,) = problems(**scenes, training={"validation": figure})
+    assert line.startswith("training.validation.figure: 'ittt' of ") and "mean 'itt'?" in line
+
+
 def test_the_tag_of_weights_gets_the_nearest(problems: Problems) -> None:
     model = {"name": "ViT-B-32-quickgelu", "pretrained": "opneai"}
     (line,) = problems(model=model)
@@ -521,3 +644,30 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
 
 def deny(*_: Any, **__: Any) -> None:
     raise PermissionError("Access Denied")
+
+
+@pytest.mark.parametrize(
+    ("scored", "expected"),
+    [
+        ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
+        ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
+        (
+            {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
+            "benchmarks.sets.sugar_crepe: ",
+        ),
+    ],
+)
+def test_no_version_is_judged_by_items_that_select(
+    problems: Problems, scored: dict[str, Any], expected: str
+) -> None:
+    def found(pipeline: str, scored: dict[str, Any] = scored, **settings: Any) -> list[str]:
+        tuning = {"benchmarks": {"root": "made/val"}}
+        lines = problems(pipeline, benchmarks=scored, tuning=tuning, **settings)
+        return [line for line in lines if line.startswith(expected) and "select" in line]
+
+    for pipeline in ("train_eval", "registration", "rescore"):
+        assert found(pipeline), pipeline
+    assert not found("evaluation")
+    assert not found("train_eval", registration={"alias": None})
+    assert found("rescore", registration={"alias": None, "rescore": "champion"})
+    assert not found("train_eval", scored={"root": "made/test"})

@@ -3,14 +3,17 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from kedro.framework.session import KedroSession
 from PIL import Image
+from safetensors.torch import load_file
 
 from compo_pipeline.models.weights import WEIGHTS_FILE
 
@@ -145,20 +148,14 @@ RECIPES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("bootstrapped")
-@pytest.mark.parametrize("env", RECIPES)
-def test_two_steps_on_data_in_the_recipes_own_format(
-    workspace, request, tmp_path, monkeypatch, env
-):
-    """Data to a checkpoint by Kedro's own session; only the sizes are not the recipe's."""
-    monkeypatch.chdir(workspace)
-    written, dead, base, method, trains = RECIPES[env]
-    tiny = request.getfixturevalue(base)
-    rows = written(tmp_path)
-    runtime = {
-        "data": {"root": str(tmp_path)},
-        "model": {"name": f"local-dir:{tiny}", "pretrained": None},
+STAGES = ("raw", "ingest", "validation", "counterfactuals", "views", "training")
+
+
+def two_steps(root: Path, base: Path) -> dict[str, Any]:
+    """`--params` of a training of two steps on a small base."""
+    return {
+        "data": {"root": str(root)},
+        "model": {"name": f"local-dir:{base}", "pretrained": None},
         "training": {
             "max_steps": 2,
             "optimizer": {"warmup_steps": 1},
@@ -173,9 +170,22 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         # FSC-CLIP's take WordNet.
         "fsc_clip": {"views": {"replacements": "lexicon"}},
     }
-    stages = ["raw", "ingest", "validation", "counterfactuals", "views", "training"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bootstrapped")
+@pytest.mark.parametrize("env", RECIPES)
+def test_two_steps_on_data_in_the_recipes_own_format(
+    workspace, request, tmp_path, monkeypatch, env
+):
+    """Data to a checkpoint by Kedro's own session; only the sizes are not the recipe's."""
+    monkeypatch.chdir(workspace)
+    written, dead, base, method, trains = RECIPES[env]
+    tiny = request.getfixturevalue(base)
+    rows = written(tmp_path)
+    runtime = two_steps(tmp_path, tiny)
     with KedroSession.create(workspace, env=env, runtime_params=runtime) as session:
-        session.run(pipeline_names=stages)
+        session.run(pipeline_names=STAGES)
         catalog = session.load_context().catalog
     train = [row for row in catalog.load("valid_captions") if row.split == "train"]
     assert len(train) == rows, catalog.load("quarantine")
@@ -200,9 +210,25 @@ def test_two_steps_on_data_in_the_recipes_own_format(
 
 def moved_towers(before: Path, after: Path) -> set[str]:
     """The towers in which a weight changed."""
-    import torch
-    from safetensors.torch import load_file
-
     old, new = load_file(before), load_file(after)
     moved = {name for name in old if not torch.equal(old[name], new[name])}
     return {"image" if name.startswith("visual.") else "text" for name in moved}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bootstrapped")
+def test_siglip_s_token_embedding_stays_where_the_recipe_freezes_it(
+    workspace, tiny_siglip, tmp_path, monkeypatch
+):
+    """By the name that it has in CLIP, which the demo's recipe freezes."""
+    monkeypatch.chdir(workspace)
+    dreamlip(tmp_path)
+    runtime = {**two_steps(tmp_path, tiny_siglip), "variant": "frozen"}
+    runtime["training"]["frozen"] = ["token_embedding"]
+    with KedroSession.create(workspace, env="siglip_cc3m", runtime_params=runtime) as session:
+        session.run(pipeline_names=STAGES)
+        checkpoint = session.load_context().catalog.load("checkpoint")
+    old, new = (load_file(each / WEIGHTS_FILE) for each in (tiny_siglip, checkpoint))
+    kept = {name for name in old if torch.equal(old[name], new[name])}
+    assert "text.token_embedding.weight" in kept
+    assert "text.positional_embedding" not in kept

@@ -17,7 +17,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.project.settings import all_values, loader_of
+from compo_pipeline.project import plan
+from compo_pipeline.project.settings import all_values, loader_of, run_settings
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -225,18 +226,42 @@ RECIPES = {
     "siglip_cc3m": C2LIP,
     "sparcl_coco": SPARCL,
 }
+ADAPTERS = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
+FSC_ADAPTERS = {
+    **ADAPTERS,
+    "training.optimizer.lr": 5e-5,
+    "training.optimizer.lr_start": 1e-6,
+}
+DATACOMP = {"model.name": "ViT-B-32", "model.pretrained": "datacomp_xl_s13b_b90k"}
+FSC_B16 = {
+    "model.name": "ViT-B-16-quickgelu",
+    "training.batch_size": 128,
+    "fsc_clip.objective.weights.local_hn": 0.5,
+}
+# The bases of CLIC's Table 14; the batch stays at 4 x 200 whatever the base is.
+CLIC_BASES = {
+    "openai_b16": {"model.name": "ViT-B-16-quickgelu"},
+    "openai_l14": {"model.name": "ViT-L-14-quickgelu"},
+    "clipa_l14": {"model.name": "ViT-L-14-CLIPA", "model.pretrained": "datacomp1b"},
+    "eva02_l14": {"model.name": "EVA02-L-14", "model.pretrained": "merged2b_s4b_b131k"},
+}
 VARIANTS = {
+    "coco": {"lora": ADAPTERS},
+    "laion": CLIC_BASES,
+    "redcaps": CLIC_BASES,
+    "fsc_laion_coco": {
+        "lora": FSC_ADAPTERS,
+        "datacomp": DATACOMP,
+        "openai_b16": FSC_B16,
+        "datacomp+lora": DATACOMP | FSC_ADAPTERS,
+        "openai_b16+lora": FSC_B16 | FSC_ADAPTERS,
+        "lora+openai_b16": FSC_B16 | FSC_ADAPTERS,
+        "no_focal+lora": {"fsc_clip.objective.gamma": 0.0} | FSC_ADAPTERS,
+    },
     "fsc_coco": {
-        "lora": {
-            "training.lora.rank": 4,
-            "training.lora.convolution": "loralib",
-            "training.optimizer.lr": 5e-5,
-            "training.optimizer.lr_start": 1e-6,
-        },
-        "datacomp": {"model.name": "ViT-B-32", "model.pretrained": "datacomp_xl_s13b_b90k"},
-        "openai_b16": {
-            "model.name": "ViT-B-16-quickgelu",
-            "training.batch_size": 128,
+        "lora": FSC_ADAPTERS,
+        "openai_l14": {
+            "model.name": "ViT-L-14-quickgelu",
             "fsc_clip.objective.weights.local_hn": 0.5,
         },
         "no_focal": {"fsc_clip.objective.gamma": 0.0},
@@ -250,7 +275,7 @@ VARIANTS = {
         "no_injection": {"counterfactuals.diffusion.injection": False},
         "no_adain": {"counterfactuals.diffusion.adain.space": "none"},
         "fixed_margin": {"sparcl.objective.margins.adaptive": False},
-        "vit_l": {
+        "openai_l14": {
             "model.name": "ViT-L-14-quickgelu",
             "training.max_steps": 15000,
             "training.epochs": 24,
@@ -287,6 +312,31 @@ def test_every_value_is_the_papers(parameters, env):
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
     assert keys - set(table) - OF_NO_PAPER - unread == set()
+
+
+def steps_of(env: str, rows: int, batch: int) -> int:
+    """Full batches of each pass, by a loop; SPARCL's paper gives the number."""
+    done = 0
+    for _ in range(RECIPES[env]["training.epochs"]):
+        left = rows
+        while left >= batch:
+            left, done = left - batch, done + 1
+    return min(done, RECIPES[env].get("training.max_steps", done))
+
+
+def test_the_table_of_recipes_is_what_their_environments_say(context, project):
+    """And its steps are those of its rows."""
+    page = (project / "docs" / "recipes.md").read_text(encoding="utf-8")
+    settings = {env: run_settings(context(env).params) for env in sorted(RECIPES)}
+    assert plan.markdown(settings) in page, "run `compo-pipeline recipes`"
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [line[0].strip("`") for line in lines] == sorted(RECIPES)
+    for env, _, _, rows, epochs, steps, *_ in lines:
+        name = env.strip("`")
+        batch = RECIPES[name]["training.batch_size"]
+        shown = 82_783 if name == "sparcl_coco" else int(rows.replace(",", ""))
+        assert int(epochs) == RECIPES[name]["training.epochs"]
+        assert int(steps.replace(",", "")) == steps_of(name, shown, batch)
 
 
 @pytest.mark.parametrize("env", RECIPES)
@@ -356,7 +406,6 @@ def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env
     assert changes(plain, with_variant(plain, variant, env)) == VARIANTS[env][variant]
 
 
-LOW_RANK = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
 PUBLISHED = {
     "ce_clip": (
         "fsc_coco",
@@ -385,7 +434,7 @@ PUBLISHED = {
     "svlc_r": (
         "fsc_cc3m",
         {
-            **LOW_RANK,
+            **ADAPTERS,
             "svlc_r.objective.weights.positive": 0.0,
             "training.batch_size": 128,
             "training.optimizer.warmup_steps": 10_000,
@@ -394,7 +443,7 @@ PUBLISHED = {
     "dac_mil": (
         "fsc_cc3m",
         {
-            **LOW_RANK,
+            **ADAPTERS,
             "dac_mil.views.sentences": 10,
             "training.batch_size": 32,
             "training.optimizer.warmup_steps": 10_000,
@@ -439,7 +488,13 @@ def test_every_named_variant_can_be_used(parameters, method):
     """On the recipe that its method belongs to: of known keys, and with settings that parse."""
     env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
     plain = {**parameters(env.get(method, "coco")), "method": method}
-    for name, values in variants.named(plain, method).items():
+    listed = variants.named(plain, method)
+    adapted = {
+        f"{base}+lora": listed[base] | listed["lora"] | listed.get(f"{base}+lora", {})
+        for base in plain["variants"]["all"]
+        if base != "lora"
+    }
+    for name, values in (listed | adapted).items():
         assert values.keys() <= leaves(plain).keys()
         params = variants.applied({**plain, "variant": name}, {})
         found = leaves(params)
@@ -488,3 +543,104 @@ def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
     problem = f"^variants.{owner}.odd: 'data.sample.rows' is shared by all variants"
     with pytest.raises(SettingsError, match=problem):
         variants.applied(plain, {})
+
+
+def test_bases_and_adapters_hold_what_is_theirs_alone(parameters):
+    """What a method changes for them is at the method: all others would train by it too."""
+    for values in parameters("base")["variants"]["all"].values():
+        assert all(key.startswith(("model.", "training.lora.")) for key in values)
+
+
+@pytest.mark.parametrize(("env", "batch"), [("fsc_laion_coco", 128), ("laion", 4 * 200)])
+def test_negclip_has_the_batch_of_the_paper_whose_baseline_it_is(parameters, env, batch):
+    plain = {**parameters(env), "method": "negclip"}
+    assert with_variant(plain, "openai_b16", env)["training"]["batch_size"] == batch
+
+
+def combined(parameters, own: dict[str, Any], name: str = "a+b", **given: Any) -> dict[str, Any]:
+    """CLIC's positives and the learning rate under a variant of listed ones of one's own."""
+    plain = {**parameters("coco"), "variants": {"all": {}, "clic": {}} | own}
+    found = leaves(with_variant(plain, name, "coco", **given))
+    return {key: found[key] for key in ("clic.objective.positives", "training.optimizer.lr")}
+
+
+POSITIVES, RATE = "clic.objective.positives", "training.optimizer.lr"
+
+
+def test_values_of_a_method_are_added_to_those_of_all_and_override_them(parameters):
+    listed = {"all": {"a": {POSITIVES: 2, RATE: 1.0}}, "clic": {"a": {RATE: 2.0}}}
+    assert combined(parameters, listed, "a") == {POSITIVES: 2, RATE: 2.0}
+    # In a combination too, whichever of its parts they are of.
+    listed["all"]["b"] = {RATE: 3.0}
+    for name in ("a+b", "b+a"):
+        assert combined(parameters, listed, name) == {POSITIVES: 2, RATE: 2.0}
+
+
+def test_two_values_of_one_key_are_refused_unless_something_says_which(parameters):
+    listed: dict[str, Any] = {"all": {"a": {RATE: 1.0}, "b": {RATE: 2.0, POSITIVES: 2}}}
+    problem = (
+        r"^variants\.all\.b: training\.optimizer\.lr is 2\.0, but 1\.0 in variants\.all\.a; "
+        r"say which one by variants\.clic\.a\+b or --params training\.optimizer\.lr=<value>$"
+    )
+    with pytest.raises(SettingsError, match=problem):
+        combined(parameters, listed)
+    # A third one that agrees with the first settles nothing.
+    with pytest.raises(SettingsError, match=r"^variants\.all\.b: "):
+        combined(parameters, {"all": {**listed["all"], "c": {RATE: 1.0}}}, "a+b+c")
+    by_hand = {"training": {"optimizer": {"lr": 3.0}}}
+    assert combined(parameters, listed, **by_hand)[POSITIVES] == 2
+    listed["clic"] = {"a+b": {RATE: 4.0}}
+    assert combined(parameters, listed) == {POSITIVES: 2, RATE: 4.0}
+
+
+def test_equal_values_do_not_differ(parameters):
+    listed = {"clic": {"a": {RATE: 1.0}, "b": {RATE: 1.0, POSITIVES: 2}}}
+    assert combined(parameters, listed) == {POSITIVES: 2, RATE: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("openai_b61+lora", r"combines named variants, .*'openai_b61'.*mean 'openai_b16'"),
+        ("openai_b16+mine", r"combines named variants, and there is no 'mine' of clic"),
+        ("lora+no_local", r"'no_local' is one of fsc_clip, not of clic"),
+    ],
+)
+def test_a_combination_is_of_named_variants(parameters, name, problem):
+    for own in ({}, {"clic": {"objective": {"positives": 3}}}):
+        with pytest.raises(SettingsError, match=f"^variant: .*{problem}"):
+            with_variant(parameters("coco"), name, "coco", **own)
+
+
+def test_the_environments_own_label_can_be_combined(parameters):
+    plain = parameters("fsc_scenes")
+    assert changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes")) == FSC_ADAPTERS
+
+
+@pytest.mark.parametrize("name", ["+lora", "lora+", "lora++openai_b16", "a+/b", "a+..", "a b"])
+def test_a_variant_whose_name_is_no_folders_is_refused(context, name):
+    with pytest.raises(SettingsError, match=r"variant: "):
+        _ = context("coco", variant=name).params
+
+
+def test_a_null_takes_a_listed_variant_away(parameters):
+    plain = parameters("coco")
+    listed = {**plain["variants"], "all": {**plain["variants"]["all"], "lora": None}}
+    assert "lora" not in variants.named({**plain, "variants": listed}, "clic")
+    with pytest.raises(SettingsError, match=r"^variant: 'lora' is one of fsc_clip, not"):
+        with_variant({**plain, "variants": listed}, "openai_b16+lora", "coco")
+
+
+def test_an_error_in_a_value_names_the_variant_that_gives_it(context):
+    wrong = {"variants": {"clic": {"wrong": {"training.batch_size": 1}}}}
+    problem = r"variants\.clic\.wrong: training\.batch_size"
+    with pytest.raises(SettingsError, match=problem):
+        _ = context("coco", variant="openai_b16+wrong", **wrong).params
+
+
+def test_folders_and_names_of_a_combination_are_its_own(context):
+    found = context("coco", variant="openai_b16+lora")
+    assert found.params["variant"] == "openai_b16+lora"
+    assert found.params["tuning"]["study"]["name"] == "coco-clic-openai_b16+lora-seed0"
+    path = found.catalog["checkpoint"]._describe()["filepath"]
+    assert str(path).endswith("/coco/clic/openai_b16+lora/seed=0/checkpoint")

@@ -211,7 +211,7 @@ def test_an_endpoint_shows_no_secret(
 
 
 def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
-    gate = Gate(version=1, rules={"itt": GateRule("a/b/c", "rise")})
+    gate = Gate(version=1, rules={"itt": GateRule("rise", figure="a/b/c")})
     for url in URLS:
         settings = PromotionSettings(gate=gate, copy=CopySettings(to=url))
         command = CommandOptions(params={"promotion": {"copy": {"to": url}}})
@@ -247,7 +247,7 @@ def dead(monkeypatch: pytest.MonkeyPatch, mlflow_project: Path, free_port: Any) 
 
 @pytest.mark.usefixtures("dead")
 def test_no_command_about_versions_shows_the_secret_of_a_dead_server(tmp_path: Path) -> None:
-    unsigned, gate = SigningSettings(), Gate(version=1, rules={"a": GateRule("a", "rise")})
+    unsigned, gate = SigningSettings(), Gate(version=1, rules={"a": GateRule("rise", figure="a")})
     promotion = PromotionSettings(gate=gate)
     version = ModelVersion("compo-clip", "1", 0)
     for command in (

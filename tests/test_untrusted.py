@@ -132,6 +132,9 @@ ITEMS: dict[str, Any] = {
     "flickr30k": {
         "images": [{"split": "test", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
     },
+    "flickr8k": {
+        "images": [{"split": "test", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
+    },
     "docci": [
         {"example_id": "7", "split": "test", "image_file": "1.jpg", "description": "A dog. A cat."}
     ],
@@ -172,6 +175,7 @@ FILES = {
     "vl_checklist": "corpus/v1/Object/Size/small/hake.yaml",
     "coco": "captions_val2017.json",
     "flickr30k": "dataset_flickr30k.json",
+    "flickr8k": "dataset_flickr8k.json",
     "docci": "docci_descriptions.jsonlines",
     "iiw": "iiw_400.jsonl",
     "half_truths": "coco_qwen.jsonl",

@@ -46,7 +46,9 @@ def subtasks(tmp_path: Path) -> list[Subtask]:
 
 
 def by_key(figures: list[RatioResult], ratio: float) -> dict[tuple[str, str, str], RatioResult]:
-    return {(f.benchmark, f.metric, f.name): f for f in figures if f.ratio == ratio}
+    """Of single metrics, without the means of roles."""
+    own = [f for f in figures if f.ratio == ratio and f.benchmark != wise_ft.MEANS]
+    return {(f.benchmark, f.metric, f.name): f for f in own}
 
 
 def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
@@ -65,6 +67,20 @@ def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
         assert tuned[key].against_base == row.difference.value
         assert (tuned[key].low, tuned[key].high) == (row.estimate.low, row.estimate.high)
     assert any(row.difference.value for row in comparison.rows)
+
+
+def test_the_means_of_the_roles_are_those_of_their_sets(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    found = sweep(subtasks, load(tiny_model(0)), load(tiny_model(1, 1)), (0.0, 1.0), SETTINGS)
+    for ratio in (0.0, 1.0):
+        means = {f.name: f for f in found if f.benchmark == wise_ft.MEANS and f.ratio == ratio}
+        values = {key[1]: figure.value for key, figure in by_key(found, ratio).items()}
+        assert means["composition"].value == values["accuracy"]
+        both_ways = (values["i2t_r5"] + values["t2i_r5"]) / 2
+        assert means["retrieval"].value == pytest.approx(both_ways)
+        assert means["composition"].sets == "SugarCrepe swap obj"
+        assert len(means["retrieval"].sets.split(", ")) == 2
 
 
 def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
@@ -113,6 +129,7 @@ def test_marks_are_corrected_over_all_metrics_and_ratios(
         return rows
 
     monkeypatch.setattr(wise_ft, "compare", compare_with_drawn)
+    monkeypatch.setattr(wise_ft, "compare_roles", lambda *_: {})
     found = sweep(subtasks, load(tiny_model(0)), load(tiny_model(1)), (0.0, 0.5, 1.0), SETTINGS)
     ps = given[len(found) // 3 :]  # without the base against itself
     expected = dict.fromkeys(range(len(ps)), "level")

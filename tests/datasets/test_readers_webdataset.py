@@ -2,13 +2,16 @@
 
 import io
 import json
+import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from compo_pipeline.configuration.settings import leaves, overlay, parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
@@ -111,3 +114,15 @@ def test_a_shard_that_vanishes_is_one_line(root: Path) -> None:
     (root / "00001.tar").unlink()
     with pytest.raises(SourceError, match=r"00001\.tar cannot be read: No such file.*data\.splits"):
         list(rows)
+
+
+def test_laion_coco_s_tars_are_read_in_place_as_the_page_says(
+    root: Path, project: Path, context: Callable[..., Any]
+) -> None:
+    """With the options of the page's own command, on the recipe's settings."""
+    page = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    (options,) = re.findall(r"--env=fsc_laion_coco --params '(data\.format=.*)'", page)
+    given = overlay(dict(option.split("=") for option in options.split(",")))
+    own = overlay({"data.root": str(root), **dict(leaves(given))})
+    data = parse(DataSettings, context("fsc_laion_coco", **own).params["data"], "data")
+    assert [row.own for row in read(data) if isinstance(row, RawCaption)] == [("web",)] * 6

@@ -176,7 +176,9 @@ def test_a_benchmark_without_its_folder_is_an_error_unless_it_is_optional(
     sets = {"sugar_crepe_pp": BenchmarkSet(optional=True), "sugar_crepe": BenchmarkSet(items=1)}
     (found,) = loading.from_files(BenchmarksSettings(str(root), sets=sets))
     assert found.benchmark == "sugar_crepe" and len(found.items) == 1
-    assert "SugarCrepe++ is not run" in caplog.text
+    assert (
+        f"Not run, as there is no such folder: SugarCrepe++ ({root}/sugar_crepe_pp)" in caplog.text
+    )
 
 
 def test_a_benchmark_may_have_a_root_of_its_own(write: Callable[[str, object], Path]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     Pair,
@@ -21,7 +22,7 @@ from compo_pipeline.evaluation.comparison import (
     run_pairs,
     with_holm,
 )
-from compo_pipeline.evaluation.metrics import Key, reported_metrics
+from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.storage.records import GRADED, Score
 from compo_pipeline.storage.tables import Table
 

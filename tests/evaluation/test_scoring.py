@@ -9,6 +9,7 @@ import pytest
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import Scored, score, score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.run.code_fingerprint import code_fingerprint
@@ -222,3 +223,30 @@ def test_no_adapter_is_code_that_scores(package_copy: Path) -> None:
     assert code_fingerprint(scoring.__name__) == before
     (package_copy / "evaluation" / "embed.py").write_text("x = 1")
     assert code_fingerprint(scoring.__name__) != before
+
+
+def test_the_names_of_figures_are_told_without_a_model(embedded: Build) -> None:
+    """They are those that scores of all items have, under any embeddings."""
+    one = tuple(Item(str(n), f"{n}.jpg", ("a",), ("b", "c"), ("0.jpg",)) for n in range(3))
+    two = Item("two", "0.jpg", ("a", "b"), ("c", "a"), ("1.jpg",))
+    pair = Item("pair", "0.jpg", ("a",), ("b",), ("1.jpg",))
+    three = (Item("three", "0.jpg", ("a",), ("b", "c")),)
+    classified = tuple(Item(str(n), f"{n}.jpg", ("ab"[n % 2],)) for n in range(3))
+    tasks = [
+        Subtask("sugar_crepe", "swap_obj", ("image_to_text", "strict_image_to_text"), Path(), one),
+        Subtask("sugar_crepe_pp", "swap_obj", ("image_to_text",), Path(), (*one, two)),
+        Subtask("sugar_crepe_pp", "swap_att", ("image_to_text", "text_only"), Path(), (two,)),
+        Subtask("other", "pairs", ("text_to_image", "average_precision"), Path(), one),
+        Subtask("other", "group", ("group",), Path(), (pair,)),
+        Subtask("other", "joint", ("joint",), Path(), (two,)),
+        Subtask("half", "truth", ("half_truth",), Path(), three),
+        Subtask("retrieval", "raw", ("retrieval",), Path(), (*one, two)),
+        Subtask("zero_shot", "few", ("zero_shot",), Path(), classified, ("a", "b"), ("a {}",)),
+        Subtask("none", "none", ("image_to_text",), Path(), ()),
+    ]
+    images = {f"{n}.jpg": [n + 1.0, 1.0] for n in range(3)}
+    texts = {name: [1.0, n] for n, name in enumerate(("a", "b", "c", "a a", "a b"))}
+    model = embedded(images, texts)
+    expected = metric_values(score_model(tasks, model, "m").rows)
+    assert set(scoring.figures_of(tasks)) == set(expected)
+    assert {"sugar_crepe_pp/itt/swap_obj", "zero_shot/per_class/few"} <= set(expected)

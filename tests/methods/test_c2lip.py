@@ -200,6 +200,22 @@ def test_a_weight_of_zero_leaves_a_loss_out(
     assert method.uses_patches == ("xac" in names)
 
 
+@pytest.mark.parametrize(
+    "weights", [C2lipWeights(), C2lipWeights(npc=0), C2lipWeights(xac=0), C2lipWeights(0, 0, 0)]
+)
+@pytest.mark.parametrize("phrases", ["text", "tokens"])
+def test_what_the_losses_read_of_the_base_is_what_they_need(
+    weights: C2lipWeights, phrases: str
+) -> None:
+    encoder, method = Encoder(), c2lip(weights=weights, phrases=phrases)
+    rows = batch()
+    if phrases == "tokens":
+        rows = rows._replace(phrases=torch.ones(len(rows.owners), 9, dtype=torch.bool))
+    method.loss(encoder, rows)  # type: ignore[arg-type]
+    read = {"dense_images": "patches", "text_tokens": "tokens", "dense_texts": "marked_tokens"}
+    assert {read[call] for call in encoder.calls if call in read} == method.needs.keys()
+
+
 def test_spans_are_of_the_lower_cased_caption(rows: list[Example]) -> None:
     """A capital I with a dot is two characters in lower case."""
     view = replace(

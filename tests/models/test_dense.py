@@ -161,7 +161,7 @@ def test_all_tokens_of_every_pooling(
 
 def test_towers_without_known_parts_have_no_tokens(build: Any, tokens: Tensor) -> None:
     model = build("tok", "custom", embed_cls=True)
-    with pytest.raises(SettingsError, match="'odd' .* set c2lip.objective.phrases: text"):
+    with pytest.raises(SettingsError, match="'odd' .* take a method without a local loss"):
         encode_text_tokens(model, tokens, "odd")
     model.text = nn.Identity()
     with pytest.raises(SettingsError, match="text tower is a Identity of another kind"):

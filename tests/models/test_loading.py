@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models import sources
+from compo_pipeline.models.importing import ImportRequest, import_model
+from compo_pipeline.models.loading import LoadedModel, load, skeleton
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
 TEXTS = ["a red cube", "a blue sphere left of a cat"]
@@ -351,6 +354,64 @@ def test_hub_model_loads_from_its_downloaded_folder(
     assert loaded.fingerprint == load(tiny_clip).fingerprint
 
 
+@pytest.fixture
+def pickled(tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A repository of open_clip's configuration and weights in .bin; what is asked for of it."""
+    files = ["open_clip_config.json", "open_clip_pytorch_model.bin", "README.md"]
+    folder, asked = tmp_path / "snapshot", []
+    folder.mkdir()
+    shutil.copy(tiny_clip / files[0], folder)
+    info = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in files])
+
+    def fetch(repository: str, allow_patterns: list[str], **given: object) -> str:
+        asked.extend(allow_patterns)
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *a, **k: info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    return asked
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_a_repository_without_safetensors_is_told_by_what_it_has(
+    pickled: list[str], command: bool, tmp_path: Path
+) -> None:
+    name = "hf-hub:someone/model"
+    with pytest.raises(SettingsError) as caught:
+        if command:
+            import_model(ImportRequest(name), tmp_path / "new")
+        else:
+            load(ModelSettings(name=name))
+    told = str(caught.value)
+    assert told.startswith(f"{'SOURCE' if command else 'model.name'}: {name} has no weights that")
+    assert "\n" not in told
+    assert "expected open_clip_*.safetensors, got README.md, open_clip_config.json, open_" in told
+    assert "compo-pipeline import-model <folder with its open_clip_config.json>" in told
+    # Pickled files are not even fetched.
+    assert pickled and not any(name.endswith((".bin", ".pt")) for name in pickled)
+
+
+def test_files_of_a_repository_that_cannot_be_asked_for_are_those_in_the_cache(
+    pickled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+    with pytest.raises(SettingsError, match=r"got open_clip_config\.json\. Of"):
+        load(ModelSettings(name="hf-hub:someone/model"))
+
+
+def test_the_advice_for_a_repository_of_bin_files_holds(folder: Path, tmp_path: Path) -> None:
+    """The folder as it is fetched by hand is imported, and gives the same model."""
+    state = load_file(folder / "open_clip_model.safetensors")
+    (folder / "open_clip_model.safetensors").unlink()
+    torch.save(state, folder / "open_clip_pytorch_model.bin")
+    assert import_model(ImportRequest(str(folder)), tmp_path / "new")
+    found = load(tmp_path / "new").model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in state.items())
+
+
 def test_captioning_models_are_refused() -> None:
     with pytest.raises(SettingsError, match="CoCa"):
         load(ModelSettings(name="coca_ViT-B-32"))
@@ -372,3 +433,16 @@ def test_captioning_models_are_refused() -> None:
 )
 def test_needs_network(settings: ModelSettings, expected: bool) -> None:
     assert needs_network(settings) is expected
+
+
+@pytest.mark.parametrize("folder", ["tiny_clip", "tiny_siglip"])
+def test_a_skeleton_has_the_parts_of_the_weights_file_and_no_weights(
+    folder: str, request: pytest.FixtureRequest
+) -> None:
+    place: Path = request.getfixturevalue(folder)
+    module = skeleton(sources.of_folder(place, "tiny"))
+    stored = load_file(place / "open_clip_model.safetensors")
+    assert {name: value.shape for name, value in module.state_dict().items()} == {
+        name: value.shape for name, value in stored.items()
+    }
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}

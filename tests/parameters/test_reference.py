@@ -60,7 +60,7 @@ def test_a_key_has_its_type_default_and_value(
 def test_settings_under_names_of_ones_own_are_explained_once(entries: list[ParameterEntry]) -> None:
     rules = chosen(entries, "promotion.gate.rules")
     keys = [entry.key.removeprefix("promotion.gate.rules") for entry in rules]
-    assert keys == ["", *(f".<name>.{key}" for key in ("figure", "must", "by", "slice"))]
+    assert keys == ["", *(f".<name>.{key}" for key in ("must", "role", "figure", "by", "slice"))]
     assert "zero_shot" in rules[0].default
     # Smoke changes every rule, and the reference shows what it makes of them.
     assert rules[0].value["zero_shot"]["by"] == 100.0

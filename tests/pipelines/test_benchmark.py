@@ -18,16 +18,17 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.benchmarks import zero_shot_sets
-from compo_pipeline.benchmarks.loading import from_files, places
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.averages import Key
+from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
+from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.availability import available
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
-from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import (
     DiffSettings,
@@ -35,11 +36,7 @@ from compo_pipeline.evaluation.settings import (
     SuiteSettings,
     TrainingTables,
 )
-from compo_pipeline.evaluation.suite import (
-    AGGREGATES,
-    Suite,
-    listed_models,
-)
+from compo_pipeline.evaluation.suite import Suite, listed_models
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
@@ -62,6 +59,7 @@ DEFAULTS = {
     "site": Site(),
 }
 SCORED = "suite_scores", "suite"
+SUBTASKS = (*ADD, *REPLACE, *SWAP)
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
 
@@ -216,37 +214,67 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
         "sugar_crepe": BenchmarkSet(),
         "sugar_crepe_pp": BenchmarkSet(root=str(tmp_path / "absent")),
     }
-    found = {one.name: one for one in available(BenchmarksSettings(str(tmp_path), sets=sets))}
+    settings = BenchmarksSettings(str(tmp_path), sets=sets)
+    found = {one.benchmark.name: one for one in available(settings)}
     there = found["sugar_crepe"]
     counts = (there.subtasks, there.items, there.images, there.missing_images, there.problem)
     assert counts == (1, 4, 4, 1, "")
     assert "absent" in found["sugar_crepe_pp"].problem
-    assert not found["zero_shot"].enabled and found["zero_shot"].source
+    absent = found["winoground"]
+    assert not absent.enabled and absent.state == "not enabled"
+    assert absent.lines == [f"from {absent.benchmark.source}", str(absent.benchmark.download)]
+    assert "size: 0.4 GB" in absent.lines[1]
+    # Of seven subtasks one is there, and of its four images three.
+    assert there.state == "in part"
+    assert there.missing_parts == tuple(name for name in SUBTASKS if name != "swap_att")
+    parts, images, *_ = there.lines
+    assert parts.startswith("annotation files of 1 of 7 subtasks; missing: add_obj, add_att, repl")
+    assert images == "3 of 4 images; missing: swap_att: 1 of 4 (3.png)"
+    assert run("benchmarks_available", "missing_images", benchmarks=settings) == [
+        {"sugar_crepe": [str(tmp_path / "images" / "3.png")]}
+    ]
 
 
-def suite_of(values: Mapping[Key, float]) -> Suite:
-    """One model with these metrics of all official items."""
+def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
+    benchmarks: BenchmarksSettings, tmp_path: Path
+) -> None:
+    for name in SUBTASKS:
+        content = (tmp_path / "sugar_crepe" / "swap_att.json").read_text()
+        (tmp_path / "sugar_crepe" / f"{name}.json").write_text(content)
+    found = available(BenchmarksSettings(str(tmp_path), suite="sparcl"))
+    assert [one.benchmark.name for one in found[:4]] == list(SUITES["sparcl"].sets)
+    states = {one.benchmark.name: one.state for one in found}
+    assert (states["sugar_crepe"], states["aro"]) == ("ready", "not there")
+    assert states["coco"] == "not enabled" and states["sugar_crepe_pp"] == "in part"
+    assert not next(one.lines for one in found if one.benchmark.name == "sugar_crepe")
+
+
+def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Suite:
+    """One model with these metrics of a paper's suite, of all official items or of so many."""
     _, counts = published()
     rows = []
     for key, value in values.items():
-        count = counts.get(f"{key[0]}/{key[2]}", 1)
+        count = counts.get(f"{key[0]}/{key[2]}", items)
         rows.append(replace(_row(key, {"m": value}, count), images=count))
     models = {"m": ComparedModel("m", "m", "w", "f")}
-    return Suite(Comparison(models, tuple(rows)), "", "strict")
+    return Suite(Comparison(models, tuple(rows), suite=name), "", "strict")
 
 
 def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
-    assert all(key[0] in BENCHMARKS for one in AGGREGATES for m in one.members for key in m)
-    keys = [key for member in AGGREGATES[0].members for key in member]
+    comp = SUITES["fsc"].aggregates[0]
+    keys = [key for member in comp.members for key in member]
     values = {key: 10.0 * number for number, key in enumerate(keys)}
-    (found,) = suite_of(values).aggregates
+    found, *_ = suite_of(values, "fsc").aggregates
     # The two of SPEC, 40 and 50, are one member.
-    assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.missing
-    (partial,) = suite_of({key: values[key] for key in keys[1:]}).aggregates
+    assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.remark
+    partial, *_ = suite_of({key: values[key] for key in keys[1:]}, "fsc").aggregates
     assert partial.values == () and partial.missing == ("ARO",)
     # A member of rendered files is no member.
-    assert changed(suite_of(values), titles={"aro": "ARO-style"}).aggregates == [partial]
-    assert changed(suite_of({keys[0]: 1.0}), titles={"aro": "ARO-style"}).aggregates == []
+    rendered = changed(suite_of(values, "fsc"), titles={"aro": "ARO-style"})
+    assert rendered.aggregates[0] == partial
+    # Without a suite, what is complete.
+    assert suite_of(values, "").aggregates == [found]
+    assert changed(suite_of(values, ""), titles={"aro": "ARO-style"}).aggregates == []
 
 
 def changed(suite: Suite, **changes: Any) -> Suite:
@@ -261,34 +289,24 @@ AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0, ())
 def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
     """The official files of SugarCrepe++ have 4,757 items in five subtasks."""
     keys = [("sugar_crepe_pp", metric, "average") for metric in ("itt", "tot")]
-    whole = suite_of(dict.fromkeys(keys, 50.0))
-    assert [one.values for one in whole.aggregates] == [(50.0,)]
+    whole = suite_of(dict.fromkeys(keys, 50.0), "")
+    assert [(one.values, one.remark) for one in whole.aggregates] == [((50.0,), "")]
     changes = {"items": {"items": 25}, "skipped": {"skipped": 1}}.get(left_out, {})
     rows = tuple(replace(row, **changes) for row in whole.comparison.rows)  # type: ignore[arg-type]
     whole = changed(whole, rows=rows)
     if left_out == "deviations":
         whole = changed(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
     (found,) = whole.aggregates
-    assert found.values == () and found.missing == () and len(found.partial) == 2
+    assert found.values == (50.0,) and found.missing == () and len(found.partial) == 2
+    assert found.remark.startswith("not the paper's figure: SugarCrepe++ itt")
 
 
-@pytest.mark.parametrize(
-    ("name", "items", "limited"),
-    [
-        ("sugar_crepe", 5, True),
-        ("sugar_crepe", None, False),
-        ("vl_checklist", 5, True),
-        ("vl_checklist", None, False),
-        # om-ai-lab/VL-CheckList configs/our_clip_object.yaml: MAX_NUM 2000, halved in evaluate.py.
-        ("vl_checklist", 1000, False),
-    ],
-)
-def test_a_number_of_items_other_than_the_official_one_is_a_limit(
-    name: str, items: int | None, limited: bool
-) -> None:
-    settings = BenchmarksSettings("anywhere", sets={name: BenchmarkSet(items=items)})
-    (place,) = places(settings)
-    assert place.is_limited == limited
+def test_an_average_over_drawn_items_needs_as_many_as_the_paper_draws() -> None:
+    """CLIC's ZS-10 is of 1,000 images a set."""
+    values = {("zero_shot_sets", "top1", name): 50.0 for name in zero_shot_sets.ZS10}
+    for items, remarks in ((CLIC_DRAW, 0), (CLIC_DRAW + 1, 1)):
+        (found,) = suite_of(values, "clic", items).aggregates
+        assert found.values == (50.0,) and bool(found.remark) == bool(remarks)
 
 
 def test_a_limited_number_of_items_deviates_from_the_official_run(
@@ -313,13 +331,14 @@ def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
     }
     found = {
         one.label.partition(",")[0]: (one.values, one.missing)
-        for one in suite_of(recalls | classified | mixed).aggregates
+        for name in ("fsc", "clic", "c2lip")
+        for one in suite_of(recalls | classified | mixed, name).aggregates
     }
     assert found["FSC-CLIP's I2T"] == ((10.0,), ())
     assert found["CLIC's ZS-10"] == ((), ("Zero-shot food101",))
     assert len(found["FSC-CLIP's ZS"][1]) == 12
     assert found["C2LIP's SugarCrepe++"] == ((50.0,), ())
-    assert "FSC-CLIP's T2I" not in found
+    assert found["FSC-CLIP's T2I"][0] == ()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Ingest and validation on bad input: each case ends in quarantine with its reason."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from compo_pipeline.datasets.quality.quarantine import TooManyBadRows, valid_captions
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
@@ -152,6 +154,35 @@ def test_a_sample_is_taken_before_anything_is_measured(
     assert report["unparseable"] == 0
     assert [entry.sample_id for entry in gone] == ["train-3"]
     assert manifest["count"] == 4 + 10 and len(manifest["files"]) == 10
+
+
+def test_a_half_downloaded_folder_says_what_is_missing(
+    shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
+) -> None:
+    """COCO in its official layout, without every other image; counted in its annotations."""
+    source, root = shared / "coco_mini", tmp_path / "coco"
+    shutil.copytree(source / "annotations", root / "annotations")
+    annotated = json.loads((source / "annotations" / "captions_train2017.json").read_text())
+    files = {one["id"]: one["file_name"] for one in annotated["images"]}
+    gone = set(sorted(files)[::2])
+    (root / "train2017").mkdir()
+    for number in files.keys() - gone:
+        shutil.copy(source / "train2017" / files[number], root / "train2017")
+    rows = sum(one["image_id"] in gone for one in annotated["annotations"])
+    found = ingest(DataSettings(root, "coco_captions", {"train": "train2017"}))
+    captions, facts, unparseable, *_ = found
+    quarantine, result, _ = validate_facts(facts, unparseable, shipped.validation)
+    assert sum(entry.rule == "image_present" for entry in quarantine) == rows
+    with pytest.raises(TooManyBadRows) as raised:
+        valid_captions(captions, quarantine, result)
+    message = raised.value.message
+    assert f"{rows} rows of {len(gone)} images, such as train2017/" in message
+    assert "Download the images that are missing and run the same command" in message
+    for number in gone:
+        shutil.copy(source / "train2017" / files[number], root / "train2017")
+    _, facts, unparseable, *_ = ingest(DataSettings(root, "coco_captions", {"train": "train2017"}))
+    _, complete, _ = validate_facts(facts, unparseable, shipped.validation)
+    assert complete["rules"]["image_present"]["broken_by"] == 0
 
 
 def test_a_second_run_gives_the_same(

@@ -110,7 +110,7 @@ def test_a_refusal_is_an_error_with_a_page(
     report = tmp_path / "clic" / "default" / "seed=0" / "report" / "report.html"
     report.parent.mkdir(parents=True)
     report.touch()
-    with pytest.raises(PromotionError, match="refused.*compositionality"):
+    with pytest.raises(PromotionError, match="refused.*composition"):
         run()
     assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
     page = (tmp_path / "report" / "promotion.md").read_text()

@@ -100,6 +100,18 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(
     assert run(entries, folder) == {**registered, "fresh": False}
 
 
+def test_a_rehearsal_gets_a_tag_and_no_alias(entries: dict[str, Any], tmp_path: Path) -> None:
+    entries["run"]["rehearsal"] = 1000
+    entries["params:registration"] = RegistrationSettings("rehearsed-clip", alias="fresh")
+    registered = run(entries, tmp_path / "export")
+    assert registered["alias"] is None
+    client = mlflow.MlflowClient()
+    assert client.get_registered_model("rehearsed-clip").aliases == {}
+    assert client.get_model_version("rehearsed-clip", "1").tags["rehearsal"] == "1000"
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "A rehearsal on 1,000 training rows" in card.partition("\n# ")[2].partition("- Base")[0]
+
+
 def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any], tmp_path: Path) -> None:
     changed = load(entries["checkpoint"])
     with torch.no_grad():

@@ -125,7 +125,7 @@ def node(
         known = method in METHODS
         own = context(method=method).params["method_settings"] if known else none
         trained = build_method(method, own)
-        record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default")
+        record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default", None)
         *writers, progress = train_models(inputs, trained, record)
         folders = models / "checkpoint", models / "control_checkpoint"
         for writer, folder in zip(writers, folders, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from kedro.runner import SequentialRunner
 from kedro_datasets.pandas import CSVDataset
 from PIL import Image
 
-from compo_pipeline.benchmarks.settings import BenchmarkSet
+from compo_pipeline.benchmarks.settings import BenchmarkSet, RetrievalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.presentation.wise_ft_page import recommendation
+from compo_pipeline.presentation.wise_ft_page import choice
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Caption
@@ -106,6 +107,9 @@ def catalog(
         "params:wise_ft": shipped.wise_ft,
         "params:evaluation": shipped.evaluation,
         "params:benchmarks": benchmarks,
+        "params:tuning.benchmarks": replace(
+            benchmarks, root=str(data / "validation"), retrieval=RetrievalSettings(None)
+        ),
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data.root": str(data),
         "params:language.model": "compo_en",
@@ -129,7 +133,13 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
 ) -> None:
     SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
     table = catalog.load("wise_ft")
+    table = table[table.measured_on == "reported"]
     figures = table[(table.metric == "itt") & (table.name == "average")]
+    means = table[table.benchmark == "roles"]
+    assert set(means.name) == {"composition", "retrieval"}
+    composition = means[means.name == "composition"]
+    assert list(composition.sets.unique()) == ["SugarCrepe++ ITT average"]
+    assert list(composition.value) == list(figures.value)
     assert list(figures.ratio) == [k / 10 for k in range(11)]
     # Items are won and lost between the ends, or the sweep would have left the weights alone.
     assert figures.value.nunique() > 1 and figures.against_base.iloc[0] == 0
@@ -141,13 +151,15 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
     page = (catalog.load("wise_ft_report") / "wise_ft.html").read_text(encoding="utf-8")
     assert 'href="../run/report.html"' in page and "kedro run --pipeline=wise_ft" in page
     assert f"<td>{figures.label.iloc[0]}</td>" in page
+    assert "Composition: SugarCrepe++ ITT average." in page
+    assert "No ratio is chosen: there are no validation items" in page
     shown = capsys.readouterr().out
-    assert "SugarCrepe++" in shown and "0.9" in shown
+    assert "Composition" in shown and "0.9" in shown and "No ratio is chosen" in shown
 
     client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
     kept = {file.path for file in client.list_artifacts(run, "wise_ft")}
     assert kept == {f"wise_ft/{name}" for name in ("trade_off.png", "figures.csv", "wise_ft.html")}
-    history = client.get_metric_history(run, "wise_ft/sugar_crepe_pp_itt")
+    history = client.get_metric_history(run, "wise_ft/composition")
     assert [point.step for point in history] == list(range(0, 101, 10))
     assert [point.value for point in history] == pytest.approx(list(figures.value))
 
@@ -158,27 +170,64 @@ def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tune
         SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
 
 
-def test_the_recommended_ratio_costs_no_main_figure() -> None:
+def test_the_ratio_is_chosen_on_validation_items_which_are_not_reported(
+    catalog: DataCatalog, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The validation files ask about other images; then about the reported ones."""
+    for number in range(IMAGES):
+        pixels = np.random.default_rng(99 + number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(data / f"v{number}.png")
+    folder = data / "validation" / "sugar_crepe_pp"
+    folder.mkdir(parents=True)
+    for file in (data / "benchmarks" / "sugar_crepe_pp").iterdir():
+        items = json.loads(file.read_text())
+        own = [
+            {**item, "filename": f"v{item['filename']}", "caption": f"v {item['caption']}"}
+            for item in items
+        ]
+        (folder / file.name).write_text(json.dumps(own))
+    SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
+    table = catalog.load("wise_ft")
+    assert set(table.measured_on) == {"reported", "validation"}
+    page = (catalog.load("wise_ft_report") / "wise_ft.html").read_text(encoding="utf-8")
+    assert "there are no validation items" not in page
+    shutil.copytree(data / "benchmarks", data / "validation", dirs_exist_ok=True)
+    SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
+    assert set(catalog.load("wise_ft").measured_on) == {"reported"}
+    assert "No ratio is chosen: tuning.benchmarks: 5 of 5 items" in caplog.text
+    shutil.rmtree(data / "validation")
+
+
+def test_the_chosen_ratio_costs_no_main_figure_on_the_validation_items() -> None:
     def figure(ratio: float, benchmark: str, gain: float, sure: bool) -> dict[str, Any]:
-        metric, name = {"sugar_crepe_pp": ("itt", "average"), "zero_shot": ("top1", "things")}[
+        metric, name = {"roles": ("mean", "composition"), "zero_shot": ("top1", "things")}[
             benchmark
         ]
         spread = 0.5 if sure else 9.0
         return {
             "ratio": ratio, "benchmark": benchmark, "metric": metric, "name": name,
-            "headline": True, "against_base": gain,
+            "headline": True, "against_base": gain, "measured_on": "validation",
             "against_base_low": gain - spread, "against_base_high": gain + spread,
             "significance": "above" if gain > spread else "level",
         }  # fmt: skip
 
     rows = [
-        figure(0.2, "sugar_crepe_pp", 1.0, sure=True),
+        figure(0.2, "roles", 1.0, sure=True),
         figure(0.2, "zero_shot", 0.0, sure=True),
-        figure(0.5, "sugar_crepe_pp", 3.0, sure=True),
+        figure(0.5, "roles", 3.0, sure=True),
         figure(0.5, "zero_shot", -2.0, sure=False),
-        figure(1.0, "sugar_crepe_pp", 5.0, sure=True),
+        figure(1.0, "roles", 5.0, sure=True),
         figure(1.0, "zero_shot", -2.0, sure=True),
     ]
-    assert recommendation(pd.DataFrame(rows)).startswith("Ratio 0.5 is 3.0 points better")
-    assert recommendation(pd.DataFrame(rows[-2:])).startswith("No ratio is better")
-    assert recommendation(pd.DataFrame(rows[1::2])).startswith("No compositional benchmark")
+    # On the reported items another ratio is the best, which chooses nothing.
+    reported = [
+        {**row, "measured_on": "reported", "against_base": 9 - 2 * row["ratio"]}
+        for row in rows
+        if row["benchmark"] == "roles"
+    ]
+    chosen = choice(pd.DataFrame([*rows, *reported]))
+    assert chosen.startswith("Ratio 0.5, chosen on the validation items: there it is 3.0 points")
+    assert chosen.endswith("On the reported items its composition is +8.0 [+2.5, +3.5]")
+    assert choice(pd.DataFrame(rows[-2:])).endswith("no headline metric below the base")
+    assert "no set of composition" in choice(pd.DataFrame(rows[1::2]))
+    assert "there are no validation items" in choice(pd.DataFrame(reported))

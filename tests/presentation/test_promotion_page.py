@@ -17,7 +17,7 @@ from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.promotion import Decision
 from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, RegistrationSettings
 
-RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)
+RULE = GateRule("hold", figure="sugar_crepe_pp/itt/swap_att", by=1.0)
 GATE = Gate(version=1, rules={"itt": RULE}, items=20)
 FACTS = {"date": "today", "commit": "abc"}
 
@@ -93,6 +93,33 @@ def test_the_suggested_limit_is_the_smallest_that_passes(tmp_path: Path) -> None
     limit = float(given[1])
     for by, passes in ((limit, True), (limit - 0.1, False)):
         assert next(check.passed for check in judged(28, by) if check.rule == "itt") is passes
+
+
+def test_a_waived_role_is_named_with_the_command_that_scores_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = GateRule("hold", role="zero_shot")
+    absent = replace(GATE, rules={"zero_shot": rule})
+    scores = [Score("m", "sugar_crepe_pp", "swap_att", "itt", "0", "0.png", (0.5,), True, None)]
+    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, None, 40, 0)
+    waived, refused = (
+        judge(scores, scores, [unseen], absent, waive=waive) for waive in (("zero_shot",), ())
+    )
+    command = "kedro run --pipeline=rescore --params benchmarks.sets.zero_shot_sets.root=<folder>"
+    given = decision(waived, outcome="promoted")
+    promotion_page.show(given)
+    terminal = capsys.readouterr().out
+    markdown, html = written(given, tmp_path)
+    assert "| waived | zero_shot | Zero-shot classification |" in markdown
+    assert "- waived (promotion.waive): zero_shot" in markdown
+    for page in (markdown, html.replace("&lt;", "<").replace("&gt;", ">"), terminal):
+        assert command in page and "FAILED" not in page
+    markdown, _ = written(decision(refused), tmp_path)
+    promotion_page.show(decision(refused))
+    assert "`promotion.waive: [zero_shot]`" in capsys.readouterr().out
+    assert "`promotion.waive: [zero_shot]`" in markdown
+    assert "| FAILED | zero_shot |" in markdown and command in markdown
+    assert "waived (promotion.waive)" not in markdown
 
 
 def test_nothing_is_suggested_after_a_promotion(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from compo_pipeline.versions import promotion
 from compo_pipeline.versions.evidence import Evidence, EvidenceTables
 from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, SigningSettings
 
-GATE = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
+GATE = Gate(
+    version=1, rules={"itt": GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")}, items=20
+)
 SETTINGS = PromotionSettings(gate=GATE)
 ITEMS = 40
 # Nothing of the items is in the training data.

@@ -39,7 +39,7 @@ from compo_pipeline.versions.verification import VersionError
 IMAGES = 24
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
 UNSIGNED = SigningSettings()
-RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", by=100)
+RULE = GateRule("hold", figure="sugar_crepe_pp/itt/swap_att", by=100)
 
 
 class Scored(NamedTuple):

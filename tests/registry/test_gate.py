@@ -16,8 +16,8 @@ from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.gate import Check, fingerprint, judge
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
 
-RISE = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
-HOLD = GateRule("retrieval/*/raw", "hold", 10)
+RISE = GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")
+HOLD = GateRule("hold", figure="retrieval/*/raw", by=10)
 GATE = Gate(version=1, rules={"itt": RISE, "retrieval": HOLD}, items=20)
 ITEMS = 40
 ANY = {"rules": {"x": {"figure": "a", "must": "rise"}}}
@@ -89,7 +89,7 @@ def test_a_fall_beyond_the_tolerance() -> None:
 
 
 def test_a_figure_that_was_not_scored() -> None:
-    rules = {**GATE.rules, "zero-shot": GateRule("zero_shot/top1/*", "hold", 3)}
+    rules = {**GATE.rules, "zero-shot": GateRule("hold", figure="zero_shot/top1/*", by=3)}
     found = judged(scores(right(36)), scores(right(20)), rules=rules)
     assert "was not scored" in found["zero-shot"] and len(found) == 1
 
@@ -219,7 +219,7 @@ def test_mistaken_gates_are_refused(values: dict[str, Any], message: str) -> Non
 def test_the_projects_gate_parses(project: Path) -> None:
     conf = yaml.safe_load((project / "conf/base/parameters_promotion.yml").read_text())
     gate = parse(Gate, conf["promotion"]["gate"], "promotion.gate")
-    assert gate.rules["compositionality"].must == "rise"
+    assert gate.rules["composition"].must == "rise"
 
 
 verdicts = st.lists(st.booleans(), min_size=ITEMS, max_size=ITEMS)
@@ -257,7 +257,7 @@ def test_a_rule_of_slices_judges_each_slice_and_no_other_rule_does() -> None:
         ("sugar_crepe_pp", "swap_att", str(item)): ("length=low" if item < 20 else "length=high",)
         for item in range(ITEMS)
     }
-    held = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 5, slice="length=*")
+    held = GateRule("hold", figure="sugar_crepe_pp/itt/swap_att", by=5, slice="length=*")
     gate = replace(GATE, rules={"slices": held, "itt": replace(RISE, must="hold", by=90)})
     checks = [check for check in judge(*tables, CLEAN, gate, slices=slices) if check.numbers]
     assert [(check.rule, check.passed) for check in checks] == [

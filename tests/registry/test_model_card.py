@@ -92,3 +92,13 @@ def test_a_licence_is_never_made_up(folder: Path, comparison: Comparison) -> Non
     assert (card.data.license, card.data.base_model) == ("other", "timm/ViT-B-16")
     assert "those of the base and of the data apply" in text
     assert ModelCard(written(folder, comparison, "mit")).data.license == "mit"
+
+
+def test_roles_that_were_not_measured_are_limits(folder: Path, comparison: Comparison) -> None:
+    rows = (replace(comparison.rows[0], benchmark="sugar_crepe_pp"),)
+    measured, settings = replace(comparison, rows=rows), RegistrationSettings()
+    card = write_card(folder, settings, MANIFEST, measured, "run7", waive=("zero_shot",))
+    text = card.read_text()
+    assert "- Retrieval was not measured.\n" in text
+    zero_shot = "- Zero-shot classification was not measured. The promotion gate waives it"
+    assert zero_shot in text and "Composition was not measured" not in text

@@ -33,7 +33,7 @@ from compo_pipeline.versions.promotion import (
     repair,
     roll_back,
 )
-from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.versions.settings import GateRule, SigningSettings
 from compo_pipeline.versions.verification import VersionError
 from compo_pipeline.versions.versions import find
 
@@ -107,6 +107,33 @@ def model(
         sealed(client.create_model_version(name, str(folder), run_id, tags=files.tags))
     client.set_registered_model_alias(name, "challenger", "3")
     yield name
+
+
+def test_a_waiver_is_recorded_on_the_version_until_it_is_not_needed(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotion, "verified_files", Known({3: 35}))
+    rules = {
+        "composition": GateRule("rise", role="composition"),
+        "zero_shot": GateRule("hold", role="zero_shot"),
+    }
+    asking = replace(SETTINGS, gate=replace(SETTINGS.gate, rules=rules))
+    refused = promote(model, "challenger", asking, UNSIGNED)
+    assert (refused.outcome, refused.waived) == ("refused", [])
+    assert "zero_shot (Zero-shot classification)" in refused.reason
+    assert tags_of(model)["promotion.waived"] == "none"
+    waiving = replace(asking, waive=("composition", "zero_shot"))
+    promoted = promote(model, "challenger", waiving, UNSIGNED)
+    # Composition was scored: its waiver was not needed.
+    assert (promoted.outcome, promoted.waived) == ("promoted", ["zero_shot"])
+    tags = tags_of(model)
+    assert tags["promotion.waived"] == "zero_shot" and "Waived: zero_shot." in promoted.reason
+    assert tags["promotion.gate"] == fingerprint(waiving.gate, waiving.waive)
+    assert promoted.gate != refused.gate
+
+
+def tags_of(name: str, number: int = 3) -> dict[str, str]:
+    return dict(mlflow.MlflowClient().get_model_version(name, str(number)).tags)
 
 
 def at(name: str) -> dict[str, int]:
@@ -219,6 +246,14 @@ def test_a_champion_is_not_promoted_again(model: str) -> None:
     assert (decided.outcome, decided.failed) == ("unchanged", False)
     assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
     assert "promotion.outcome" not in tags(model, 3)
+
+
+def test_a_rehearsal_is_refused_whoever_gave_it_the_alias(model: str) -> None:
+    client = mlflow.MlflowClient()
+    client.set_model_version_tag(model, "3", "rehearsal", "1000")
+    with pytest.raises(PromotionError, match=r"version 3 of .* a rehearsal on 1000 training rows"):
+        promoted(model, Known({3: 36}))
+    assert at(model) == {"challenger": 3}
 
 
 def test_nothing_to_promote(model: str) -> None:

@@ -41,7 +41,7 @@ NAME = "rescored-clip"
 DATA = "d" * 64
 EVALUATION = EvaluationSettings(device="cpu", workers=1)
 SETTINGS = RegistrationSettings(name=NAME)
-RULE = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
+RULE = GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")
 GATE = Gate(version=1, rules={"itt": RULE}, items=IMAGES)
 
 

@@ -67,7 +67,7 @@ def test_a_model_from_training_to_service_and_back(
     assert status == 0, said
     status, said = promote()
     assert status == 1
-    assert "refused" in said and "| FAILED | compositionality |" in table(workspace)
+    assert "refused" in said and "| FAILED | composition |" in table(workspace)
     assert aliases() == {"challenger": 1}
 
     # It is in service all the same: somebody has said so by hand.
@@ -83,7 +83,7 @@ def test_a_model_from_training_to_service_and_back(
     assert tags["promotion.outcome"] == "promoted"
     assert tags["promotion.gate"] in table(workspace)
     checks = {check["rule"]: check for check in json.loads(tags["promotion.checks"])}
-    assert checks["compositionality"]["numbers"]["low"] > 0
+    assert checks["composition"]["numbers"]["low"] > 0
 
     questions, offline = asked(workspace)
     images = str(workspace / BENCHMARKS / "images")

@@ -460,7 +460,7 @@ def test_no_alias_moves_to_a_changed_version(
     weights_become(files, lambda tensor: tensor + 1)
     client, name = mlflow.MlflowClient(), version.name
     before = client.get_registered_model(name).aliases
-    gate = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")})
+    gate = Gate(version=1, rules={"itt": GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")})
     settings = PromotionSettings(gate=gate)
     for dry_run in (True, False):
         with pytest.raises(VersionError, match="safetensors was changed"):

@@ -57,12 +57,32 @@ def test_views_are_the_same_each_time_and_in_the_captions_order(
     assert shown == sorted(set(shown)) and len(shown) > 1
 
 
+class Watched(ModelEncoder):
+    """Notes what a loss reads of the base beside embeddings."""
+
+    def dense_images(self, images: Tensor) -> Any:
+        self.memory.setdefault("patches", torch.tensor(1))
+        return super().dense_images(images)
+
+    def dense_texts(self, tokens: Tensor) -> Any:
+        self.memory.setdefault("marked_tokens", torch.tensor(1))
+        return super().dense_texts(tokens)
+
+    def text_tokens(self, tokens: Tensor) -> Any:
+        self.memory.setdefault("tokens", torch.tensor(1))
+        return super().text_tokens(tokens)
+
+
 def trained_on(method: Method, loaded: LoadedModel, batch: Any) -> tuple[dict[str, float], Tensor]:
-    """Losses of a batch by name, and their weighted sum, of which the model gets the gradient."""
+    """Losses of a batch by name, and their weighted sum, of which the model gets the gradient.
+
+    What the loss reads of the base is what the method says that it needs.
+    """
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute = Compute(torch.device("cpu"), "fp32")
-    encoder = ModelEncoder(loaded.model, loaded.name, None, "image" in method.trains, compute)
+    encoder = Watched(loaded.model, loaded.name, None, "image" in method.trains, compute)
     terms = method.loss(encoder, batch)
+    assert {"patches", "tokens", "marked_tokens"} & encoder.memory.keys() == method.needs.keys()
     total = torch.stack([weight * value for value, weight in terms.values()]).sum()
     total.backward()
     return {name: value.item() for name, (value, _) in terms.items()}, total

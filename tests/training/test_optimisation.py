@@ -1,11 +1,13 @@
 """The schedules of the authors' code, what decays, and what trains."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from open_clip.hf_model import HFTextEncoder
 from open_clip_train.scheduler import cosine_lr
 
 from compo_pipeline.configuration.settings import SettingsError, parse
@@ -185,9 +187,42 @@ def test_batch_norms_whose_weights_are_frozen_keep_their_means(frozen: tuple[str
     assert all(before[name].equal(value) for name, value in loaded.model.named_buffers())
 
 
-def test_a_frozen_module_of_another_tower_s_name_is_hinted_at() -> None:
-    tower = torch.nn.Module()
-    tower.text = torch.nn.Module()
-    tower.text.token_embedding = torch.nn.Embedding(4, 2)
-    with pytest.raises(SettingsError, match=r"'token_embedding'; .*'text\.token_embedding'\?"):
-        freeze(tower, {"text"}, frozen=["token_embedding"])
+def test_parts_of_siglip_s_text_tower_are_frozen_by_their_names_in_clip_s(
+    tiny_siglip: Path,
+) -> None:
+    model = load(tiny_siglip).model
+    freeze(
+        model, {"image", "text"}, frozen=["token_embedding", "text.ln_final", "visual.trunk.norm"]
+    )
+    kept = {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert kept == {
+        "text.token_embedding.weight",
+        "text.ln_final.weight",
+        "text.ln_final.bias",
+        *(name for name, _ in model.named_parameters() if name.startswith("visual.trunk.norm.")),
+    }
+
+
+def test_the_token_embedding_of_a_hugging_face_tower_is_frozen() -> None:
+    """By transformers' own account of which part that is."""
+    transformers = pytest.importorskip("transformers")
+    tower = HFTextEncoder(
+        "unused",
+        8,
+        transformers.RobertaConfig(
+            vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
+        ),
+        pooler_type="mean_pooler",
+        proj_type="linear",
+    )
+    model = torch.nn.Module()
+    model.text = tower
+    freeze(model, {"text"}, frozen=["token_embedding"])
+    kept = [p for p in model.parameters() if not p.requires_grad]
+    assert len(kept) == 1 and kept[0] is tower.transformer.get_input_embeddings().weight
+
+
+def test_a_frozen_part_of_the_text_tower_that_is_misspelt_is_hinted_at(tiny_siglip: Path) -> None:
+    model = load(tiny_siglip).model
+    with pytest.raises(SettingsError, match=r"'token_embeding'; .*'text\.token_embedding'\?"):
+        freeze(model, {"text"}, frozen=["token_embeding"])

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+Key = tuple[str, str, str]
+"""(benchmark, metric, subtask), as in the scores table."""
+
 ALL = "all"
 """Name of the only subtask, or of the average over the items of all subtasks."""
 

@@ -57,4 +57,5 @@ BENCHMARK = Benchmark(
     headline=lambda metric, name: metric == "half_truth",
     averages=dict.fromkeys(("half_truth", "truth_order"), _TOTALS),
     source="huggingface.co/datasets/kbora/Half-Truths: data/<subset>.parquet, with its images",
+    parts=tuple(f"{subset}_{kind}" for subset in SUBSETS for kind in KINDS),
 )

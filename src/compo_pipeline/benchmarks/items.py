@@ -49,9 +49,10 @@ class Subtask:
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
     the official code. `ties_official` says whether that holds whatever `benchmarks.ties` says.
     `dropped` counts items of the files that the official code leaves out, by reason; `deviations`
-    say in what else scoring differs from the official run. `title` is the benchmark's label in
-    reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what is
-    accepted as an image.
+    say in what else scoring differs from the official run. `official_draw` is the number of items
+    that a paper draws of it as they are drawn here, None where no paper is known to. `title` is the
+    benchmark's label in reports if its files are not the official ones ("SugarCrepe-style").
+    `limits` say what is accepted as an image.
     """
 
     benchmark: str
@@ -66,6 +67,7 @@ class Subtask:
     # Not part of the items: they change no score.
     dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     deviations: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    official_draw: int | None = field(default=None, repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
     limits: Limits = field(default=Limits(), repr=False, compare=False)
 
@@ -126,6 +128,37 @@ def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]
 
 
 @dataclass(frozen=True, slots=True)
+class Download:
+    """What a benchmark's files weigh, and under which licences they are; empty where it is unknown.
+
+    Attributes:
+        size: about, of the images as their source packs them.
+        annotations: licence of texts and labels, as their source states it.
+        images: licence of the images.
+    """
+
+    size: str = ""
+    annotations: str = ""
+    images: str = ""
+
+    def __str__(self) -> str:
+        """In words."""
+        facts = {
+            "size": self.size,
+            "licence of annotations": self.annotations,
+            "of images": self.images,
+        }
+        return "; ".join(f"{fact}: {value or 'unknown'}" for fact, value in facts.items())
+
+
+UNKNOWN = Download()
+
+# Of sources that several benchmarks ask about.
+COCO_PHOTOS = "each photo's own, on Flickr (cocodataset.org: terms of use)"
+FLICKR_PHOTOS = "each photo's own, on Flickr; for research (the authors' form)"
+
+
+@dataclass(frozen=True, slots=True)
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
@@ -137,7 +170,8 @@ class Benchmark:
     `root`. `official_items` is the number of items of a subtask that its official run takes, of
     those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
     counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
-    metric.
+    metric. `download` has size and licences. `parts` are its sets of subtasks, where they are not
+    those of its `averages`.
     """
 
     name: str
@@ -151,6 +185,16 @@ class Benchmark:
     files: tuple[str, ...] = FILES
     official_items: int | None = None
     subtask_in_label: Literal["last", "first", "never"] = "last"
+    download: Download = UNKNOWN
+    parts: tuple[str, ...] = ()
+
+    @property
+    def all_parts(self) -> tuple[str, ...]:
+        """The sets of subtasks of its whole files, as far as they are known."""
+        averages = (mean for means in self.averages.values() for mean in means.values())
+        return self.parts or tuple(
+            dict.fromkeys(name for mean in averages for name in mean.subtasks)
+        )
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import retrieval
@@ -16,6 +18,7 @@ from compo_pipeline.benchmarks.files import TITLES, custom_titles
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.benchmarks.suites import members
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
 from compo_pipeline.storage.records import Caption, Foil
@@ -23,7 +26,7 @@ from compo_pipeline.storage.untrusted import OutsideRoot, files_below, shown, te
 
 # A key of `benchmarks` in an error's message.
 _KEY = re.compile(
-    r"(?<![\w./])benchmarks\.(?=sets\.|root|images|retrieval\.|foils\.|follow_symlinks)"
+    r"(?<![\w./])benchmarks\.(?=sets\.|root|images|suite|retrieval\.|foils\.|follow_symlinks)"
 )
 
 log = logging.getLogger(__name__)
@@ -43,9 +46,14 @@ class Place(NamedTuple):
         return self.root.is_dir()
 
     @property
-    def is_limited(self) -> bool:
-        """Whether fewer items are scored than in the whole files and in an official run."""
-        return self.files.items not in (None, self.benchmark.official_items)
+    def is_left_out(self) -> bool:
+        """Whether it may be absent, and is."""
+        return bool(self.files.optional) and not self.exists
+
+    def items_of(self, subtask: Subtask) -> int | None:
+        """The number of items of a subtask to which it is limited; None for all of them."""
+        items = self.files.items
+        return items.get(subtask.name) if isinstance(items, Mapping) else items
 
 
 def with_key(message: str, key: str) -> str:
@@ -57,14 +65,15 @@ def places(settings: BenchmarksSettings) -> list[Place]:
     """The benchmarks that are switched on and read from files; their folders may not exist.
 
     Raises:
-        SettingsError: a name is not one of a benchmark.
+        SettingsError: a name is not one of a benchmark or suite.
     """
     known = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
     found = []
-    for name, files in settings.sets.items():
+    for name, files in members(settings).items():
         if name not in known:
+            key = f"sets.{name}" if name in settings.sets else f"suites.{settings.suite}"
             raise SettingsError(
-                f"benchmarks.sets.{name}: there is no such benchmark{nearest(name, known)} "
+                f"benchmarks.{key}: there is no benchmark '{name}'{nearest(name, known)} "
                 f"(allowed: {', '.join(known)})"
             )
         folder = files.root or (settings.root and f"{settings.root}/{name}")
@@ -91,14 +100,24 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
 
     Raises:
         SettingsError: one of them has no files, or one that cannot be used; names file and item.
+            Or none of the suite is there.
     """
-    found = []
-    for place in places(settings):
-        if not place.exists and place.files.optional:
-            log.warning("%s is not run: there is no folder %s.", place.benchmark.label, place.root)
-        else:
-            found += load_place(place, settings)
-    return found
+    chosen = places(settings)
+    if absent := [place for place in chosen if place.is_left_out]:
+        folders = ", ".join(f"{place.benchmark.label} ({place.root})" for place in absent)
+        if settings.suite is not None and len(absent) == len(chosen):
+            raise SettingsError(
+                f"benchmarks.suite: nothing of {settings.suite} is there: {folders}. `kedro run "
+                "--pipeline=benchmarks_available` says where its files are from; where there are "
+                "none, benchmarks.root=null"
+            )
+        log.warning("Not run, as there is no such folder: %s.", folders)
+    return [task for place in chosen if place not in absent for task in load_place(place, settings)]
+
+
+def not_run(settings: BenchmarksSettings) -> tuple[str, ...]:
+    """Labels of the optional benchmarks whose folders are absent."""
+    return tuple(place.benchmark.label for place in places(settings) if place.is_left_out)
 
 
 def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
@@ -138,13 +157,8 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         replace(_with_ties(subtask, place, settings.ties), title=title, limits=limits)
         for subtask in subtasks
     ]
-    if place.is_limited:
-        limit = f"at most {place.files.items} items a subtask (benchmarks.sets.{name}.items)"
-        found = [replace(task, deviations=(*task.deviations, limit)) for task in found]
-    if place.files.items is None:
-        return found
-    first = _first if place.benchmark.official_items is None else _first_with_images
-    return [first(subtask, place.files.items) for subtask in found]
+    _check_items(name, settings, found)
+    return [_limited(subtask, place) for subtask in found]
 
 
 def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
@@ -156,9 +170,45 @@ def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
     return replace(subtask, ties_right=False, deviations=(*subtask.deviations, deviation))
 
 
-def _first(subtask: Subtask, count: int) -> Subtask:
-    """A subtask of the first items."""
-    return replace(subtask, items=subtask.items[:count])
+def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Subtask]) -> None:
+    """Refuse numbers of items of subtasks that are not there; a suite's own may be of such."""
+    own, known = settings.sets.get(name), sorted(subtask.name for subtask in subtasks)
+    wanted = own.items if own is not None and isinstance(own.items, Mapping) else {}
+    for subtask in wanted:
+        if subtask not in known:
+            raise SettingsError(
+                f"benchmarks.sets.{name}.items: there is no subtask '{subtask}'"
+                f"{nearest(subtask, known)} (there are {', '.join(known)})"
+            )
+
+
+def _limited(subtask: Subtask, place: Place) -> Subtask:
+    """A subtask of as many items as are scored of it, and how it then differs from all of them."""
+    count, official = place.items_of(subtask), place.benchmark.official_items
+    if count is None:
+        return subtask
+    if official is not None:
+        limited, limit = _first_with_images(subtask, count), f"at most {count} items a subtask"
+    else:
+        official = subtask.official_draw
+        limited = replace(subtask, items=_drawn(subtask.items, count))
+        limit = f"{count} items a subtask are drawn at random by us"
+    if count == official or len(subtask.items) <= count:
+        return limited
+    deviation = f"{limit} (benchmarks.sets.{place.benchmark.name}.items)"
+    return replace(limited, deviations=(*subtask.deviations, deviation))
+
+
+def _drawn(items: Sequence[Item], count: int) -> tuple[Item, ...]:
+    """Items drawn at random, in the order of the files.
+
+    As in CLIC's evaluation (`shuffle_and_select` of github.com/AmitPeleg/CLIC, eval/eval_utils.py
+    lines 9 to 16, under `--seed` 1 of eval/general_eval.py): the first ones after a shuffle by
+    NumPy's legacy generator, whose stream is frozen.
+    """
+    places = list(range(len(items)))
+    np.random.RandomState(1).shuffle(places)
+    return tuple(items[place] for place in sorted(places[:count]))
 
 
 def _first_with_images(subtask: Subtask, count: int) -> Subtask:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compo_pipeline.benchmarks import hub
 from compo_pipeline.benchmarks.averages import ALL, Mean
 from compo_pipeline.benchmarks.files import Record, files_of, read_files, subtasks_of
-from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import FILES, UNKNOWN, Benchmark, Download, Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.untrusted import shown
@@ -127,7 +127,11 @@ def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
             ((item.image, item.positives), (item.other_images[0], item.negatives))
         )
     ]
-    return [groups, Subtask(_COCO.name, "retrieval", ("retrieval",), groups.images, tuple(items))]
+    draw = (
+        f"the {_RETRIEVED}% of the pairs for retrieval are drawn by us, the paper's are not known"
+    )
+    retrieved = Subtask(_COCO.name, "retrieval", ("retrieval",), groups.images, tuple(items))
+    return [groups, replace(retrieved, deviations=(draw,))]
 
 
 def _benchmark(
@@ -136,6 +140,7 @@ def _benchmark(
     source: str,
     *,
     average: tuple[str, Mean] | None = None,
+    download: Download = UNKNOWN,
 ) -> Benchmark:
     """A benchmark of a format; `average` is what a summary shows."""
     name, mean = average or (ALL, None)
@@ -149,6 +154,7 @@ def _benchmark(
         averages=dict.fromkeys(("text", "image", "group", "group_match"), averages),
         source=source,
         files=hub.WITH_PARQUET if form.on_hub else FILES,
+        download=download,
     )
 
 
@@ -167,6 +173,9 @@ WINOGROUND = _benchmark(
     "huggingface.co/datasets/facebook/winoground: data/examples.jsonl, images: images.zip; or "
     "its Parquet",
     average=_OVER_ITEMS,
+    download=Download(
+        "0.4 GB", "Meta Images Research Licence", "Getty Images, by the same licence"
+    ),
 )
 COLOR_SWAP = _benchmark(
     _Format(
@@ -179,6 +188,7 @@ COLOR_SWAP = _benchmark(
     "ColorSwap",
     "github.com/Top34051/colorswap: data/test.json, images: images.zip; or the Parquet of "
     "huggingface.co/datasets/stanfordnlp/colorswap",
+    download=Download(annotations="MIT"),
 )
 BIVLC = _benchmark(
     _Format(
@@ -192,6 +202,7 @@ BIVLC = _benchmark(
     "huggingface.co/datasets/imirandam/BiVLC: its Parquet; or the same as test.jsonl or "
     "test.csv, `image` and `negative_image` the names of images that you store",
     average=_OVER_ITEMS,
+    download=Download(annotations="MIT"),
 )
 MMVP_VLM = _benchmark(
     _Format("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
@@ -211,6 +222,7 @@ EQBEN = _benchmark(
     "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
     "eqbenag, eqbenyoucook2, ...",
     average=("average", _EQBEN_MEAN),
+    download=Download(annotations="Apache-2.0"),
 )
 COCO_COUNTERFACTUALS = Benchmark(
     name=_COCO.name,
@@ -221,4 +233,6 @@ COCO_COUNTERFACTUALS = Benchmark(
     source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
     "images.zip; or its Parquet",
     files=hub.WITH_PARQUET,
+    download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
+    parts=(ALL, "retrieval"),
 )

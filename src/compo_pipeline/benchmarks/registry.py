@@ -28,6 +28,7 @@ BENCHMARKS: Registry[Benchmark] = Registry(
             "coco_counterfactuals": "pairs:COCO_COUNTERFACTUALS",
             "coco": "retrieval:COCO",
             "flickr30k": "retrieval:FLICKR30K",
+            "flickr8k": "retrieval:FLICKR8K",
             "docci": "retrieval:DOCCI",
             "iiw": "retrieval:IIW",
             "aro": "aro:BENCHMARK",

@@ -10,8 +10,8 @@ image, and the first sentence of a long caption. The official files are
 
 A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
 normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
-fifth. The long captions of DOCCI and IIW are split into sentences, as FSC-CLIP's tables have it;
-its own splitter is not known.
+fifth. The long captions of DOCCI and IIW are split into sentences, as C2LIP's tables have it, which
+follow FLAIR; their splitter is not known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from compo_pipeline.benchmarks.files import Record, files_of, read_file, read_files
-from compo_pipeline.benchmarks.items import FILES, Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import (
+    COCO_PHOTOS,
+    FILES,
+    FLICKR_PHOTOS,
+    UNKNOWN,
+    Benchmark,
+    Download,
+    Item,
+    Subtask,
+)
 from compo_pipeline.benchmarks.settings import RetrievalSettings, TextProtocol
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import ACCEPTED, Limits
@@ -35,6 +44,7 @@ NAME = "retrieval"
 _VAL = "captions_val2017"
 _CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
 _CLIC_WORDS = 30
+_KARPATHY = "cs.stanford.edu/people/karpathy/deepimagesent"
 _IIW_FILES = ("*.jsonl", "*/data.jsonl")
 
 
@@ -86,12 +96,16 @@ def _coco(root: Path, images: Path) -> list[Subtask]:
 
 
 def _flickr30k(root: Path, images: Path) -> list[Subtask]:
-    (file,) = read_files(root, "dataset_flickr30k.json", kind=dict)
-    items = list(_karpathy(file))
+    items = list(_karpathy(read_files(root, "dataset_flickr30k.json", kind=dict)[0]))
     return [
         _subtask("flickr30k", protocol, images, items, text)
         for protocol, text in (("karpathy", str), ("clic", clic_text))
     ]
+
+
+def _flickr8k(root: Path, images: Path) -> list[Subtask]:
+    items = _karpathy(read_files(root, "dataset_flickr8k.json", kind=dict)[0])
+    return [_subtask("flickr8k", "karpathy", images, items)]
 
 
 def _docci(root: Path, images: Path) -> list[Subtask]:
@@ -191,6 +205,8 @@ def _benchmark(
     load: Callable[[Path, Path], list[Subtask]] | None,
     source: str = "",
     files: tuple[str, ...] = FILES,
+    download: Download = UNKNOWN,
+    parts: tuple[str, ...] = (),
 ) -> Benchmark:
     return Benchmark(
         name=name,
@@ -200,6 +216,8 @@ def _benchmark(
         headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
         source=source,
         files=files,
+        download=download,
+        parts=parts,
     )
 
 
@@ -208,20 +226,35 @@ COCO = _benchmark(
     "coco",
     "COCO retrieval",
     _coco,
-    "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
-    "both; images: the folder with val2017 and val2014",
+    f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; images: "
+    "COCO's folder with val2017 and val2014",
+    download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
+    parts=("clic", "karpathy"),
 )
 FLICKR30K = _benchmark(
     "flickr30k",
     "Flickr30k retrieval",
     _flickr30k,
-    "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+    f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
+    "shannon.cs.illinois.edu/DenotationGraph",
+    download=Download("4 GB", images=FLICKR_PHOTOS),
+    parts=("karpathy", "clic"),
+)
+FLICKR8K = _benchmark(
+    "flickr8k",
+    "Flickr8k retrieval",
+    _flickr8k,
+    f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
+    download=Download("1 GB", images=FLICKR_PHOTOS),
+    parts=("karpathy",),
 )
 DOCCI = _benchmark(
     "docci",
     "DOCCI retrieval",
     _docci,
-    "docci_descriptions.jsonlines (google.github.io/docci); its images",
+    "google.github.io/docci: docci_descriptions.jsonlines; its images",
+    download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
+    parts=("test",),
 )
 IIW = _benchmark(
     "iiw",
@@ -230,4 +263,6 @@ IIW = _benchmark(
     "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
+    download=Download(annotations="CC BY 4.0", images="of DOCCI CC BY 4.0; of the others unknown"),
+    parts=("iiw_400", "dci_test", "docci_test", "cm_3600", "locnar_eval"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
@@ -40,10 +41,13 @@ class BenchmarkSet:
     """Folder of its images, or its URL; null is `benchmarks.images`, else the folder `images` in
     that of its annotation files or, where there is none below `benchmarks.root`,
     `<benchmarks.root>/images`."""
-    optional: bool = False
-    """Whether it is listed as not run where its folder does not exist, which is an error else."""
-    items: PositiveInt | None = None
-    """Only the first so many items of each subtask; null is all."""
+    optional: bool | None = None
+    """Whether it is listed as not run where its folder does not exist, which is an error else; null
+    is true for members of `benchmarks.suite`."""
+    items: PositiveInt | Mapping[str, PositiveInt] | None = None
+    """So many items of each subtask, or of those named; null is all, of a suite's member as many as
+    its paper has. They are drawn at random, always the same; of VL-CheckList they are the first
+    with an image."""
 
 
 @settings
@@ -56,9 +60,14 @@ class BenchmarksSettings:
     images: str | None = None
     """Folder with the images of these files, or its URL; null is `<root>/<name>/images` of a
     benchmark that has it, else `<root>/images`."""
-    sets: Open[BenchmarkSet] = field(default_factory=dict)
-    """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
-    docs/benchmarks.md lists the names."""
+    sets: Mapping[str, BenchmarkSet | None] = field(default_factory=dict)
+    """Benchmarks by name, such as sugar_crepe, with the places of their files: further ones, and
+    changes of those of `suite`; null leaves one out. docs/benchmarks.md lists the names."""
+    suite: str | None = None
+    """The benchmarks of a paper's tables: clic, fsc, sparcl, c2lip, or a name of `suites`; null is
+    none but those of `sets`."""
+    suites: Open[tuple[str, ...]] = field(default_factory=dict)
+    """Lists of benchmarks by names of your own, for `suite`."""
     ties: Literal["strict", "official"] = "strict"
     """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
     exif: bool = True

@@ -4,8 +4,9 @@
   and its class number (`.cls`) by one key; `classnames.txt` and
   `zeroshot_classification_templates.txt` (a line each, `{c}` where the class goes).
 - What torchvision unpacks of Food101, DTD, Oxford-IIIT Pet, FGVC Aircraft, Flowers102, Stanford
-  Cars, Caltech101 and Country211. Not CIFAR, which is pickled.
-- A folder of images for each class, in the set's folder or in its `test` or `val`.
+  Cars, Caltech101, Country211 and SUN397. Not CIFAR, which is pickled.
+- A folder of images for each class, in the set's folder or in its `test` or `val`. Folders that are
+  all named by ImageNet's identifiers (`val/n01440764`) have open_clip's names and templates.
 
 In any of them, `classnames.txt` replaces the names of the classes, a line for each in the order of
 their numbers or of their folders' names, and `templates.txt` the template "a photo of a {}.".
@@ -14,13 +15,14 @@ their numbers or of their folders' names, and `templates.txt` the template "a ph
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file
-from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.remote import read_bytes
@@ -35,20 +37,27 @@ resisc45 voc2007 imagenet1k
 """
 ZS21 = tuple(_SETS.split())
 ZS10 = ZS21[:10]
+ZS11 = ("imagenet1k", *ZS10[:3], "sun397", *ZS10[3:9])
 _TEMPLATES = ("templates.txt", "zeroshot_classification_templates.txt")
 _IMAGES = frozenset(("webp", "png", "jpg", "jpeg"))
+_WORDNET_ID = re.compile(r"n\d{8}", re.ASCII)
+# Of CLIC's ten sets. CLIP_benchmark names what it exports `wds_<name>`, and exports torchvision's
+# data set in its order, with the names and templates that CLIC has.
+_DRAWN = 1000
 
 log = logging.getLogger(__name__)
 
 
 class _Found(NamedTuple):
-    """Names of the classes, empty where the files have none, and images with class numbers.
+    """Names of the classes, empty where the files have none, images with class numbers, and
+    templates, empty for the usual one.
 
     An image's name is below the set's folder.
     """
 
     classes: list[str]
     images: list[tuple[str, int]]
+    templates: tuple[str, ...] = ()
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
@@ -77,7 +86,16 @@ def _subtask(root: Path, folder: Path) -> Subtask:
         Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
     )
     name, classes = folder.name.removeprefix("wds_"), _distinct(folder, names)
-    return Subtask(NAME, name, ("zero_shot",), root, items, classes, _templates(folder))
+    return Subtask(
+        NAME,
+        name,
+        ("zero_shot",),
+        root,
+        items,
+        classes,
+        _templates(folder) or found.templates or ("a photo of a {}.",),
+        official_draw=_DRAWN if folder.name != name and name in ZS10 else None,
+    )
 
 
 def _class_names(folder: Path, found: list[str]) -> list[str]:
@@ -106,7 +124,7 @@ def _distinct(folder: Path, names: list[str]) -> tuple[str, ...]:
 
 def _templates(folder: Path) -> tuple[str, ...]:
     files = (_lines(folder / name) for name in _TEMPLATES)
-    lines = next(filter(None, files), ["a photo of a {}."])
+    lines = next(filter(None, files), [])
     templates = tuple(line.replace("{c}", "{}") for line in lines)
     if any("{}" not in template for template in templates):
         raise SettingsError(f"{folder}: every template needs {{}} or {{c}}, got {shown(templates)}")
@@ -142,7 +160,43 @@ def _of_folders(folder: Path, base: Path) -> _Found:
         for path in sorted(of_class.iterdir())
         if path.is_file() and not path.name.startswith(".")
     ]
-    return _Found([path.name for path in classes], images)
+    names = [path.name for path in classes]
+    if names and all(map(_WORDNET_ID.fullmatch, names)):
+        return _Found(_imagenet_names(folder, names), images, _imagenet_templates())
+    return _Found(names, images)
+
+
+def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
+    """open_clip's names of ImageNet's classes, which it has in the order of their identifiers."""
+    from open_clip import IMAGENET_CLASSNAMES
+    from timm.data import ImageNetInfo
+
+    known = dict(zip(ImageNetInfo().label_names(), IMAGENET_CLASSNAMES, strict=True))
+    if unknown := [each for each in identifiers if each not in known]:
+        raise SettingsError(
+            f"{folder}: {unknown[0]} is none of ImageNet's 1,000 classes; name the classes of "
+            "another set in classnames.txt"
+        )
+    return [known[each] for each in identifiers]
+
+
+def _imagenet_templates() -> tuple[str, ...]:
+    """open_clip's templates for ImageNet."""
+    from open_clip import OPENAI_IMAGENET_TEMPLATES
+
+    return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+
+
+def _sun397(folder: Path) -> _Found:
+    """All images; a class is a folder such as `a/abbey` or `a/apartment_building/outdoor`."""
+    base = folder / "SUN397"
+    paths = [line.removeprefix("/") for line in _lines(base / "ClassName.txt")]
+    images = [
+        (f"{image.relative_to(folder)}", number)
+        for number, path in enumerate(paths)
+        for image in sorted((base / path).glob("sun_*.jpg"))
+    ]
+    return _Found([path.partition("/")[2].replace("/", " ") for path in paths], images)
 
 
 def _webdataset(folder: Path) -> _Found:
@@ -182,7 +236,8 @@ def _food101(folder: Path) -> _Found:
     classes = sorted(file.content)
     images = [
         (f"food-101/images/{image}.jpg", number)
-        for number, name in enumerate(classes)
+        for name in file.content
+        for number in (classes.index(name),)
         for image in file.texts(name)
     ]
     return _Found(classes, images)
@@ -255,6 +310,7 @@ _LAYOUTS: dict[str, Callable[[Path], _Found]] = {
     "caltech101/101_ObjectCategories": lambda folder: _of_folders(
         folder, folder / "caltech101/101_ObjectCategories"
     ),
+    "SUN397/ClassName.txt": _sun397,
     "country211/test": lambda folder: _of_folders(folder, folder / "country211/test"),
     "cifar-10-batches-py": _pickled,
     "cifar-100-python": _pickled,
@@ -267,8 +323,10 @@ BENCHMARK = Benchmark(
     label="Zero-shot",
     load=load,
     headline=lambda metric, name: metric == "top1",
-    averages={"top1": {"zs10": Mean(ZS10), "zs21": Mean(ZS21)}},
-    source="a folder for each set: CLIP_benchmark's, torchvision's, or a folder for each class",
+    averages={"top1": {"zs10": Mean(ZS10), "zs11": Mean(ZS11), "zs21": Mean(ZS21)}},
+    source="github.com/LAION-AI/CLIP_benchmark: a folder for each set as it exports them, or as "
+    "torchvision unpacks them, or with a folder for each class; image-net.org: its val",
     files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
     subtask_in_label="first",
+    download=Download("6 GB of ImageNet's validation images; of the others unknown"),
 )

@@ -1,13 +1,16 @@
 """Named variants: sets of parameters that `--params variant=<name>` stands for.
 
-They are listed under the YAML key `variants`, by method or under `all`, with dotted keys.
+They are listed under the YAML key `variants`, by method or under `all`, with dotted keys. What a
+method says of a name is added to what `all` says of it. `a+b` stands for the values of both.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from compo_pipeline.configuration.plugins import plugin_names
 from compo_pipeline.configuration.settings import SettingsError, leaves, nearest, with_values
@@ -15,10 +18,25 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, nearest
 log = logging.getLogger(__name__)
 
 KEY = "variants"
-_NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
+ALL = "all"
+PLUS = "+"
+_ONE = "[A-Za-z0-9][A-Za-z0-9_.-]*"
+# The value of `variant`, part of the name of a folder; YAML reads a variant 2 as a number.
+VariantName = Annotated[
+    str,
+    Field(pattern=rf"^{_ONE}(\+{_ONE})*$", max_length=100, coerce_numbers_to_str=True),
+]
+_NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}
+
+
+class Given(NamedTuple):
+    """A value of a variant, and the place that gives it (`variants.all.lora`)."""
+
+    value: Any
+    place: str
 
 
 def applied(
@@ -35,46 +53,99 @@ def applied(
 
     Raises:
         SettingsError: the variant sets a key that it cannot set; or there is none of that name, a
-            similar one exists, and `--params` give no other values.
+            similar one exists, and `--params` give no other values; or what `+` combines gives one
+            key two values, or is not all named.
     """
     name, method = str(parameters["variant"]), parameters["method"]
-    values = named(parameters, method).get(name)
-    if values is None:
-        if name != environment and runtime.keys() <= _NAMES:
-            _refuse_misspelt(name, parameters, method)
-        return dict(parameters)
+    known = named(parameters, method)
     explicit = {key for key, _ in leaves(runtime)}
-    for key in values:
+    for part in name.split(PLUS):
+        if part not in known and part != environment:
+            _refuse_unknown(part, parameters, labelled=not runtime.keys() <= _NAMES)
+    found, differing = _values(parameters)
+    for key, each in found.items():
         if key.partition(".")[0] in _SHARED:
-            raise SettingsError(
-                f"{place_of(parameters)}'{key}' is shared by all variants of a dataset"
-            )
-    changes = {key: value for key, value in values.items() if key not in explicit}
-    given = ", ".join(f"{key}={value}" for key, value in changes.items())
-    log.info("Variant '%s' of %s: %s", name, method, given)
+            raise SettingsError(f"{each.place}: '{key}' is shared by all variants of a dataset")
+    if problems := [text for key, text in differing.items() if key not in explicit]:
+        raise SettingsError("\n".join(problems))
+    changes = {key: each.value for key, each in found.items() if key not in explicit}
+    if changes:
+        given = ", ".join(f"{key}={value}" for key, value in changes.items())
+        log.info("Variant '%s' of %s: %s", name, method, given)
     return with_values(parameters, changes)
 
 
-def place_of(parameters: Mapping[str, Any]) -> str:
-    """Where the named variant is, for errors."""
-    name, method = str(parameters["variant"]), parameters["method"]
-    owner = method if name in parameters[KEY].get(method, {}) else "all"
-    return f"{KEY}.{owner}.{name}: "
+def place_of(parameters: Mapping[str, Any], key: str) -> str:
+    """Which named variant gives a dotted key its value, for errors; empty where none does."""
+    found, _ = _values(parameters)
+    return f"{found[key].place}: " if key in found else ""
 
 
-def named(parameters: Mapping[str, Any], method: str) -> dict[str, Mapping[str, Any]]:
-    """The named variants of a method, by name."""
-    variants = parameters[KEY]
-    return {**variants["all"], **variants.get(method, {})}
+def named(parameters: Mapping[str, Any], method: str) -> dict[str, dict[str, Any]]:
+    """The values of a method's named variants, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for owner in (ALL, method):
+        for name, values in (parameters[KEY].get(owner) or {}).items():
+            if values is not None:
+                found[name] = found.get(name, {}) | values
+    return found
 
 
-def _refuse_misspelt(name: str, parameters: Mapping[str, Any], method: str) -> None:
-    """Refuse a label that looks like a misspelt variant: the run would have the default values."""
-    others = [known for known in parameters[KEY] if name in parameters[KEY][known]]
+def _values(parameters: Mapping[str, Any]) -> tuple[dict[str, Given], dict[str, str]]:
+    """Values of the variant in use by key, and what is wrong with keys that have two."""
+    found: dict[str, Given] = {}
+    differing: dict[str, str] = {}
+    whole = f"{KEY}.{parameters['method']}.{parameters['variant']}"
+    for owner, names in _layers(parameters):
+        layer: dict[str, Given] = {}
+        clashes: dict[str, str] = {}
+        for name in names:
+            place = f"{KEY}.{owner}.{name}"
+            for key, value in _entry(parameters, owner, name).items():
+                other = layer.setdefault(key, Given(value, place))
+                if other.value != value:
+                    clashes[key] = (
+                        f"{place}: {key} is {value}, but {other.value} in {other.place}; say which "
+                        f"one by {whole} or --params {key}=<value>"
+                    )
+        differing = {key: text for key, text in differing.items() if key not in layer} | clashes
+        found |= layer
+    return found, differing
+
+
+def _entry(parameters: Mapping[str, Any], owner: str, name: str) -> Mapping[str, Any]:
+    """What stands under a name; a null takes away what conf/base has there."""
+    return (parameters[KEY].get(owner) or {}).get(name) or {}
+
+
+def _layers(parameters: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Owners and names of the entries that a variant stands for; later ones override."""
+    name, owners = str(parameters["variant"]), (ALL, parameters["method"])
+    parts = name.split(PLUS)
+    yield from ((owner, parts) for owner in owners)
+    if len(parts) > 1:
+        yield from ((owner, [name]) for owner in owners)
+
+
+def _refuse_unknown(name: str, parameters: Mapping[str, Any], *, labelled: bool) -> None:
+    """Refuse a label in a combination, or one that looks like a misspelt variant: the run would
+    have the default values.
+    """
+    variant, method = str(parameters["variant"]), parameters["method"]
+    combined = name != variant
+    if labelled and not combined:
+        return
+    others = [owner for owner in parameters[KEY] if _entry(parameters, owner, name)]
     if others:
         raise SettingsError(f"variant: '{name}' is one of {', '.join(others)}, not of {method}")
     known = named(parameters, method)
-    if hint := nearest(name, known) if name != "default" else "":
+    hint = nearest(name, known)
+    if combined:
+        raise SettingsError(
+            f"variant: '{variant}' combines named variants, and there is no '{name}' of "
+            f"{method}{hint} (known: {', '.join(known)}; a label of your own stands alone)"
+        )
+    if hint and name != "default":
         raise SettingsError(
             f"variant: there is no '{name}' of {method}{hint} (known: {', '.join(known)}; a label "
             "of your own goes with the values that it stands for)"

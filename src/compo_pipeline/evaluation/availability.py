@@ -1,62 +1,137 @@
-"""Which benchmarks can be scored: files, items and images that are there."""
+"""Which benchmarks can be scored: files, items and images that are there, and what is missing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from compo_pipeline.benchmarks.items import sets_of
+from compo_pipeline.benchmarks.items import Benchmark, ImagePlace, Subtask, sets_of
 from compo_pipeline.benchmarks.loading import Place, load_place, places
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import is_there
+
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What is there of a benchmark. `problem` is empty if it can be scored."""
+    """What is there of a benchmark.
 
-    name: str
-    label: str
-    source: str
+    Attributes:
+        benchmark: of the registry.
+        folder: where its annotation files are looked for; empty if nowhere.
+        enabled: whether it is scored.
+        subtasks: number of its sets of subtasks.
+        items: of all subtasks.
+        images: number of distinct images of the items.
+        missing_images: number of those that are not there.
+        missing_parts: sets of subtasks whose annotation files are not there.
+        missing: by set, how many images are not there, of how many, with examples.
+        absent: paths of all images that are not there.
+        problem: why it cannot be scored; empty if it can.
+    """
+
+    benchmark: Benchmark
+    folder: str = ""
     enabled: bool = False
     subtasks: int = 0
     items: int = 0
     images: int = 0
     missing_images: int = 0
+    missing_parts: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     problem: str = ""
+
+    @property
+    def state(self) -> str:
+        """In a word or two."""
+        if self.problem:
+            return self.problem
+        if self.missing_parts or self.missing_images:
+            return "in part" if self.enabled else "in part, not enabled"
+        if not self.items:
+            return "not there" if self.enabled else "not enabled"
+        return "ready" if self.enabled else "there, not enabled"
+
+    @property
+    def lines(self) -> list[str]:
+        """What is missing, and where to get it; nothing of a whole one."""
+        found = []
+        if self.missing_parts:
+            there, count = self.subtasks, self.subtasks + len(self.missing_parts)
+            found.append(
+                f"annotation files of {there} of {count} subtasks; missing: "
+                f"{', '.join(self.missing_parts)}"
+            )
+        if self.missing_images:
+            there = self.images - self.missing_images
+            found.append(f"{there:,} of {self.images:,} images; missing: {'; '.join(self.missing)}")
+        if found or self.problem or not self.items:
+            found += [f"from {self.benchmark.source}", str(self.benchmark.download)]
+        return found
 
 
 def available(settings: BenchmarksSettings) -> list[Available]:
-    """What is there of every known benchmark that is read from files."""
+    """What is there of every known benchmark that is read from files, those to score first."""
     enabled = {place.benchmark.name: place for place in places(settings)}
-    found = []
+    found = [_inspected(place, settings, enabled=True) for place in enabled.values()]
     for name, benchmark in BENCHMARKS.items():
-        if name in enabled:
-            found.append(_inspected(enabled[name], settings))
-        elif benchmark.load is not None:
-            found.append(Available(name, benchmark.label, benchmark.source))
+        if name in enabled or benchmark.load is None:
+            continue
+        alone = replace(settings, suite=None, sets={name: BenchmarkSet(optional=True)})
+        found += [_inspected(place, settings, enabled=False) for place in places(alone)] or [
+            Available(benchmark)
+        ]
     return found
 
 
-def _inspected(place: Place, settings: BenchmarksSettings) -> Available:
+def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> Available:
     """The counts of a benchmark's items and images, or why it cannot be scored."""
-    name, label, source = place.benchmark.name, place.benchmark.label, place.benchmark.source
-    plain = Available(name, label, source, enabled=True)
+    plain = Available(place.benchmark, f"{place.root}", enabled)
+    if place.is_left_out:
+        return plain
     try:
         subtasks = load_place(place, settings)
     except SettingsError as error:
         return replace(plain, problem=error.message)
-    images = {each for task in subtasks for item in task.items for each in task.places(item)}
-    missing = sum(not is_there(*each) for each in images)
+    there = {
+        each: is_there(*each)
+        for task in subtasks
+        for item in task.items
+        for each in task.places(item)
+    }
+    sets = sets_of(subtasks)
+    names = {name for _, name in sets} | {task.name for task in subtasks}
     folders = dict.fromkeys(str(task.images) for task in subtasks)
+    absent = sum(not each for each in there.values())
     return replace(
         plain,
-        subtasks=len(sets_of(subtasks)),
+        subtasks=len(sets),
         items=sum(len(task.items) for task in subtasks),
-        images=len(images),
-        missing_images=missing,
+        images=len(there),
+        missing_images=absent,
+        missing_parts=tuple(name for name in place.benchmark.all_parts if name not in names),
+        missing=tuple(
+            f"{name}: {text}"
+            for (_, name), tasks in sets.items()
+            for text, count in (_missing(tasks, there),)
+            if count
+        ),
+        absent=tuple(
+            sorted(f"{root / name}" for (root, name, _), found in there.items() if not found)
+        ),
         problem=f"none of the images is below {' or '.join(folders)}"
-        if missing == len(images)
+        if absent == len(there)
         else "",
     )
+
+
+def _missing(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> tuple[str, int]:
+    """How many images of subtasks are not there, of how many, with examples; and their number."""
+    own = {each for task in tasks for item in task.items for each in task.places(item)}
+    absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
+    names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")
+    return f"{len(absent):,} of {len(own):,} ({names})", len(absent)

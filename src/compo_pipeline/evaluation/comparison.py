@@ -12,13 +12,18 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.metrics import Key, ReportedMetric, reported_metrics
+from compo_pipeline.evaluation.metrics import (
+    MetricMean,
+    ReportedMetric,
+    reported_metrics,
+)
 from compo_pipeline.storage.records import GRADED, Score
 
 if TYPE_CHECKING:
@@ -170,12 +175,69 @@ def compare(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
+    tables, ranks = _read(seeds)
+    return with_holm(_compare(tables, ranks, models, pairs, chance, titles))
+
+
+def compare_means(
+    seeds: Sequence[Iterable[Score]],
+    models: Mapping[str, str],
+    pairs: Sequence[Pair],
+    means: Sequence[MetricMean],
+) -> list[Row | None]:
+    """A row for each mean, also over several benchmarks; None where a subtask has no scored item.
+
+    Items whose images have the same name, in any benchmark, are of one image. Without chance
+    levels; `p_holm` is not corrected.
+
+    Args:
+        seeds: as for `compare`.
+        models: as for `compare`.
+        pairs: as for `compare`.
+        means: what is compared.
+
+    Raises:
+        ValueError: models or seeds were not scored on the same items.
+    """
+    tables, ranks = _read(seeds)
+    keys = dict.fromkeys(key for mean in means for key in mean.weights)
+    parts = {key: _part(key, tables, ranks, models) for key in keys}
+    return [_mean_row(mean, [parts[key] for key in mean.weights], pairs) for mean in means]
+
+
+def _mean_row(mean: MetricMean, parts: Sequence[_Part], pairs: Sequence[Pair]) -> Row | None:
+    if not all(len(part.image) for part in parts):
+        return None
+    metrics = {metric for _, metric, _ in mean.weights}
+    measured = _measure(
+        _renumbered(parts), list(mean.weights.values()), pairs, verdicts=not metrics & GRADED
+    )
+    return Row(
+        benchmark="",
+        metric="mean",
+        name=mean.label,
+        label=mean.label,
+        headline=False,
+        averaged=len(parts) > 1,
+        chance=None,
+        **measured,
+    )
+
+
+def _renumbered(parts: Sequence[_Part]) -> list[_Part]:
+    """The same parts with their images numbered from 0."""
+    images = np.unique(np.concatenate([part.image for part in parts]))
+    return [replace(part, image=images.searchsorted(part.image)) for part in parts]
+
+
+def _read(seeds: Sequence[Iterable[Score]]) -> tuple[list[_Table], _Ints]:
+    """A table for each seed, and the ranks of all names in them."""
     names: dict[str, int] = {}
     tables = [_Table() for _ in seeds]
     for table, scores in zip(tables, seeds, strict=True):
         for score in scores:
             table.add(score, names)
-    return with_holm(_compare(tables, _ranks(names), models, pairs, chance, titles))
+    return tables, _ranks(names)
 
 
 def compare_slices(
@@ -341,10 +403,7 @@ def _compare_benchmark(
     parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
         return []
-    images = np.unique(np.concatenate([part.image for part in parts.values()]))
-    parts = {
-        key: replace(part, image=images.searchsorted(part.image)) for key, part in parts.items()
-    }
+    parts = dict(zip(parts, _renumbered(list(parts.values())), strict=True))
     rows = []
     items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
     for metric in reported_metrics(items, titles):
@@ -392,7 +451,22 @@ def _row(
     chance: float | None,
     pairs: Sequence[Pair],
 ) -> Row:
-    verdicts = metric.metric not in GRADED
+    return Row(
+        benchmark=metric.benchmark,
+        metric=metric.metric,
+        name=metric.name,
+        label=metric.label,
+        headline=metric.headline,
+        averaged=metric.averaged,
+        chance=chance,
+        **_measure(parts, weights, pairs, verdicts=metric.metric not in GRADED),
+    )
+
+
+def _measure(
+    parts: Sequence[_Part], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
+) -> dict[str, Any]:
+    """The fields of a `Row` that follow from the items."""
     by_model = {
         model: [statistics.Part(part.values[model], part.image) for part in parts]
         for model in parts[0].values
@@ -401,20 +475,13 @@ def _row(
     values, differences = row_statistics(
         by_model, pairs, weights, exact=verdicts and one_table, verdicts=verdicts
     )
-    return Row(
-        benchmark=metric.benchmark,
-        metric=metric.metric,
-        name=metric.name,
-        label=metric.label,
-        headline=metric.headline,
-        averaged=metric.averaged,
-        items=sum(len(part.image) for part in parts),
-        skipped=sum(part.skipped for part in parts),
-        images=len(np.unique(np.concatenate([part.image for part in parts]))),
-        chance=chance,
-        values=values,
-        differences=differences,
-    )
+    return {
+        "items": sum(len(part.image) for part in parts),
+        "skipped": sum(part.skipped for part in parts),
+        "images": len(np.unique(np.concatenate([part.image for part in parts]))),
+        "values": values,
+        "differences": differences,
+    }
 
 
 def row_statistics(

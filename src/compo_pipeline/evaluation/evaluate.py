@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, sets_of, titles
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import (
@@ -30,7 +31,7 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
-from compo_pipeline.evaluation.metrics import Key, benchmark_labels
+from compo_pipeline.evaluation.metrics import benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind
 from compo_pipeline.evaluation.slices import ItemSlices, Parser, item_slices
@@ -107,7 +108,8 @@ class Comparison:
     models, two of them, a challenger and its opponent, or recipes have names of their own. Values
     are per cent. `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of
     benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
-    scores.
+    scores. `suite` is `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose
+    files are not there.
     """
 
     models: dict[str, ComparedModel]
@@ -119,6 +121,8 @@ class Comparison:
     titles: dict[str, str] = field(default_factory=dict)
     slices: tuple[Row, ...] = ()
     scored: tuple[ScoresFingerprint, ...] = ()
+    suite: str = ""
+    not_run: tuple[str, ...] = ()
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -143,9 +147,10 @@ class Comparison:
     @property
     def left_out(self) -> list[str]:
         """A line per benchmark with items that were left out, degenerate or truncated, or scored in
-        another way than in the official run.
+        another way than in the official run, and one of those that were not run.
         """
-        return left_out(self.audits, self.benchmarks)
+        absent = f"Not run, as their files are not there: {', '.join(self.not_run)}"
+        return [*left_out(self.audits, self.benchmarks), *([absent] if self.not_run else [])]
 
     @property
     def deviating(self) -> set[str]:

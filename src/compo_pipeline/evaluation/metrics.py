@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compo_pipeline.benchmarks.averages import ALL, mean_of_set, set_of
+from compo_pipeline.benchmarks.averages import ALL, Key, mean_of_set, set_of
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.storage.records import PER_CLASS, Score
-
-Key = tuple[str, str, str]
-"""(benchmark, metric, subtask), as in the scores table."""
 
 METRIC_LABELS = {
     "accuracy": "",
@@ -42,6 +40,26 @@ def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricMean:
+    """A weighted mean over subtasks, of one or several benchmarks, of the mean over their items.
+
+    `weights` has the weight of each subtask; their sum is 1.
+    """
+
+    label: str
+    weights: Mapping[Key, float]
+
+    @classmethod
+    def over(cls, label: str, parts: Sequence[MetricMean]) -> MetricMean:
+        """The mean of other means, each of the same weight."""
+        weights: dict[Key, float] = defaultdict(float)
+        for part in parts:
+            for key, weight in part.weights.items():
+                weights[key] += weight / len(parts)
+        return cls(label, dict(weights))
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedMetric:
     """A weighted average over subtasks of the mean over each subtask's items.
 
@@ -59,6 +77,12 @@ class ReportedMetric:
         """What it measures; None for a benchmark that is not registered."""
         known = BENCHMARKS.get(self.benchmark)
         return known.role if known is not None else None
+
+    @property
+    def mean(self) -> MetricMean:
+        """The same, with benchmark and metric named beside each subtask."""
+        parts = {(self.benchmark, self.metric, part): own for part, own in self.weights.items()}
+        return MetricMean(self.label, parts)
 
     @property
     def averaged(self) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.settings import ReferenceSettings
 from compo_pipeline.storage.untrusted import read_csv, read_json, shown

@@ -19,18 +19,22 @@ What a row's `similarities` are, and when it is correct:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.metrics import Key
+from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.storage.records import PER_CLASS, Score
 
 TOPS = (1, 5)
@@ -70,6 +74,22 @@ def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> M
             found.rows += scored.rows
             found.chance[scored.key] = scored.chance
     return found
+
+
+def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
+    """Names, `benchmark/metric/name`, of the metrics that any model gets on subtasks whose images
+    are there. No model is needed: a few items are scored by equal embeddings.
+    """
+    ones = Vectors(np.ones((1, 1), dtype=np.float32), defaultdict(int))
+    blank = Embedded(ones, {}, ones, Tokens(torch.empty(0, 0), np.empty(0, dtype=np.bool_), {}))
+    few = [replace(task, items=_telling(task.items)) for task in subtasks]
+    return list(metric_values(score_model(few, blank, "").rows))
+
+
+def _telling(items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items that decide which metrics a subtask has: one, and one with several positives."""
+    several = (item for item in items if len(item.positives) > 1)
+    return (*items[:1], *islice(several, 1))
 
 
 def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[str, dict[str, str]]:

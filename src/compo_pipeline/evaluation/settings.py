@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from compo_pipeline.configuration.settings import SPEED, Name, settings
+from compo_pipeline.configuration.variants import VariantName
 
 Precision = Literal["fp32", "bf16"]
 
@@ -109,8 +110,9 @@ class ComparisonCell:
     """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
     method: Name | None = None
     """Null is the one that `env` names."""
-    variant: Name | None = None
-    """A named variant, or a label for `params`; null is the environment's."""
+    variant: VariantName | None = None
+    """A named variant, several joined by `+`, or a label for `params`; null is the
+    environment's."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Values of other parameters, by dotted key."""
 

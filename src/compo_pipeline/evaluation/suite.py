@@ -7,79 +7,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.benchmarks import zero_shot_sets
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import titles
-from compo_pipeline.benchmarks.loading import places
-from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.loading import not_run
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import SettingsError, nearest, parse
+from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows, partial_metrics
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
-from compo_pipeline.evaluation.metrics import Key
-from compo_pipeline.evaluation.published import Paper, is_partial, published_results
+from compo_pipeline.evaluation.published import Paper, published_results
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """A named mean over benchmarks; a member is a metric, or several of equal weight."""
-
-    label: str
-    members: tuple[tuple[Key, ...], ...]
-
-    def name(self, member: tuple[Key, ...]) -> str:
-        """A member's benchmark, with the subtask if further members are of it."""
-        benchmark, _, subtask = member[0]
-        alone = sum(other[0][0] == benchmark for other in self.members) == 1
-        label = BENCHMARKS[benchmark].label
-        return label if alone else f"{label} {subtask.replace('_', ' ')}"
-
-
-def _retrieval(metric: str) -> tuple[tuple[Key, ...], ...]:
-    """The retrieval sets of FSC-CLIP."""
-    sets = {"coco": "karpathy", "flickr30k": "karpathy", "coco_counterfactuals": "retrieval"}
-    return tuple(((benchmark, metric, subtask),) for benchmark, subtask in sets.items())
-
-
-def _classification(sets: Sequence[str]) -> tuple[tuple[Key, ...], ...]:
-    return tuple(((zero_shot_sets.NAME, "top1", name),) for name in sets)
-
-
-AGGREGATES = (
-    Aggregate(
-        "FSC-CLIP's Comp, mean of 11 benchmarks",
-        (
-            (("aro", "accuracy", "aro4"),),
-            (("crepe", "accuracy", "average"),),
-            (("eqben", "group", "average"),),
-            (("imagecode", "t2i", "average"),),
-            (("spec", "accuracy", "image2text"), ("spec", "t2i", "text2image")),
-            (("sugar_crepe", "accuracy", "by_group"),),
-            (("svo_probes", "t2i", "average"),),
-            (("valse", "accuracy", "average"),),
-            (("vl_checklist", "accuracy", "average"),),
-            (("whatsup", "accuracy", "average"),),
-            (("winoground", "group", "all"),),
-        ),
-    ),
-    Aggregate("FSC-CLIP's I2T, mean R@1 of 3 sets", _retrieval("i2t_r1")),
-    Aggregate("FSC-CLIP's T2I, mean R@1 of 3 sets", _retrieval("t2i_r1")),
-    Aggregate("FSC-CLIP's ZS, mean top-1 of 21 sets", _classification(zero_shot_sets.ZS21)),
-    Aggregate("CLIC's ZS-10, mean top-1 of 10 sets", _classification(zero_shot_sets.ZS10)),
-    Aggregate(
-        "C2LIP's SugarCrepe++, mean of the ten ITT and TOT scores",
-        ((("sugar_crepe_pp", "itt", "average"),), (("sugar_crepe_pp", "tot", "average"),)),
-    ),
-)
-
-
 COMPOSITIONAL = (
-    *AGGREGATES[0].members,
+    *SUITES["fsc"].aggregates[0].members,
     (("sugar_crepe_pp", "itt", "average"),),
     (("bivlc", "group", "all"),),
     (("coco_counterfactuals", "group", "all"),),
@@ -91,18 +37,6 @@ COMPOSITIONAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateRow:
-    """An aggregate of all models, per cent; without values if a member is `missing`, as it was not
-    run, or `partial`, as it was not scored as in an official run.
-    """
-
-    label: str
-    values: tuple[float, ...]
-    missing: tuple[str, ...]
-    partial: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Suite:
     """Any number of models on the benchmarks, as stored on disk.
 
@@ -111,7 +45,6 @@ class Suite:
         precision: of the towers.
         ties: how equal similarities count.
         exif: whether images were turned upright.
-        not_run: labels of optional benchmarks whose files are not there.
         references: values from result files.
         unmatched: a line about each that has no counterpart.
         environment: where the models were scored.
@@ -121,7 +54,6 @@ class Suite:
     precision: str
     ties: str
     exif: bool = True
-    not_run: tuple[str, ...] = ()
     references: tuple[Paper, ...] = ()
     unmatched: tuple[str, ...] = ()
     environment: str = ""
@@ -137,30 +69,8 @@ class Suite:
 
     @property
     def aggregates(self) -> list[AggregateRow]:
-        """The aggregates of which a member was run on the official files."""
-        values = [
-            {k: v for k, v in self.values(name).items() if k[0] not in self.comparison.titles}
-            for name in self.names
-        ]
-        found = []
-        for one in AGGREGATES:
-            missing = [member for member in one.members if not set(member) <= values[0].keys()]
-            partial = [member for member in one.members if self._partial & set(member)]
-            if len(missing) < len(one.members):
-                whole = not missing and not partial
-                means = tuple(_aggregate(one, own) for own in values) if whole else ()
-                names = (tuple(map(one.name, members)) for members in (missing, partial))
-                found.append(AggregateRow(one.label, means, *names))
-        return found
-
-    @property
-    def _partial(self) -> set[Key]:
-        """The metrics that were not scored as in an official run, on all of its items."""
-        return {
-            row.key
-            for row in self.comparison.rows
-            if row.benchmark in self.comparison.deviating or is_partial(row, row.benchmark)
-        }
+        """The means of the papers."""
+        return aggregate_rows(self.comparison)
 
     @property
     def trade_off(self) -> tuple[Aggregate, tuple[Aggregate, ...]]:
@@ -179,7 +89,7 @@ class Suite:
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
         """An aggregate of the models, and of the reference models that have all of its members."""
-        found = {name: _aggregate(aggregate, self.values(name)) for name in self.names}
+        found = {name: aggregate.mean(self.values(name)) for name in self.names}
         for paper in () if self.comparison.titles else self.references:
             for place, name in enumerate(paper.models):
                 values: dict[Key, float] = {}
@@ -189,7 +99,7 @@ class Suite:
                         values[benchmark, metric, part] = value
                 if all(set(member) <= values.keys() for member in aggregate.members):
                     label = f"{name} ({paper.title.partition(',')[0]})"
-                    found[label] = _aggregate(aggregate, values)
+                    found[label] = aggregate.mean(values)
         return found
 
     @property
@@ -205,11 +115,12 @@ class Suite:
             (one.paper, list(one.rows))
             for one in published_results(rows, coco=False, deviating=self.comparison.deviating)
         ]
+        partial = partial_metrics(self.comparison)
         for paper in self.references:
             own = [
                 (row, paper.results["/".join(row.key)])
                 for row in rows
-                if "/".join(row.key) in paper.results and row.key not in self._partial
+                if "/".join(row.key) in paper.results and row.key not in partial
             ]
             found += [(paper, own)] if own else []
         return found
@@ -241,12 +152,6 @@ class Suite:
 
 Values = tuple[float | None, ...]
 """Of each model of a paper."""
-
-
-def _aggregate(aggregate: Aggregate, values: Mapping[Key, float]) -> float:
-    """Mean of the members of an aggregate, each the mean of its metrics."""
-    parts = [sum(values[key] for key in member) / len(member) for member in aggregate.members]
-    return sum(parts) / len(parts)
 
 
 def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
@@ -335,13 +240,14 @@ def score_suite(
         if known.names
         else (),
         titles=labels,
+        suite=benchmarks.suite or "",
+        not_run=not_run(benchmarks),
     )
     suite = Suite(
         comparison,
         precision=f"images {settings.image_precision}, texts {settings.text_precision}",
         ties=benchmarks.ties,
         exif=benchmarks.exif,
-        not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
     )
     return Table.joined([own.rows for own in scored.values()]), suite
 
@@ -374,5 +280,12 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         scores, names = [scores for scores, _ in seeds], {BASE: base.name, label: own.name}
         tables.append(compare(scores, names, [(label, BASE)], chance, first.titles))
         models[label] = replace(own, label=label)
-    comparison = Comparison(models, tuple(joined(tables)), audits=first.audits, titles=first.titles)
+    comparison = Comparison(
+        models,
+        tuple(joined(tables)),
+        audits=first.audits,
+        titles=first.titles,
+        suite=first.suite,
+        not_run=first.not_run,
+    )
     return Suite(comparison, precision="", ties="")

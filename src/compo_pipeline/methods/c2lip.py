@@ -10,7 +10,7 @@ the joint space.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import ClassVar, Literal, NamedTuple
 
@@ -29,6 +29,7 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Method,
+    Need,
     Preprocessor,
     Sampler,
     Term,
@@ -103,9 +104,14 @@ class C2lip(Method):
     objective: C2lipObjective
 
     @property
-    def uses_patches(self) -> bool:
-        """The xac loss does."""
-        return self.objective.weights.xac > 0
+    def needs(self) -> Mapping[Need, str]:
+        """Of the xac loss, and of phrases that are tokens of their caption."""
+        found: dict[Need, str] = {}
+        if self.objective.weights.xac:
+            found["patches"] = "set c2lip.objective.weights.xac to 0"
+        if self.objective.phrases == "tokens" and (self.objective.weights.npc or found):
+            found["tokens"] = "set c2lip.objective.phrases to text"
+        return found
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption with its concepts."""

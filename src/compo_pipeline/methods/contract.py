@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
 
 Tower = Literal["image", "text"]
+Need = Literal["patches", "tokens", "marked_tokens"]
+"""What a loss may read of a base beside embeddings of images and texts: patches, tokens of texts,
+and tokens of texts that open with <sot> and close with <eot>, all in the joint space."""
 # Setting of an objective: the towers that train, at least one.
 Towers = Annotated[tuple[Literal["image", "text"], ...], Field(min_length=1)]
 
@@ -221,9 +224,17 @@ class Method:
         return bool(getattr(self.objective, "trains_scale", True))
 
     @property
+    def needs(self) -> Mapping[Need, str]:
+        """What `loss` reads of the base by `Encoder.dense_images` (patches), `text_tokens` (tokens)
+        and `dense_texts` (marked tokens); to the settings that do without, for errors. A base that
+        lacks it is refused before a run.
+        """
+        return {}
+
+    @property
     def uses_patches(self) -> bool:
-        """Whether `loss` calls `Encoder.dense_images`: precomputed features then hold patches."""
-        return False
+        """Whether precomputed features hold patches."""
+        return "patches" in self.needs
 
     @property
     def memory_lasts_an_epoch(self) -> bool:

@@ -10,6 +10,7 @@ space.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Need, Term, Towers
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
 
 
@@ -75,9 +76,12 @@ class FscClip(TextNegatives):
     objective: FscClipObjective
 
     @property
-    def uses_patches(self) -> bool:
-        """The local loss does."""
-        return self.objective.weights.local_hn > 0
+    def needs(self) -> Mapping[Need, str]:
+        """Of the local loss."""
+        if not self.objective.weights.local_hn:
+            return {}
+        otherwise = "set fsc_clip.objective.weights.local_hn to 0"
+        return {"patches": otherwise, "marked_tokens": otherwise}
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """The CLIP loss and both hard-negative losses (paper, Eq. 11)."""

@@ -100,33 +100,48 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
         SettingsError: the image tower is of no kind whose patches are known to be in the joint
             space.
     """
+    refuse_without_patches(model, name)
     visual = model.visual
-    if isinstance(visual, VisionTransformer):
-        pooled, patches = _of_vit(visual, pixels, name)
-    elif isinstance(visual, TimmModel):
-        pooled, patches = _of_timm(visual, pixels, name)
-    else:
-        raise NoPatches(name, f"its image tower is a {type(visual).__name__}")
+    read = _of_vit if isinstance(visual, VisionTransformer) else _of_timm
+    pooled, patches = read(visual, pixels)
     return DenseImages(F.normalize(pooled.float(), dim=-1), patches.float())
 
 
-def _of_vit(visual: VisionTransformer, pixels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def refuse_without_patches(model: Any, name: str, otherwise: str | None = None) -> None:
+    """Refuse a model, by its architecture alone, whose patches are not in the joint space.
+
+    Args:
+        model: open_clip's; weights are not read.
+        name: of the model, for errors.
+        otherwise: what to do where no other model will do, for errors.
+
+    Raises:
+        SettingsError: the image tower is of no kind whose patches are known to be.
+    """
+    visual = model.visual
+    reason = f"its image tower is a {type(visual).__name__}"
+    if isinstance(visual, VisionTransformer):
+        reason = "its image tower has open_clip's attentional pooler" if visual.attn_pool else ""
+    elif isinstance(visual, TimmModel):
+        reason = _unknown_of_trunk(visual)
+    if reason:
+        raise NoPatches(name, reason, otherwise)
+
+
+def _of_vit(visual: VisionTransformer, pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Embeddings [m, D] and patches [m, P, D] of open_clip's own transformer.
 
     With `final_ln_after_pool` (CLIPA) the tower norms the mean of the patches, and here each
     patch is normed as that mean is.
     """
-    if visual.attn_pool is not None:
-        raise NoPatches(name, "its image tower has open_clip's attentional pooler")
     given = visual.forward_intermediates(pixels, indices=1, output_fmt="NLC")
     last = given["image_intermediates"][-1]
     return given["image_features"], project(visual.ln_post(last), visual.proj)
 
 
-def _of_timm(visual: TimmModel, pixels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _of_timm(visual: TimmModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Embeddings [m, D] and patches [m, P, D] of a timm tower."""
     trunk = visual.trunk
-    _refuse_unknown_trunk(visual, name)
     states = trunk.forward_features(pixels)
     pooled: Tensor = visual.head(trunk.forward_head(states))
     patches = states[:, trunk.num_prefix_tokens :]
@@ -138,10 +153,11 @@ def _of_timm(visual: TimmModel, pixels: Tensor, name: str) -> tuple[Tensor, Tens
     return pooled, visual.head(trunk.head(patches))
 
 
-def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
+def _unknown_of_trunk(visual: TimmModel) -> str:
+    """What about a timm tower is of no known kind; empty where all of it is."""
     trunk: Any = visual.trunk
     if not isinstance(trunk, TimmTransformer | Eva | Xcit):
-        raise NoPatches(name, f"its image tower is a timm {type(trunk).__name__}")
+        return f"its image tower is a timm {type(trunk).__name__}"
     pool: Any = getattr(trunk, "attn_pool", None)
     if pool is None:
         known = trunk.global_pool in ("avg", "token")
@@ -149,11 +165,12 @@ def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
         kind = (type(pool), getattr(pool, "pos_embed", None), getattr(pool, "latent_len", 1))
         known = kind == (AttentionPoolLatent, None, 1)
     if not known:
-        raise NoPatches(name, f"its image tower pools by '{trunk.global_pool}' of a kind not known")
+        return f"its image tower pools by '{trunk.global_pool}' of a kind not known"
     last = [*visual.head, trunk.head]
     if not all(isinstance(part, nn.Linear | nn.Dropout | nn.Identity) for part in last):
         kinds = ", ".join(type(part).__name__ for part in last)
-        raise NoPatches(name, f"its image projection is not linear ({kinds})")
+        return f"its image projection is not linear ({kinds})"
+    return ""
 
 
 def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
@@ -177,7 +194,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
     Raises:
         SettingsError: the text tower is of another kind than CLIP's and SigLIP's.
     """
-    tower = _text_parts(model, name, "set c2lip.objective.phrases: text")
+    tower = _text_parts(model, name)
     states, ids = text_states(tower, tokens)
     pooled = project(pool_texts(tower, states, ids), tower.text_projection)
     return TextTokens(
@@ -198,24 +215,43 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
         SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
             open texts with <sot> and close them with <eot>.
     """
-    tower = _text_parts(model, name)
-    if pool_type(tower) != "argmax":
-        # SigLIP's way: no <sot>, and <eot> is the padding; the two ids are equal.
-        raise NoPatches(
-            name,
-            f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "
-            "where a text begins and ends",
-        )
+    tower = _text_parts(model, name, marked=True)
     pooled, dense = encode_text_tokens(model, tokens, name)
     return DenseTexts(pooled, dense, _within(tokens[:, : dense.shape[1]], tower.vocab_size, name))
 
 
-def _text_parts(model: Any, name: str, otherwise: str | None = None) -> Any:
+def refuse_without_tokens(
+    model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
+) -> None:
+    """Refuse a model, by its architecture alone, whose text tokens are not in the joint space.
+
+    Args:
+        model: open_clip's; weights are not read.
+        name: of the model, for errors.
+        otherwise: what to do where no other model will do, for errors.
+        marked: whether token ids must say where a text begins and ends.
+
+    Raises:
+        SettingsError: the text tower is of no kind whose tokens are known to be.
+    """
+    _text_parts(model, name, otherwise, marked=marked)
+
+
+def _text_parts(
+    model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
+) -> Any:
     """What holds the parts of the text tower, where they are known."""
     tower = text_tower(model)
     if tower is None:
         kind = type(getattr(model, "text", model)).__name__
         raise NoPatches(name, f"its text tower is a {kind} of another kind than CLIP's", otherwise)
+    if marked and pool_type(tower) != "argmax":
+        # SigLIP's way: no <sot>, and <eot> is the padding; the two ids are equal.
+        reason = (
+            f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "
+            "where a text begins and ends"
+        )
+        raise NoPatches(name, reason, otherwise)
     return tower
 
 

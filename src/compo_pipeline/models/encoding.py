@@ -95,6 +95,18 @@ def text_tower(model: Any) -> Any | None:
     return tower
 
 
+def token_embedding_name(model: nn.Module) -> str | None:
+    """The name of a Hugging Face text tower's embedding of token ids; None for other towers.
+
+    open_clip's own towers have it as `token_embedding`.
+    """
+    transformer: Any = getattr(getattr(model, "text", None), "transformer", None)
+    if not hasattr(transformer, "get_input_embeddings"):
+        return None
+    embedding = transformer.get_input_embeddings()
+    return next((name for name, part in model.named_modules() if part is embedding), None)
+
+
 def pool_type(tower: Any) -> str:
     """Which token's state a text tower gives as the text's (argmax, eos, last, ...)."""
     return str(tower.pool_type if isinstance(tower, TextTransformer) else tower.text_pool_type)

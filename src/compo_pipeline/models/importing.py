@@ -148,10 +148,13 @@ def _conversion(request: ImportRequest, name: str) -> _Conversion:
 
 
 def _download(name: str) -> Path:
-    folder = sources.download_repository(name, "open_clip_*.safetensors")
-    if (folder / weights.CONFIG_FILE).is_file():
-        return folder
-    return sources.download_repository(name, "model.safetensors", "*/model.safetensors")
+    wanted: tuple[str, ...] = (sources.OPEN_CLIP_WEIGHTS,)
+    folder = sources.download_repository(name, *wanted)
+    if not (folder / weights.CONFIG_FILE).is_file():
+        wanted = ("model.safetensors", "*/model.safetensors")
+        folder = sources.download_repository(name, *wanted)
+    sources.refuse_without_weights(name, folder, *wanted)
+    return folder
 
 
 def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversion:

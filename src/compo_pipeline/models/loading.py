@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
@@ -16,7 +16,7 @@ from PIL.Image import Image
 from torch import nn
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.models import sources, tokenizing, weights
+from compo_pipeline.models import hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import RECORD_FILE, fingerprint, image_fingerprint
@@ -128,20 +128,62 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
     )
 
 
+class Dimensions(NamedTuple):
+    """Numbers of weights of a model's image tower and of all others, and its embeddings' width."""
+
+    image: int
+    text: int
+    width: int
+
+
+def dimensions(settings: ModelSettings) -> Dimensions:
+    """The size of a model, which is built without its weights.
+
+    Raises:
+        SettingsError: there is no such model.
+    """
+    plan = replace(sources.find_source(settings), weights=None)
+    model_cfg = sources.architecture(plan.model_cfg)
+    with torch.device("meta"):
+        model: Any = _module(plan, 0, weights.read, model_cfg)
+    image = sum(each.numel() for each in model.visual.parameters())
+    every = sum(each.numel() for each in model.parameters())
+    return Dimensions(image, every - image, int(model_cfg["embed_dim"]))
+
+
 def _module(
     plan: ModelSource, seed: int, read: Read, model_cfg: Mapping[str, Any]
 ) -> torch.nn.Module:
     """open_clip's module with the plan's weights, or with seeded random ones."""
-    arguments = dict(model_cfg)
-    if "multimodal_cfg" in arguments:
-        raise SettingsError(f"model.name: '{plan.name}' is a CoCa model, which is not supported")
-    custom = arguments.pop("custom_text", False) or "hf_model_name" in arguments["text_cfg"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
+        model = _of_architecture(plan.name, model_cfg)
     if plan.weights is not None:
         weights.load_into(model, read(plan.weights), plan.weights, plan.name)
     return model
+
+
+def _of_architecture(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
+    """open_clip's module of a configuration, as it is initialised."""
+    arguments = dict(model_cfg)
+    if "multimodal_cfg" in arguments:
+        raise SettingsError(f"model.name: '{name}' is a CoCa model, which is not supported")
+    custom = arguments.pop("custom_text", False) or "hf_model_name" in arguments["text_cfg"]
+    model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
+    return model
+
+
+def skeleton(plan: ModelSource) -> torch.nn.Module:
+    """The module of a model without any weights: its parts and their names, in a moment.
+
+    Raises:
+        SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
+    """
+    try:
+        with torch.device("meta"):
+            return _of_architecture(plan.name, sources.architecture(plan.model_cfg)).eval()
+    except OSError as error:
+        raise SettingsError(f"model.name: '{plan.name}': {hub.first_line(error)}") from None
 
 
 def _square(name: str, model: torch.nn.Module) -> int:

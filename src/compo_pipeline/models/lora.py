@@ -60,7 +60,7 @@ def attach(
         SettingsError: a projection that LoRA is for was not found, or an adapter on it would
             have no effect.
     """
-    targets = _targets(model, name, towers)
+    targets = targets_of(model, name, towers)
     config = LoraConfig(r=rank, lora_alpha=1, target_modules="|".join(map(re.escape, targets)))
     custom: dict[type, type] = {nn.MultiheadAttention: FusedAttention}
     if convolution == "loralib":
@@ -90,8 +90,12 @@ def merge(model: nn.Module) -> None:
     del model.peft_config
 
 
-def _targets(model: Any, name: str, towers: Set[str]) -> list[str]:
-    """Names of the modules that get an adapter."""
+def targets_of(model: Any, name: str, towers: Set[str]) -> list[str]:
+    """Names of the modules that get an adapter; weights are not read.
+
+    Raises:
+        SettingsError: a projection that LoRA is for was not found.
+    """
     parts: list[Any] = []
     if "image" in towers:
         parts += _of_images(model.visual, name)

@@ -28,6 +28,10 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 
 log = logging.getLogger(__name__)
 
+OPEN_CLIP_WEIGHTS = "open_clip_*.safetensors"
+"""Weights that are fetched of a repository of open_clip."""
+_SHOWN = 20  # files of a repository, in an error
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
@@ -70,7 +74,10 @@ def find_source(settings: ModelSettings) -> ModelSource:
         folder = Path(name.removeprefix(LOCAL_PREFIX))
         return of_folder(folder, read_record(folder).get("name", folder.name))
     if name.startswith(HUB_PREFIX):
-        return of_folder(download_repository(name, "open_clip_*.safetensors"), name)
+        folder = download_repository(name, OPEN_CLIP_WEIGHTS)
+        if (folder / CONFIG_FILE).is_file():
+            refuse_without_weights(name, folder, OPEN_CLIP_WEIGHTS)
+        return of_folder(folder, name)
     return of_architecture(name, settings.pretrained)
 
 
@@ -270,6 +277,32 @@ def download_repository(name: str, *patterns: str) -> Path:
             f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
             f"set model.name={LOCAL_PREFIX}<folder>"
         ) from error
+
+
+def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
+    """Refuse a repository (`hf-hub:<owner/model>`) that has no weights of the fetched kinds.
+
+    Args:
+        name: of the model.
+        folder: what was fetched of it.
+        patterns: of the weights files that were asked for.
+
+    Raises:
+        SettingsError: names what the repository has, and how other weights are read.
+    """
+    if any(any(folder.glob(pattern)) for pattern in patterns):
+        return
+    identifier = name.removeprefix(HUB_PREFIX)
+    files = hub.files_of(identifier, folder)
+    more = f", and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    raise SettingsError(
+        f"model.name: {name} has no weights that are fetched: expected {' or '.join(patterns)}, "
+        f"got {', '.join(files[:_SHOWN]) or 'no files'}{more}. Of transformers' weights in "
+        f"safetensors use compo-pipeline import-model {name} <new folder>; of .bin or .pt files "
+        "(tensors are read, nothing is run) fetch them yourself and use compo-pipeline "
+        "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
+        "import-model <architecture> <new folder> --weights <file>"
+    )
 
 
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:

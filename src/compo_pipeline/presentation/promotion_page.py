@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from compo_pipeline.configuration.settings import masked
+from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS
 from compo_pipeline.presentation import pages
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
@@ -36,6 +38,8 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
     own = {"decided": decision.at, "champion before": str(decision.previous or "none")}
     if decision.checks:
         own |= {"compared with": decision.opponent, "gate": decision.gate}
+    if decision.waived:
+        own["waived (promotion.waive)"] = ", ".join(decision.waived)
     return partial(
         _write,
         title=f"{decision.name} version {decision.version}: {decision.outcome}",
@@ -125,7 +129,7 @@ def show(decision: Decision, console: Console | None = None) -> None:
         for column in _COLUMNS:
             table.add_column(column, no_wrap=column in _UNBROKEN)
         for check in decision.checks:
-            table.add_row(*_cells(check).values(), style="" if check.passed else "red")
+            table.add_row(*map(escape, _cells(check).values()), style="" if check.passed else "red")
         console.print(table)
     console.print(decision.summary(), markup=False)
     for step in next_steps(decision.checks):
@@ -134,11 +138,20 @@ def show(decision: Decision, console: Console | None = None) -> None:
 
 
 def next_steps(checks: Sequence[Check]) -> list[str]:
-    """Sentences about what failed, under which YAML key, and the ways on; empty if all passed."""
+    """Sentences about what failed, under which YAML key, and the ways on; of a version that passed,
+    how to score what was waived.
+    """
     failed = [check for check in checks if not check.passed]
-    if not failed:
-        return []
     steps = [_failure(check) for check in failed]
+    absent = dict.fromkeys(check.absent for check in checks if check.absent is not None)
+    steps += [
+        f"A set of {ROLE_LABELS[role].lower()}, such as {EXAMPLES[role]}, is added by `kedro run "
+        f"--pipeline=rescore --params benchmarks.sets.{EXAMPLES[role]}.root=<folder>` with the "
+        "--env of the training; `kedro run --pipeline=benchmarks_available` lists all."
+        for role in absent
+    ]
+    if not failed:
+        return steps
     if any(check.numbers is not None for check in failed):
         steps.append(
             "Train another version: another method (`--params method=<name>`), another recipe "
@@ -172,8 +185,10 @@ def _failure(check: Check) -> str:
 def _cells(check: Check) -> dict[str, str]:
     """A row of the table, by column."""
     cells = dict.fromkeys(_COLUMNS, "")
-    cells[""] = "passed" if check.passed else "FAILED"
-    cells |= {"rule": check.rule, "figure": check.subject, "finding": check.finding}
+    cells[""] = "waived" if check.waived else "passed" if check.passed else "FAILED"
+    # What would fill an absent role is among the next steps.
+    finding = check.finding.partition(";")[0] if check.absent else check.finding
+    cells |= {"rule": check.rule, "figure": check.subject, "finding": finding}
     if found := check.numbers:
         cells["items"] = str(found.items)
         cells["before"], cells["now"] = f"{found.opponent:.2f}", f"{found.challenger:.2f}"

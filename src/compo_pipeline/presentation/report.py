@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -67,6 +68,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "settings": yaml.safe_dump(dict(inputs.facts.settings), sort_keys=False),
         "sentence": summary_sentence(rows),
         "comparison": comparison,
+        "aggregates": aggregate_rows(comparison),
         "models": models,
         "labels": labels,
         "name": labels[FINE_TUNED],

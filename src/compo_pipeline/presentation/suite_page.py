@@ -115,8 +115,6 @@ def show(suite: Suite, console: Console | None = None) -> None:
     console.print(table)
     for line in (*suite.same_models, *suite.comparison.left_out):
         console.print(Text(line, style="yellow"))
-    for label in suite.not_run:
-        console.print(Text(f"{label}: not run, its files are not there", style="yellow"))
 
 
 def show_available(benchmarks: Sequence[Available]) -> None:
@@ -127,11 +125,11 @@ def show_available(benchmarks: Sequence[Available]) -> None:
         table.add_column(column)
     for one in benchmarks:
         counts = [f"{number:,}" for number in (one.subtasks, one.items, one.images)]
-        state = one.problem or ("ready" if one.enabled else "not enabled")
         shown = [*counts, f"{one.missing_images:,}"] if one.items else [""] * 4
-        table.add_row(one.name, one.label, *shown, state)
+        table.add_row(one.benchmark.name, one.benchmark.label, *shown, one.state)
     console.print(table)
     for one in benchmarks:
-        if one.source and (not one.enabled or one.problem):
-            line = f"{one.name}: {one.source}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if lines := one.lines:
+            place = f" in {one.folder}" if one.folder else ""
+            text = "\n".join(f"  {line}" for line in (f"{one.benchmark.name}{place}:", *lines))
+            console.print(text.strip(), markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
@@ -13,7 +12,9 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from compo_pipeline.evaluation.conclusions import MAIN_METRICS
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.evaluation.analysis.wise_ft import MEANS
+from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
 from compo_pipeline.run.console import table as plain_table
@@ -22,40 +23,12 @@ from compo_pipeline.run.console import terminal
 PAGE = "wise_ft.html"
 
 
-class TradeOffAxis(NamedTuple):
-    """A quantity of the trade-off: the mean over some metrics of a benchmark.
+# What a row was measured on: the column `measured_on`.
+REPORTED, VALIDATION = "reported", "validation"
 
-    `name` selects an average or a subtask; None is the mean over all subtasks.
-    """
-
-    key: str
-    label: str
-    benchmark: str
-    metrics: tuple[str, ...]
-    name: str | None = None
-
-    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Its rows among those of `wise_ft.RatioResult`."""
-        wanted = (frame.benchmark == self.benchmark) & frame.metric.isin(self.metrics)
-        return frame[wanted if self.name is None else wanted & (frame.name == self.name)]
-
-    def title(self, frame: pd.DataFrame) -> str:
-        """Its label; an average has the label of its rows, which names the benchmark's variant."""
-        if self.name is None:
-            return self.label
-        return str(self.rows(frame).label.iloc[0]).removesuffix(f" {self.name}")
-
-
-# What fine-tuning improves, on the vertical axes, and what it may cost, on the horizontal ones.
-COMPOSITIONALITY = (
-    TradeOffAxis("sugar_crepe", "SugarCrepe", "sugar_crepe", ("accuracy",), "average"),
-    TradeOffAxis("sugar_crepe_pp_itt", "SugarCrepe++ ITT", "sugar_crepe_pp", ("itt",), "average"),
-    TradeOffAxis("sugar_crepe_pp_tot", "SugarCrepe++ TOT", "sugar_crepe_pp", ("tot",), "average"),
-)
-KNOWLEDGE = (
-    TradeOffAxis("zero_shot", "Zero-shot top-1", "zero_shot", ("top1",)),
-    TradeOffAxis("retrieval_r1", "Retrieval R@1, both ways", "retrieval", ("i2t_r1", "t2i_r1")),
-)
+# The first of these that was scored is on the vertical axis: what fine-tuning improves. The others
+# are what it may cost, on the horizontal ones.
+_AXES: tuple[Role, ...] = ("composition", "zero_shot", "retrieval")
 
 # Marker, size and label of the two ends of the line.
 _ENDS = {0.0: ("s", 34, "base"), 1.0: ("D", 30, "fine-tuned")}
@@ -71,97 +44,121 @@ def write(
     """Write `wise_ft.html`.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`.
+        frame: rows of `wise_ft.RatioResult`, with `measured_on`.
         plot: the trade-off as SVG; empty if none could be drawn.
         facts: about the run.
         links: related pages.
         folder: for the page.
     """
-    headlines = frame[frame.headline]
+    reported = frame[frame.measured_on == REPORTED]
+    headlines = reported[reported.headline]
     context = {
         "title": "Between base and fine-tuned",
         "facts": facts,
         "links": links,
-        "sentence": recommendation(frame),
+        "sentence": choice(frame),
         "plot": plot,
-        "ratios": sorted(frame.ratio.unique()),
+        "axes": axis_sets(reported),
+        "ratios": sorted(reported.ratio.unique()),
         "labels": list(dict.fromkeys(headlines.label)),
         "cells": {(row.label, row.ratio): row for row in headlines.itertuples()},
     }
     return pages.write(folder / PAGE, PAGE, context)
 
 
-def recommendation(frame: pd.DataFrame) -> str:
-    """The ratio with the largest significant gain in composition at which no headline metric has
-    an interval below the base, corrected or not.
+def choice(frame: pd.DataFrame) -> str:
+    """The ratio with the largest significant gain in composition on the validation items at which
+    no headline metric there has an interval below the base, corrected or not; or why there is none.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`.
+        frame: rows of `wise_ft.RatioResult`, with `measured_on`.
     """
-    keys = list(zip(frame.benchmark, frame.metric, frame.name, strict=True))
-    main = next((key for key in MAIN_METRICS if key in keys), None)
-    if main is None:
-        return "No compositional benchmark was scored, so no ratio is recommended"
-    fell = set(frame[frame.headline & (frame.against_base_high < 0)].ratio)
-    own = frame[[key == main for key in keys]]
+    validation, reported = (frame[frame.measured_on == one] for one in (VALIDATION, REPORTED))
+    if validation.empty:
+        return (
+            "No ratio is chosen: there are no validation items, which tuning.benchmarks names, and "
+            "the reported ones choose nothing"
+        )
+    own = _means(validation, "composition")
+    if own.empty:
+        return "No ratio is chosen: no set of composition is among the validation items"
+    fell = set(validation[validation.headline & (validation.against_base_high < 0)].ratio)
     found = own[(own.significance == "above") & ~own.ratio.isin(fell)]
     if found.empty:
-        return "No ratio is better at composition with no headline metric below the base"
+        return (
+            "No ratio is chosen: on the validation items none is better at composition with no "
+            "headline metric below the base"
+        )
     best = found.sort_values("against_base").iloc[-1]
-    return (
-        f"Ratio {best.ratio:g} is {best.against_base:.1f} points better at composition than the "
-        "base, and no headline metric has its 95% interval below the base"
+    sentence = (
+        f"Ratio {best.ratio:g}, chosen on the validation items: there it is "
+        f"{best.against_base:.1f} points better at composition than the base, and no headline "
+        "metric has its 95% interval below the base"
     )
+    means = _means(reported, "composition")
+    for row in means[means.ratio == best.ratio].itertuples():
+        sentence += (
+            f". On the reported items its composition is {row.against_base:+.1f} "
+            f"[{row.against_base_low:+.1f}, {row.against_base_high:+.1f}]"
+        )
+    return sentence
+
+
+def _means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
+    """The rows of the mean over a role's sets."""
+    return frame[(frame.benchmark == MEANS) & (frame.name == role)]
+
+
+def axis_sets(frame: pd.DataFrame) -> dict[str, str]:
+    """The labels of the scored roles, to those of the sets that each is the mean of."""
+    found = {role: _means(frame, role) for role in _AXES}
+    return {ROLE_LABELS[role]: own.sets.iloc[0] for role, own in found.items() if len(own)}
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """The trade-off in per cent: a row per ratio, a column per scored axis.
+    """The trade-off in per cent: a row per ratio, a column per scored role.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`.
+        frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
     """
-    columns = {
-        axis.key: axis.rows(frame).groupby("ratio").value.mean()
-        for axis in (*COMPOSITIONALITY, *KNOWLEDGE)
-    }
-    return pd.DataFrame({key: column for key, column in columns.items() if len(column)})
+    columns = {role: _means(frame, role).set_index("ratio").value for role in _AXES}
+    return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
 
 
 def trade_off(frame: pd.DataFrame, path: Path) -> str:
-    """Plot compositionality against zero-shot accuracy and retrieval, at each WiSE-FT ratio.
+    """Plot the first scored role of composition, zero-shot classification and retrieval against
+    the others, at each WiSE-FT ratio; against the ratio if it is the only one.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`.
+        frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
         path: of the PNG file.
 
     Returns:
         SVG for a page; empty if there is nothing to draw.
     """
     means = summary(frame)
-    up = [axis for axis in COMPOSITIONALITY if axis.key in means]
-    right = [axis for axis in KNOWLEDGE if axis.key in means]
-    if not up or not right:
+    if means.empty:
         return ""
+    up, *right = means.columns
     shades = {ratio: _shade(ratio) for ratio in means.index}
     # In a page, the mixed colours follow its theme too.
     mixed = {
         shade: f"color-mix(in srgb, var(--ours) {100 * ratio:.0f}%, var(--base))"
         for ratio, shade in shades.items()
     }
-
+    across = {f"{ROLE_LABELS[role]}, %": means[role] for role in right}
+    across = across or {"share of the fine-tuned weights": means.index.to_series()}
+    interval = _means(frame, up).set_index("ratio")[["low", "high"]]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2.9 * len(right) + 0.3, 2.3 * len(up) + 0.4))
-        axes = figure.subplots(len(up), len(right), squeeze=False, sharex="col", sharey="row")
-        for line, above in zip(axes, up, strict=True):
-            interval = above.rows(frame).set_index("ratio")[["low", "high"]]
-            for ax, across in zip(line, right, strict=True):
-                _path(ax, means[across.key], means[above.key], interval, shades)
-            line[0].set_ylabel(f"{above.title(frame)}, %")
-        for ax, across in zip(axes[-1], right, strict=True):
-            ax.set_xlabel(f"{across.label}, %")
+        figure = Figure(figsize=(2.9 * len(across) + 0.3, 2.7))
+        axes = figure.subplots(1, len(across), squeeze=False, sharey="row")[0]
+        for ax, (label, values) in zip(axes, across.items(), strict=True):
+            _path(ax, values, means[up], interval, shades)
+            ax.set_xlabel(label)
+        axes[0].set_ylabel(f"{ROLE_LABELS[up]}, %")
         figure.tight_layout()
         # After the layout, which would make room beside the panels for a legend above them.
-        axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
         return save(figure, path, mixed)
 
 
@@ -191,12 +188,13 @@ def _path(
 
 
 def show(frame: pd.DataFrame, console: Console | None = None) -> None:
-    """Print the trade-off, a line per ratio."""
-    means = summary(frame)
+    """Print the trade-off on the reported items, a line per ratio, and the choice."""
+    means = summary(frame[frame.measured_on == REPORTED])
     table = plain_table("per cent, by the share of the fine-tuned weights")
-    scored = [one for one in (*COMPOSITIONALITY, *KNOWLEDGE) if one.key in means]
-    for name in ("ratio", *(axis.title(frame) for axis in scored)):
+    for name in ("ratio", *(ROLE_LABELS[role] for role in means.columns)):
         table.add_column(name, justify="right")
     for ratio, values in zip(means.index, means.to_numpy(), strict=True):
         table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
-    terminal(console).print(table)
+    console = terminal(console)
+    console.print(table)
+    console.print(f"{choice(frame)}.", markup=False, highlight=False, soft_wrap=True)

@@ -17,9 +17,10 @@ from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
 from compo_pipeline.models.settings import needs_network
-from compo_pipeline.project import inputs, resources
+from compo_pipeline.project import inputs, plan, resources
 from compo_pipeline.project.in_use import RunLock
 from compo_pipeline.project.settings import (
     check_runner,
@@ -82,7 +83,7 @@ class ProjectHooks:
         values = configure_remote(values, remote, _credentials(loader))
         self._settings = run_settings(values)
         self._place = place_of(loader, values)
-        values["site"] = site_of(loader, values["command"])
+        values["site"] = site_of(loader, values["command"], values["subset"])
         self._parameters = loader["parameters"] = values
         os.chdir(context.project_path)
         offline.set_hub_offline(not needs_network(self._settings.model))
@@ -101,8 +102,17 @@ class ProjectHooks:
         check_settings(self._settings, pipeline, self._place)
         check_runner(str(run_params["runner"]), self._settings, pipeline)
         refresh_all(self._parameters, read_parameters(pipeline))
+        if self._settings.subset is not None:
+            log.warning(
+                "%s Its folders and its model are those of %s.",
+                rehearsal.note(self._settings.subset),
+                self._settings.dataset,
+            )
         inputs.check_inputs(pipeline, catalog)
         resources.check_resources(self._settings, pipeline, catalog)
+        if {"source", "checkpoint"} <= pipeline.all_outputs():
+            for line in plan.lines(self._settings):
+                log.info("%s", line)
         self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
 
     def _lock_run(
@@ -118,6 +128,12 @@ class ProjectHooks:
         chosen = f" --pipeline={','.join(names)}" if names else ""
         command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
         self._lock.acquire(checkpoint, written, command)
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Say how many rows train, and for how many steps, once validation has counted them."""
+        if dataset_name == "valid_captions":
+            log.info("%s", plan.exact_line(self._settings, data))
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:

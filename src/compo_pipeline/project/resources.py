@@ -21,7 +21,8 @@ from compo_pipeline.counterfactuals.settings import (
     TransformersSettings,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.methods.registry import METHOD_SETTINGS, method_type
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
+from compo_pipeline.project import plan
 from compo_pipeline.project.settings import (
     configured_values,
     edits_captions,
@@ -64,6 +65,8 @@ def check_resources(
     """
     if problems := list(_problems(parameters, pipeline, catalog)):
         raise SettingsError("\n".join(problems))
+    if {"source", "checkpoint"} <= pipeline.all_outputs():
+        plan.check_disk(parameters)
 
 
 def _problems(
@@ -76,6 +79,9 @@ def _problems(
     if "registration" in read:
         signs = bool({"registered", "rescored", "copied_version"} & outputs)
         yield from _signing(parameters.registration, signs=signs)
+        judged = parameters.registration.alias is not None and "registered" in outputs
+        if judged or "rescored" in outputs:
+            yield from _selecting_items(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:
         return
@@ -108,7 +114,10 @@ def _problems(
         kind: Any = method_type(parameters.method).views_type
         yield from _words(parse(kind, parameters.method_settings.views, key), key)
     if "model" in read:
-        yield from _model(parameters.model)
+        found = list(_model(parameters.model))
+        yield from found
+        if {METHOD_SETTINGS, "training"} <= read and not found:
+            yield from _fit(parameters)
     if "foils" in read:
         yield from _foils(parameters)
     if {"benchmarks", "evaluation"} <= read:
@@ -181,6 +190,36 @@ def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
     from compo_pipeline.versions.signing import key_problems
 
     yield from key_problems(settings.signing, signs=signs)
+
+
+def _selecting_items(parameters: RunSettings) -> Iterator[str]:
+    """Scored items that select weights or settings: no version may be judged by them."""
+    from compo_pipeline.benchmarks.loading import places
+
+    scored, tuned = parameters.benchmarks, parameters.tuning.benchmarks
+    validated = parameters.training.validation
+    try:
+        judging, tuning = places(scored), places(tuned)
+    except SettingsError:
+        return  # a name that is no benchmark's, which the check of the benchmarks tells
+    splits = {tuned.retrieval.split: "tuning.benchmarks.retrieval.split"}
+    folders = {place.root.resolve(): "tuning.benchmarks" for place in tuning}
+    if validated.every is not None:
+        splits[validated.split] = "training.validation.split"
+        if (root := validated.benchmarks.root) is not None:
+            key = "training.validation.benchmarks.root"
+            folders |= {(Path(root) / place.benchmark.name).resolve(): key for place in judging}
+    others = (
+        "whose items select; a version with an alias is judged by others: name these, or set "
+        "registration.alias=null"
+    )
+    split = scored.retrieval.split
+    if split is not None and split in splits:
+        yield f"benchmarks.retrieval.split: '{split}' is that of {splits[split]}, {others}"
+    for place in judging:
+        if (owner := folders.get(place.root.resolve())) is not None:
+            name = place.benchmark.name
+            yield f"benchmarks.sets.{name}: {place.root} is a folder of {owner}, {others}"
 
 
 def _check_cells(parameters: RunSettings) -> None:
@@ -321,7 +360,7 @@ def _benchmarks(
 def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.validation import KEY, check_split
-    from compo_pipeline.tuning.selection import benchmark_files
+    from compo_pipeline.tuning.selection import benchmark_files, check_figure
 
     settings, data = parameters.training.validation, parameters.data
     if settings.every is None:
@@ -334,8 +373,11 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     except SettingsError as error:
         yield error.message
         return
+    found = []
     if files is not None:
-        yield from _benchmarks(files, f"{KEY}.benchmarks", data, generated=generated)
+        found = list(_benchmarks(files, f"{KEY}.benchmarks", data, generated=generated))
+    # Items that cannot be read have no figures.
+    yield from found or _refusal(check_figure, settings)
 
 
 def _check_processes(settings: TrainingSettings) -> None:
@@ -406,6 +448,16 @@ def _model(
         # Faults of a folder name no key: checkpoints are read by the same code.
         fault = error.message.removeprefix("model.")
         yield f"{key}.{fault}" if fault != error.message else f"{key}.name: {fault}"
+
+
+def _fit(parameters: RunSettings) -> Iterator[str]:
+    """What method and recipe ask of the base, and its architecture does not have."""
+    from compo_pipeline.models.sources import find_source
+    from compo_pipeline.training.fit import misfits
+
+    own = parameters.method_settings
+    method = build(parameters.method, own.views, own.objective)
+    yield from misfits(find_source(parameters.model), method, parameters.training)
 
 
 def _folders(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:

@@ -10,10 +10,10 @@ from dataclasses import field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-from pydantic import Field, StrictInt
+from pydantic import Field, PositiveInt, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration import keys, variants
+from compo_pipeline.configuration import keys, rehearsal, variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.plugins import plugin_fields
 from compo_pipeline.configuration.settings import (
@@ -32,6 +32,7 @@ from compo_pipeline.configuration.settings import (
     value_at,
     with_values,
 )
+from compo_pipeline.configuration.variants import VariantName
 from compo_pipeline.counterfactuals.registry import (
     CAPTION_EDITORS,
     IMAGE_GENERATORS,
@@ -50,6 +51,7 @@ from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
+from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.serving.settings import ServingSettings
@@ -91,8 +93,8 @@ class Parameters:
     """Name of the data: a folder under data/<layer>/."""
     method: _Label
     """Name of the method."""
-    variant: _Label
-    """A named variant, or a label for values of your own."""
+    variant: VariantName
+    """A named variant, several joined by `+`, or a label for values of your own."""
     seed: StrictInt
     """Seed of everything that is drawn at random in views and training."""
     models: str
@@ -121,16 +123,22 @@ class Parameters:
     """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
     first of a list is the baseline."""
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
+    recipe: RecipeFacts = field(default_factory=RecipeFacts)
+    """What the recipe's paper says of its data and its cost."""
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
     serving: ServingSettings = field(default_factory=ServingSettings)
     spaces: Open[Open[Any]] = field(default_factory=dict)
     """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
     bounds."""
+    subset: PositiveInt | None = None
+    """Training rows of a rehearsal of the whole chain, by `--params` alone; null: all rows, no
+    rehearsal (docs/recipes.md)."""
     suite: SuiteSettings = field(default_factory=SuiteSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
-    """Values that `--params variant=<name>` stands for, by dotted key: by method, or for all."""
+    """Values that `--params variant=<name>` stands for, by dotted key: for all, and by method in
+    addition."""
     views: ViewSettings = field(default_factory=ViewSettings)
     wise_ft: SweepSettings = field(default_factory=SweepSettings)
 
@@ -212,18 +220,20 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     generated = parsed["data"]["format"] in GENERATORS
     parsed[GENERATOR_SETTINGS] = parsed[parsed["data"]["format"]] if generated else {}
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
-    return _with_generated_benchmarks(parsed)
+    return _with_generated_benchmarks(rehearsal.applied(parsed, runtime))
 
 
-def site_of(loader: OmegaConfigLoader, command: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameter `site`: the pages of the catalog, and the command that is running."""
+def site_of(
+    loader: OmegaConfigLoader, command: Mapping[str, Any], rehearsed: int | None = None
+) -> dict[str, Any]:
+    """Parameter `site`: the catalog's pages, the running command, the rows of a rehearsal."""
     entries = loader["catalog"].items()
     pages = {
         name: str(Path(entry["filepath"], entry["page"]))
         for name, entry in entries
         if not name.startswith("_") and "page" in entry
     }
-    return {"command": dict(command), "pages": pages}
+    return {"command": dict(command), "pages": pages, "rehearsed": rehearsed}
 
 
 def run_settings(values: Mapping[str, Any]) -> RunSettings:
@@ -275,6 +285,11 @@ def check_settings(
         SettingsError: a value cannot be used; names its YAML key.
     """
     read = read_parameters(pipeline)
+    if parameters.subset is not None and "promotion" in read:
+        raise SettingsError(
+            f"subset: a rehearsal on {parameters.subset:,} rows is never promoted; leave it out to "
+            "promote the version of the real run"
+        )
     for key in sorted(read):
         own = getattr(parameters, key, None)
         if hasattr(own, "device") and any(hasattr(own, name) for name in _PRECISIONS):
@@ -345,12 +360,10 @@ def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[s
     """
     environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
     configured = keys.place_of(Path(loader.conf_source), environment, runtime)
-    variant = variants.named(given, given["method"]).get(str(given["variant"]), {})
 
     def place(key: str) -> str:
         found = configured(key)
-        by_variant = key in variant and not found.startswith("--params")
-        return variants.place_of(given) if by_variant else found
+        return found if found.startswith("--params") else variants.place_of(given, key) or found
 
     return place
 

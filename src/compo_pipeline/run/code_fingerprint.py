@@ -41,14 +41,19 @@ def _imported(module: str) -> frozenset[str]:
     package = module.partition(".")[0]
     if _folder(package) is None:
         return frozenset({module})
-    # Its cache would be a folder in the working directory.
-    packages = dict.fromkeys((package, _OWN))
-    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    graph = _graph(*dict.fromkeys((package, _OWN)))
     names = {module} | graph.find_descendants(module)
     if module != package:
         names |= graph.find_upstream_modules(module, as_package=True)
     names |= {name[:place] for name in names for place, sign in enumerate(name) if sign == "."}
     return frozenset(names)
+
+
+@cache
+def _graph(*packages: str) -> grimp.ImportGraph:
+    """Which module imports which."""
+    # Its cache would be a folder in the working directory.
+    return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
 
 
 def file_of(module: str) -> Path:

@@ -104,7 +104,8 @@ def show_results(
             rows.append((label, os.path.relpath(path)))
     if "metrics" in outputs and catalog.exists("metrics"):
         path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
-        rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
+        commit = ", to be committed: `dvc metrics diff` compares commits"
+        rows.append(("Metrics", path if parameters.get("subset") else f"{path}{commit}"))
     commands: list[tuple[str, str]] = []
     if made := outputs & {"registered", "rescored"}:
         version = catalog.load(made.pop())

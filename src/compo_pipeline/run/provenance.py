@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.run.next_steps import kedro_run
 
@@ -49,6 +50,8 @@ class Site:
     """How the run was started."""
     pages: dict[str, str] = field(default_factory=dict)
     """File of each page, by catalog entry."""
+    rehearsed: int | None = None
+    """Training rows of a rehearsal; null for any other run."""
 
     def page(self, entry: str) -> Path:
         """File of a page."""
@@ -63,10 +66,12 @@ class Site:
         return kedro_run(pipeline, self.command.env, self.command.params)
 
     def facts(self, pipeline: str) -> dict[str, str]:
-        """Date, command line and commit of a page that a pipeline writes."""
+        """Date, command line and commit of a page that a pipeline writes; a rehearsal's note."""
         commit, dirty = git_state(Path.cwd())
         changes = ", with uncommitted changes" if dirty else ""
+        rows = self.rehearsed
         return {
+            **({} if rows is None else {rehearsal.TAG: rehearsal.note(rows)}),
             "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
             "command": self.run(pipeline),
             "commit": f"{commit[:12]}{changes}",

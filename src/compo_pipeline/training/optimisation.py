@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
-from compo_pipeline.models.encoding import image_projection, text_tower
+from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError, last_good
 from compo_pipeline.training.ranks import ALONE, Ranks
@@ -37,20 +37,12 @@ def freeze(
         model: the whole model.
         trains: the towers that train.
         scale: whether logit_scale and logit_bias train too.
-        frozen: names of parameters or modules (`token_embedding`) of these towers that stay fixed.
+        frozen: as `frozen_parts` takes them; these parts of the towers stay fixed.
 
     Raises:
         SettingsError: the model has no parameter of a frozen name.
     """
-    names = [name for name, _ in model.named_parameters()]
-    for prefix in frozen:
-        if not any(_below(name, prefix) for name in names):
-            modules = [name for name, _ in model.named_modules()]
-            parts = sorted({name.split(".")[0] for name in names})
-            raise SettingsError(
-                f"training.frozen: the model has no parameter or module '{prefix}'"
-                f"{nearest(prefix, [*modules, *names])} (it has: {', '.join(parts)})"
-            )
+    frozen = frozen_parts(model, frozen)
     adapted = set(adapter_names(model))
     for name, parameter in model.named_parameters():
         calibrates = name in ("logit_scale", "logit_bias")
@@ -63,6 +55,33 @@ def freeze(
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.train(module.training and any(p.requires_grad for p in module.parameters()))
+
+
+def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
+    """The model's own names of what `training.frozen` names.
+
+    A part of the text tower may be named without the `text.` under which some kinds of model keep
+    it, and `token_embedding` is found in towers of Hugging Face too.
+
+    Raises:
+        SettingsError: the model has no parameter or module of a name.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    found = []
+    for given in frozen:
+        own = [given, f"text.{given}"]
+        if given == "token_embedding":
+            own += filter(None, [token_embedding_name(model)])
+        there = (name for name in own if any(_below(each, name) for each in names))
+        found.append(next(there, ""))
+        if not found[-1]:
+            modules = [name for name, _ in model.named_modules()]
+            parts = sorted({name.split(".")[0] for name in names})
+            raise SettingsError(
+                f"training.frozen: the model has no parameter or module '{given}'"
+                f"{nearest(given, [*modules, *names])} (it has: {', '.join(parts)})"
+            )
+    return found
 
 
 def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:

@@ -238,8 +238,8 @@ class TrainingSettings:
     """
 
     frozen: tuple[str, ...] = ()
-    """Names of parameters or modules (`token_embedding`) that stay as the base has them although
-    their tower trains.
+    """Names of parameters or modules (`token_embedding`, `visual.trunk`) that stay as the base has
+    them although their tower trains; parts of the text tower with or without the `text.` before it.
     """
 
     lora: LowRankSettings = field(default_factory=LowRankSettings)

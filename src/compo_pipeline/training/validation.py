@@ -7,7 +7,7 @@ method's own loss has no held-out rows; this one compares methods, controls and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,17 +126,23 @@ class Validator:
             losses.append(torch.stack([weight * value for value, weight in terms.values()]).sum())
         point = {LOSS: torch.stack(losses).mean().item()}
         if self.figure is not None and self.measure is not None:
-            point[f"{PREFIX}{self.figure}"] = _figure(self.figure, self.measure(model))
+            figures = self.measure(model)
+            refuse_unknown_figure(self.figure, figures)
+            point[f"{PREFIX}{self.figure}"] = figures[self.figure]
         return point
 
 
-def _figure(name: str, figures: Mapping[str, float]) -> float:
+def refuse_unknown_figure(name: str, figures: Collection[str]) -> None:
+    """Refuse a figure that is none of those that the validation items give.
+
+    Raises:
+        SettingsError: names the nearest one.
+    """
     if name not in figures:
         raise SettingsError(
             f"{KEY}.figure: '{name}' is no figure of the validation items"
             f"{nearest(name, figures)} (there are: {', '.join(figures)})"
         )
-    return figures[name]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
+from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.comparison import BASE, Row, compare
@@ -23,7 +24,6 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
-from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import method_type

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from compo_pipeline.benchmarks import loading, retrieval
-from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
     BenchmarkSet,
@@ -19,7 +19,7 @@ from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.metrics import metric_values
+from compo_pipeline.evaluation.metrics import METRIC_LABELS, metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
@@ -29,7 +29,12 @@ from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import split_rows
 from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import ValidationSettings
-from compo_pipeline.training.validation import KEY, check_split, held_out_rows
+from compo_pipeline.training.validation import (
+    KEY,
+    check_split,
+    held_out_rows,
+    refuse_unknown_figure,
+)
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,34 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
         retrieval=RetrievalSettings(None),
         follow_symlinks=settings.benchmarks.follow_symlinks,
     )
+
+
+def check_figure(settings: ValidationSettings) -> None:
+    """Check before a run that the validation items will give the figure. Of files that are not
+    there yet its metric alone is checked.
+
+    Raises:
+        SettingsError: they will not.
+    """
+    if settings.figure is None:
+        return
+    files = benchmark_files(settings)
+    if files is None:
+        one = (Item("", "", ("",)),)
+        subtasks = [
+            Subtask(retrieval.NAME, text, ("retrieval",), Path(), one) for text in retrieval.TEXTS
+        ]
+    elif all(place.exists for place in loading.places(files)):
+        subtasks = loading.from_files(files)
+    else:
+        metric = settings.figure.split("/")[1]
+        if metric not in METRIC_LABELS:
+            raise SettingsError(
+                f"{KEY}.figure: '{metric}' of '{settings.figure}' is no metric"
+                f"{nearest(metric, METRIC_LABELS)} (there are: {', '.join(METRIC_LABELS)})"
+            )
+        return
+    refuse_unknown_figure(settings.figure, scoring.figures_of(subtasks))
 
 
 def _items(

@@ -1,8 +1,8 @@
 """Gate: whether a challenger may replace a champion, as pure functions of score tables.
 
 Figures are per cent, differences in points, paired on the same items. A figure that cannot be
-judged (not scored, too few items, NaN) fails, and so does a subtask whose contamination was not
-measured, unless it has no limit.
+judged (not scored, too few items, NaN) fails, and so does a role without a scored set, unless it is
+waived, and a subtask whose contamination was not measured, unless it has no limit.
 """
 
 from __future__ import annotations
@@ -11,14 +11,22 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from compo_pipeline.benchmarks.averages import set_of
-from compo_pipeline.evaluation.comparison import Row, compare, compare_slices
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.evaluation.comparison import LEVEL, Row, compare, compare_slices
+from compo_pipeline.evaluation.roles import (
+    ROLE_LABELS,
+    ROLES,
+    RoleRows,
+    benchmark_names,
+    compare_roles,
+)
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
 
@@ -47,7 +55,8 @@ class Check:
     """Result of one rule for one figure, or (without numbers) for the tables as a whole.
 
     `key` is the YAML key of the limit, empty if there is none; `enough` is the smallest value of
-    that limit with which a failed figure would pass, if there is one.
+    that limit with which a failed figure would pass, if there is one. `absent` is a role of which
+    nothing was scored; if the check passed, it is waived.
     """
 
     rule: str
@@ -57,6 +66,12 @@ class Check:
     numbers: Numbers | None = None
     key: str = ""
     enough: float | None = None
+    absent: Role | None = None
+
+    @property
+    def waived(self) -> Role | None:
+        """A role that the version was not measured in."""
+        return self.absent if self.passed else None
 
 
 def judge(
@@ -66,6 +81,7 @@ def judge(
     gate: Gate,
     titles: Mapping[str, str] | None = None,
     slices: ItemSlices = MappingProxyType({}),
+    waive: Collection[Role] = (),
 ) -> tuple[Check, ...]:
     """Compare a challenger's scores with its opponent's; it passes if all checks do.
 
@@ -76,6 +92,7 @@ def judge(
         gate: the rules.
         titles: of benchmarks that are not the official ones.
         slices: of the items, for rules that name some.
+        waive: roles of which nothing needs to be scored.
     """
     tables = {
         name: [replace(score, model=name) for score in scores]
@@ -90,18 +107,25 @@ def judge(
         pairs = [(CHALLENGER, OPPONENT)]
         rows = compare([both], models, pairs, {}, titles)
         rows += compare_slices([both], models, pairs, slices, 1, titles)
+        roles = compare_roles([both], models, pairs, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
-    figures = [
-        check for name, rule in gate.rules.items() for check in _figures(name, rule, rows, gate)
-    ]
+    absent = {rule.role for rule in gate.rules.values() if rule.role is not None} - roles.keys()
+    figures: list[Check] = []
+    for name, rule in gate.rules.items():
+        if rule.role is None:
+            figures += _figures(name, rule, rows, gate)
+        elif rule.role in roles:
+            figures += _role(name, rule, roles[rule.role], gate)
+        else:
+            figures.append(_absent(name, rule.role, waive, absent))
     subtasks = {(score.benchmark, set_of(score.subtask)) for score in tables[CHALLENGER]}
     return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
 
 
-def fingerprint(gate: Gate) -> str:
+def fingerprint(gate: Gate, waive: Collection[Role] = ()) -> str:
     """The gate's version and a hash of all settings that affect a decision."""
-    content = json.dumps(asdict(gate), sort_keys=True).encode()
+    content = json.dumps({**asdict(gate), "waive": sorted(waive)}, sort_keys=True).encode()
     return f"{gate.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
@@ -119,7 +143,40 @@ def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
         yield Check("scores", name, False, f"{repeated} items occur more than once")
 
 
+def _role(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iterator[Check]:
+    """The checks of a rule about a role: a figure for each set, or of the mean if it must rise."""
+    for label in found.unscored:
+        yield Check(name, label, False, "a part of it has no item that could be scored")
+    if rule.must == "hold":
+        for row in found.sets:
+            yield _figure(name, rule, row, gate)
+    elif len(found.sets) == 1 and not found.unscored:
+        yield _figure(name, rule, found.sets[0], gate)
+    else:
+        if found.mean is not None:
+            label = f"{found.mean.label}, mean of {len(found.sets)} sets"
+            yield _figure(name, rule, replace(found.mean, label=label), gate)
+        for row in found.sets:
+            yield _no_fall(name, row, len(found.sets), gate)
+
+
+def _absent(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
+    """The check of a rule about a role of which nothing was scored; `absent` has all of these."""
+    subject = ROLE_LABELS[role]
+    if role in waive:
+        finding = "no set of it was scored, which promotion.waive allows"
+        return Check(name, subject, True, finding, absent=role)
+    roles = ", ".join(each for each in ROLES if each in {*waive, *absent})
+    finding = (
+        f"no set of it was scored; these would do: {', '.join(benchmark_names(role))}. "
+        "`kedro run --pipeline=benchmarks_available` lists the downloads; the key "
+        f"`promotion.waive: [{roles}]` waives what is absent"
+    )
+    return Check(name, subject, False, finding, absent=role)
+
+
 def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
+    assert rule.figure is not None
     matched = [
         row
         for row in rows
@@ -140,16 +197,39 @@ def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iter
 
 
 def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
-    difference, subject = row.difference, f"{row.label}, {row.slice}" if row.slice else row.label
-    numbers = Numbers(
-        items=row.items,
-        skipped=row.skipped,
-        opponent=row.values[OPPONENT].value,
-        challenger=row.values[CHALLENGER].value,
-        difference=difference.value,
-        low=difference.low,
-        high=difference.high,
-    )
+    """Whether a figure satisfies a rule."""
+    if (unfit := _unfit(name, row, gate)) is not None:
+        return unfit
+    difference, enough = row.difference, None
+    if rule.must == "rise":
+        passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
+    else:
+        passed, wanted = difference.low >= -rule.by, f"at least {0 - rule.by:g}"
+        enough = math.ceil(-10 * difference.low) / 10
+    finding = f"lower end of the interval must be {wanted}"
+    key = f"promotion.gate.rules.{name}.by"
+    numbers, enough = _numbers(row), None if passed else enough
+    return Check(name, _subject(row), passed, finding, numbers, key, enough)
+
+
+def _no_fall(name: str, row: Row, sets: int, gate: Gate) -> Check:
+    """Whether one of the sets whose mean must rise does not fall significantly.
+
+    Bonferroni's limit: of a model that is worse in no set, at most 5% are refused.
+    """
+    if (unfit := _unfit(name, row, gate)) is not None:
+        return unfit
+    limit = LEVEL / sets
+    passed = row.difference.value >= 0 or row.difference.p >= limit
+    finding = f"p of a fall must be at least {limit:.2g} (5% over {sets} sets)"
+    if not passed:
+        finding += f" and is {row.difference.p:.2g}"
+    return Check(name, _subject(row), passed, finding, _numbers(row))
+
+
+def _unfit(name: str, row: Row, gate: Gate) -> Check | None:
+    """The failed check of a figure that cannot be judged; None if it can be."""
+    subject, numbers = _subject(row), _numbers(row)
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
@@ -160,15 +240,23 @@ def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
         return Check(name, subject, False, finding, numbers, "promotion.gate.skipped")
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
         return Check(name, subject, False, "a number is missing", numbers)
-    enough = None
-    if rule.must == "rise":
-        passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
-    else:
-        passed, wanted = difference.low >= -rule.by, f"at least {0 - rule.by:g}"
-        enough = math.ceil(-10 * difference.low) / 10
-    finding = f"lower end of the interval must be {wanted}"
-    key = f"promotion.gate.rules.{name}.by"
-    return Check(name, subject, passed, finding, numbers, key, None if passed else enough)
+    return None
+
+
+def _subject(row: Row) -> str:
+    return f"{row.label}, {row.slice}" if row.slice else row.label
+
+
+def _numbers(row: Row) -> Numbers:
+    return Numbers(
+        items=row.items,
+        skipped=row.skipped,
+        opponent=row.values[OPPONENT].value,
+        challenger=row.values[CHALLENGER].value,
+        difference=row.difference.value,
+        low=row.difference.low,
+        high=row.difference.high,
+    )
 
 
 def _contamination(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.versions.settings import RegistrationSettings
@@ -23,6 +26,7 @@ def write_card(
     manifest: Mapping[str, Any],
     comparison: Comparison,
     run_id: str,
+    waive: Collection[Role] = (),
 ) -> Path:
     """Write the model card of an exported folder, with a header that Hugging Face's hub reads.
 
@@ -32,10 +36,11 @@ def write_card(
         manifest: of the data.
         comparison: result of the run's evaluation.
         run_id: of the run.
+        waive: roles without which the version may pass its gate (`promotion.waive`).
     """
     record = read_record(folder)
     training = record.get("training", {})
-    fingerprint = training.get("fingerprint", {})
+    fingerprint, rows = training.get("fingerprint", {}), record.get(rehearsal.TAG)
     recipe = ("objective", "training", "seed", "views")
     environment = Environment(
         loader=PackageLoader("compo_pipeline.versions"),
@@ -55,8 +60,9 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
+        rehearsal=rows and rehearsal.note(rows),
         rows=[row for row in comparison.rows if row.headline],
-        limits=list(_card_limits(comparison)),
+        limits=list(_card_limits(comparison, waive)),
         settings=yaml.safe_dump(
             {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
         ),
@@ -65,8 +71,11 @@ def write_card(
     return folder / CARD
 
 
-def _card_limits(comparison: Comparison) -> Iterator[str]:
+def _card_limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
     """Limits of the model that the run's own evaluation shows."""
+    for role in absent_roles(row.benchmark for row in comparison.rows):
+        waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
+        yield f"{ROLE_LABELS[role]} was not measured.{waived}"
     below = [row.label for row in comparison.rows if row.difference.significance == "below"]
     if below:
         yield f"Significantly worse than its base: {', '.join(below)}."

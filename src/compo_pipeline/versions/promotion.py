@@ -22,6 +22,8 @@ from filelock import FileLock, Timeout
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
@@ -30,7 +32,6 @@ from compo_pipeline.versions.gate import Check
 from compo_pipeline.versions.settings import (
     CHAMPION,
     PREVIOUS,
-    Gate,
     PromotionSettings,
     SigningSettings,
 )
@@ -144,6 +145,11 @@ class Decision:
         """Whether the command ends with an error."""
         return self.outcome in ("refused", "contested")
 
+    @property
+    def waived(self) -> list[Role]:
+        """Roles that the version was not measured in, as `promotion.waive` allows."""
+        return list(dict.fromkeys(check.waived for check in self.checks if check.waived))
+
     def summary(self) -> str:
         """Outcome and reason in one line."""
         dry = "dry run: " if self.dry_run else ""
@@ -159,7 +165,11 @@ class Decision:
         }
         if self.gate:
             checks = [asdict(check) for check in self.checks]
-            tags |= {f"{DECISION_TAG}gate": self.gate, f"{DECISION_TAG}checks": json.dumps(checks)}
+            tags |= {
+                f"{DECISION_TAG}gate": self.gate,
+                f"{DECISION_TAG}checks": json.dumps(checks),
+                f"{DECISION_TAG}waived": ", ".join(self.waived) or "none",
+            }
         return tags
 
 
@@ -196,7 +206,7 @@ def promote(
             reason="It is the champion already.",
             previous=champion,
             opponent="",
-            gate=gate.fingerprint(settings.gate),
+            gate=gate.fingerprint(settings.gate, settings.waive),
             at=_now(),
             dry_run=settings.dry_run,
         )
@@ -357,12 +367,17 @@ def _judged(
             f"promotion: version {decision.version} of {decision.name} was rolled back; register "
             f"another one, or delete its tag {OUTCOME} to let it try again"
         )
+    if rehearsal.TAG in challenger.tags:
+        raise PromotionError(
+            f"promotion: version {decision.version} of {decision.name} is a rehearsal on "
+            f"{challenger.tags[rehearsal.TAG]} training rows; register the run without `subset`"
+        )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
         champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
-        checks = _checks(challenger, champion, alias, settings.gate, signing)
+        checks = _checks(challenger, champion, alias, settings, signing)
     except VersionError as error:
         checks = (Check("files", "", False, error.message),)
     except Incomparable as error:
@@ -372,20 +387,18 @@ def _judged(
         for check in checks
         if not check.passed
     ]
-    return replace(
-        decision,
-        outcome="refused" if failed else "promoted",
-        reason=f"Failed: {'; '.join(failed)}." if failed else "It passed every check.",
-        opponent=opponent,
-        checks=checks,
-    )
+    decision = replace(decision, opponent=opponent, checks=checks)
+    if failed:
+        return replace(decision, outcome="refused", reason=f"Failed: {'; '.join(failed)}.")
+    waived = f" Waived: {', '.join(decision.waived)}." if decision.waived else ""
+    return replace(decision, outcome="promoted", reason=f"It passed every check.{waived}")
 
 
 def _checks(
     challenger: ModelVersion,
     champion: ModelVersion | None,
     alias: str,
-    rules: Gate,
+    settings: PromotionSettings,
     signing: SigningSettings,
 ) -> tuple[Check, ...]:
     """The gate's checks of the evidence of two versions, or of one and its base.
@@ -394,7 +407,7 @@ def _checks(
         challenger: its alias is `alias`.
         champion: None compares with the challenger's base.
         alias: of the challenger.
-        rules: the gate.
+        settings: the gate, and what it waives.
         signing: the configured keys.
 
     Raises:
@@ -416,7 +429,13 @@ def _checks(
             theirs = _champions(champion, Path(temporary) / "champion", files, alias, signing)
         evidence = files.evidence
         return gate.judge(
-            ours.version, theirs, evidence.overlaps, rules, evidence.titles, ours.slices
+            ours.version,
+            theirs,
+            evidence.overlaps,
+            settings.gate,
+            evidence.titles,
+            ours.slices,
+            settings.waive,
         )
 
 

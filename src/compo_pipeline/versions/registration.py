@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,8 @@ from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import Array
 from PIL import Image
 
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
 from compo_pipeline.evaluation.conclusions import headline
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -76,6 +78,7 @@ def export_with_card(
     manifest: Mapping[str, Any],
     comparison: Comparison,
     settings: RegistrationSettings,
+    waive: Collection[Role] = (),
 ) -> Path:
     """Write a checkpoint as the folder to register: weights, provenance, probes and card.
 
@@ -86,6 +89,7 @@ def export_with_card(
         manifest: of the data.
         comparison: result of the run's evaluation.
         settings: name, precision and licence.
+        waive: roles without which the version may pass its gate, for the card.
 
     Raises:
         SettingsError: the comparison is of another checkpoint.
@@ -95,12 +99,13 @@ def export_with_card(
     metadata = {
         **read_record(checkpoint),
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
+        rehearsal.TAG: run.get(rehearsal.TAG),
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    write_card(folder, settings, manifest, comparison, run["run_id"])
+    write_card(folder, settings, manifest, comparison, run["run_id"], waive)
     return folder
 
 
@@ -116,7 +121,7 @@ def register(
 
     If an intact version of the same checkpoint in the same precision exists, scored in the same way
     and with the same overlaps with the training data, that version gets the alias, and no second
-    one is created.
+    one is created. A rehearsal gets no alias.
 
     Args:
         folder: written by `export_with_card`, with its evidence.
@@ -131,6 +136,7 @@ def register(
     """
     client, name = mlflow.MlflowClient(), settings.name
     tags = _tags(folder, run, manifest, comparison)
+    alias = None if rehearsal.TAG in tags else settings.alias
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
     existing = same_model(client, name, tags, read_evidence(folder), settings.signing)
     if existing is None and (earlier := latest_of_model(client, name, tags)):
@@ -146,14 +152,14 @@ def register(
     if not registered.description:
         client.update_model_version(name, registered.version, _version_description(folder))
     if not client.get_registered_model(name).description:
-        about = _model_description(comparison.dataset, settings.alias)
+        about = _model_description(comparison.dataset, alias)
         client.update_registered_model(name, about)
-    if settings.alias is not None:
-        client.set_registered_model_alias(name, settings.alias, registered.version)
+    if alias is not None:
+        client.set_registered_model_alias(name, alias, registered.version)
     return Registered(
         name=name,
         version=int(registered.version),
-        alias=settings.alias,
+        alias=alias,
         run_id=registered.run_id or run.run_id,
         model_uri=f"models:/{name}/{registered.version}",
         fresh=existing is None,
@@ -193,8 +199,9 @@ def _tags(
         "precision": record["precision"],
         "export_format": str(record["export_format"]),
         "benchmarks": json.dumps(headlines),
+        rehearsal.TAG: record.get(rehearsal.TAG),
     }
-    return {name: value for name, value in tags.items() if value is not None}
+    return {name: str(value) for name, value in tags.items() if value is not None}
 
 
 def _new_version(

@@ -15,6 +15,7 @@ from pydantic import (
     PositiveInt,
 )
 
+from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration.settings import Name, Open, Share, Title, settings
 
 CHAMPION, PREVIOUS = "champion", "previous"
@@ -94,19 +95,33 @@ class RegistrationSettings:
 
 @settings
 class GateRule:
-    """A condition on figures; every figure that the pattern matches must satisfy it."""
+    """A condition on a role, or on figures; every set of the role, or figure that the pattern
+    matches, must satisfy it.
+    """
 
-    figure: str
-    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text."""
     must: Literal["rise", "hold"]
     """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
-    `-by`."""
+    `-by`. For a role to rise, the mean over its sets must, and no set may fall significantly."""
+    role: Role | None = None
+    """What the rule is about, by whichever sets were scored; docs/promotion.md lists which metric a
+    set is. Null: `figure`."""
+    figure: str | None = None
+    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text. Null:
+    `role`."""
     by: NonNegativeFloat = 0.0
     """Points."""
     slice: SlicePattern | None = None
     """Only within the slices of the items that this pattern matches, such as `attribute=red` or
     `length=*`, of a kind that `evaluation.slices` names; every one must satisfy it. Null: all
-    items."""
+    items. For figures alone."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rule about both or neither of role and figure, and slices of a role."""
+        if (self.role is None) == (self.figure is None):
+            got = "neither" if self.role is None else "both"
+            raise ValueError(f"role: expected one of role and figure, got {got}")
+        if self.slice is not None and self.figure is None:
+            raise ValueError("slice: expected null for a rule about a role; name a figure instead")
 
 
 @settings
@@ -156,6 +171,9 @@ class PromotionSettings:
 
     gate: Gate
     """What a challenger must show."""
+    waive: tuple[Role, ...] = ()
+    """Roles without which a challenger may pass: the rules about one of these are left out where no
+    set of it was scored, and hold where one was. A waiver is recorded with the decision."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""
     settle: NonNegativeFloat = 2.0

@@ -58,6 +58,13 @@ def test_flickr30k_is_its_test_split_under_both_protocols(tmp_path: Path) -> Non
     assert (clic.name, captions(clic)) == ("clic", {"1.jpg": ("a dog",)})
 
 
+def test_flickr8k_is_its_test_split(tmp_path: Path) -> None:
+    records = [karpathy("1.jpg", "test", "A Dog.", "Dogs"), karpathy("2.jpg", "train", "A cat.")]
+    (tmp_path / "dataset_flickr8k.json").write_text(json.dumps({"images": records}))
+    (raw,) = load("flickr8k", tmp_path)
+    assert (raw.name, captions(raw)) == ("karpathy", {"1.jpg": ("A Dog.", "Dogs")})
+
+
 def test_long_captions_are_split_into_sentences(tmp_path: Path) -> None:
     text = "A dog sits at 3 p.m. on a mat.  It sleeps.\nIt sleeps."
     rows = [

@@ -2,11 +2,14 @@
 
 import json
 import logging
+import re
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -14,7 +17,7 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.zero_shot_sets import NAME, ZS10, ZS21
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.evaluation.scoring import score
@@ -194,8 +197,22 @@ def test_what_torchvision_unpacks(tmp_path: Path, name: str) -> None:
     assert labels(subtask) == {f"{name}/{image}": label for image, label in expected.items()}
 
 
+def test_food101_is_in_the_order_of_its_file(tmp_path: Path) -> None:
+    """As in torchvision, whose order CLIC's draw is of."""
+    from torchvision.datasets import Food101
+
+    files, _ = TORCHVISION["food101"]
+    write(tmp_path / "food101", files)
+    (tmp_path / "food101" / "food-101" / "images").mkdir()
+    (subtask,) = read(tmp_path)
+    theirs = [
+        str(path.relative_to(tmp_path))
+        for path in Food101(tmp_path / "food101", "test")._image_files
+    ]
+    assert [item.image for item in subtask.items] == theirs
+
+
 def test_matlab_files_of_torchvisions_sets(tmp_path: Path) -> None:
-    import numpy as np
     from scipy.io import savemat
 
     flowers = write(tmp_path / "flowers102", {"classnames.txt": "rose\niris\n"}) / "flowers-102"
@@ -212,6 +229,99 @@ def test_matlab_files_of_torchvisions_sets(tmp_path: Path) -> None:
     assert list(labels(first).values()) == ["iris", "rose"]
     assert "flowers102/flowers-102/jpg/image_00003.jpg" in labels(first)
     assert list(labels(second).values()) == ["BMW M3", "Audi TT"]
+
+
+def test_sun397_is_as_torchvision_reads_it(tmp_path: Path) -> None:
+    from torchvision.datasets import SUN397
+
+    paths = ("a/abbey", "a/apartment_building/outdoor", "z/zen_garden")
+    files = {"ClassName.txt": "".join(f"/{path}\n" for path in paths)}
+    files |= {f"{path}/sun_{number}.jpg": "" for number, path in enumerate(paths)}
+    write(tmp_path / "sun397" / "SUN397", files)
+    (subtask,) = read(tmp_path)
+    theirs = SUN397(tmp_path / "sun397")
+    names = [name.replace("_", " ").replace("/", " ") for name in theirs.classes]
+    assert subtask.classes == tuple(names)
+    assert labels(subtask) == {
+        str(path.relative_to(tmp_path)): names[number]
+        for path, number in zip(theirs._image_files, theirs._labels, strict=True)
+    }
+
+
+def test_imagenet_has_the_names_and_templates_of_open_clip(tmp_path: Path) -> None:
+    """timm has a name of its own for each identifier; most share a word with open_clip's."""
+    from open_clip import IMAGENET_CLASSNAMES, OPENAI_IMAGENET_TEMPLATES
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    folder = tmp_path / "imagenet1k" / "val"
+    write(folder, {f"{identifier}/1.JPEG": "" for identifier in info.label_names()})
+    (subtask,) = read(tmp_path)
+    found = {item.image.split("/")[2]: item.positives[0] for item in subtask.items}
+
+    def words(name: str) -> set[str]:
+        return set(re.findall(r"[a-z]+", name.lower()))
+
+    alike = sum(
+        bool(words(name) & words(info.label_name_to_description(key)))
+        for key, name in found.items()
+    )
+    assert len(found) == 1000 and alike > 900
+    assert set(found.values()) == set(IMAGENET_CLASSNAMES)
+    assert subtask.templates == tuple(make("{}") for make in OPENAI_IMAGENET_TEMPLATES)
+    # Of some classes, as ImageNet-A has them, and under names of one's own.
+    for identifier in info.label_names()[3:]:
+        (folder / identifier / "1.JPEG").unlink()
+        (folder / identifier).rmdir()
+    (few,) = read(tmp_path)
+    assert few.classes == tuple(IMAGENET_CLASSNAMES[:3])
+    write(folder.parent, {"classnames.txt": "a\nb\nc\n", "templates.txt": "{}\n"})
+    (own,) = read(tmp_path)
+    assert (own.classes, own.templates) == (("a", "b", "c"), ("{}",))
+    write(folder, {"n00000001/1.JPEG": ""})
+    with pytest.raises(SettingsError, match="n00000001 is none of ImageNet's 1,000 classes"):
+        read(tmp_path)
+
+
+def limited(root: Path, items: object) -> Subtask:
+    sets = {NAME: {"root": str(root), "items": items}}
+    (subtask,) = from_files(parse(BenchmarksSettings, {"sets": sets}, "benchmarks"))
+    return subtask
+
+
+def test_a_number_of_items_is_a_random_draw_over_all_classes(tmp_path: Path) -> None:
+    """CLIC's evaluation shuffles the places of all items and takes the first."""
+    count, drawn = 400, 100
+    write(tmp_path / "own", {f"{number // 100}/{number:03}.jpg": "" for number in range(count)})
+    (whole,) = read(tmp_path)
+    found = limited(tmp_path, drawn)
+    by_class = Counter(item.positives for item in found.items)
+    assert len(by_class) == 4 and min(by_class.values()) > drawn / 4 / 2
+    places = list(range(count))
+    np.random.seed(1)
+    np.random.shuffle(places)
+    assert set(found.items) == {whole.items[place] for place in places[:drawn]}
+    # Equal in the next run, of the named subtask alone, and no draw where there are no more.
+    np.random.seed(2)
+    assert limited(tmp_path, {"own": drawn}) == found
+    assert found.deviations and "drawn at random" in found.deviations[0]
+    assert limited(tmp_path, count) == whole and not limited(tmp_path, count).deviations
+    with pytest.raises(
+        SettingsError, match=r"items: there is no subtask 'onw'; did you mean 'own'"
+    ):
+        limited(tmp_path, {"onw": drawn})
+
+
+@pytest.mark.parametrize(("folder", "official"), [("wds_cifar10", True), ("cifar10", False)])
+def test_clics_draw_is_official_of_exported_sets(
+    tmp_path: Path, folder: str, official: bool
+) -> None:
+    samples = {f"s{number:04}": {"cls": b"0", "png": b""} for number in range(1001)}
+    write(tmp_path / folder, {"classnames.txt": "cup\nkey\n", "test/nshards.txt": "1"})
+    shard(tmp_path / folder / "test" / "0.tar", samples)
+    found = limited(tmp_path, 1000)
+    assert len(found.items) == 1000 and (found.deviations == ()) == official
+    assert limited(tmp_path, 999).deviations
 
 
 def test_pickled_sets_are_not_read(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_OF_IMAGES = "decode_error"
+
+
 class TooManyBadRows(PlainError, ValueError):
     """More records are bad than the settings tolerate."""
 
@@ -92,6 +95,10 @@ def summary(
         settings: the rules.
     """
     absent = sum(entry.rule == NOT_DOWNLOADED for entry in entries)
+    images: dict[str, dict[str, None]] = {name: {} for name in settings.rules}
+    for entry in entries:
+        if entry.rule in images:
+            images[entry.rule].setdefault(entry.image)
     unparseable = sum(entry.row < 0 for entry in entries) - absent
     records, bad = rows + unparseable, len(entries) - absent
     return {
@@ -115,6 +122,8 @@ def summary(
                 "expected": rule.expected,
                 "means": rule.means,
                 "broken_by": len(broken[name]),
+                "images": len(images[name]),
+                "image": next(iter(images[name]), None),
                 "rows": list(broken[name][: settings.shown]),
             }
             for name, rule in settings.rules.items()
@@ -162,8 +171,7 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         return
     lines = [
         f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
-        f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
-        + (f": {rule['means']}" if rule["means"] else "")
+        f"{_broken(rule)}" + (f": {rule['means']}" if rule["means"] else "")
         for name, rule in result["rules"].items()
         if rule["broken_by"]
     ]
@@ -179,13 +187,27 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
     )
 
 
+def _broken(rule: Mapping[str, Any]) -> str:
+    """The rows that break a rule; where it is about their images, these too."""
+    if rule["column"] == _OF_IMAGES and rule.get("images"):
+        return f"{rule['broken_by']} rows of {rule['images']} images, such as {rule['image']}"
+    return f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
+
+
 def _advice(result: Mapping[str, Any]) -> str:
     """What to change; a higher tolerated share helps only where good records remain."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
     # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
-    needed = ("decode_error", "sentences")
+    needed = (_OF_IMAGES, "sentences")
     optional = [name for name, rule in broken.items() if rule["column"] not in needed]
     ways = ["Fix the data"]
+    if any(
+        rule["column"] == _OF_IMAGES and "missing" in rule["expected"] for rule in broken.values()
+    ):
+        ways = [
+            "Download the images that are missing and run the same command, which measures no "
+            "other image again"
+        ]
     if any(rule["column"] == "sentences" for rule in broken.values()):
         ways.append("change ingest.sentences.least_words or ingest.sentences.most_words")
     if optional:

@@ -21,6 +21,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import require_base
+from compo_pipeline.evaluation.roles import compare_roles
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, give_bias
@@ -29,13 +30,17 @@ from compo_pipeline.storage.records import Score
 
 log = logging.getLogger(__name__)
 
+MEANS = "roles"
+"""In place of a benchmark's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class RatioResult:
     """One metric of the model at one ratio, per cent, with 95% intervals.
 
-    The difference from the base is paired on the same items; `significance` follows Holm's
-    correction over all metrics and ratios.
+    For the mean over the sets of a role, `benchmark` is `MEANS`, `name` is the role, and `sets` has
+    the labels of its sets. The difference from the base is paired on the same items;
+    `significance` follows Holm's correction over all metrics and ratios.
     """
 
     ratio: float
@@ -52,6 +57,7 @@ class RatioResult:
     against_base_low: float
     against_base_high: float
     significance: Significance
+    sets: str = ""
 
 
 def load_ends(
@@ -85,7 +91,9 @@ def sweep(
     ratios: Sequence[float],
     settings: EvaluationSettings,
 ) -> list[RatioResult]:
-    """Every metric at every ratio. Images are encoded once where the image tower is the same.
+    """Every metric, and the mean of every role, at every ratio.
+
+    Images are encoded once where the image tower is the same.
 
     Args:
         subtasks: what is scored.
@@ -98,6 +106,7 @@ def sweep(
     start = {name: value.clone() for name, value in base.model.state_dict().items()}
     end = tuned.model.state_dict()
     tables: dict[float, list[Row]] = {}
+    sets: dict[str, str] = {}
     of_base: list[Score] = []
     for ratio in dict.fromkeys((0.0, *ratios)):
         state = interpolate(start, end, ratio)
@@ -114,11 +123,23 @@ def sweep(
             every = [*of_base, *scored.rows]
             models = {each: each for each in (_name(0.0), name)}
             pairs = [(name, _name(0.0))]
-            tables[ratio] = compare([every], models, pairs, scored.chance, titles(subtasks))
+            labels = titles(subtasks)
+            roles = compare_roles([every], models, pairs, labels)
+            sets |= {role: ", ".join(row.label for row in own.sets) for role, own in roles.items()}
+            tables[ratio] = [
+                *(
+                    replace(own.mean, benchmark=MEANS, name=role, headline=True)
+                    for role, own in roles.items()
+                    if own.mean is not None
+                ),
+                *compare([every], models, pairs, scored.chance, labels),
+            ]
     # The base against itself is no comparison.
     others = joined([rows for ratio, rows in tables.items() if ratio])
     return [
-        one for ratio, rows in tables.items() for one in _results(ratio, others if ratio else rows)
+        replace(one, sets=sets[one.name]) if one.benchmark == MEANS else one
+        for ratio, rows in tables.items()
+        for one in _results(ratio, others if ratio else rows)
     ]
 
 

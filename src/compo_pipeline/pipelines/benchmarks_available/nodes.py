@@ -7,6 +7,8 @@ from compo_pipeline.evaluation.availability import available
 from compo_pipeline.presentation.suite_page import show_available
 
 
-def list_benchmarks(benchmarks: BenchmarksSettings) -> None:
-    """Print every known benchmark: its items, or what is missing."""
-    show_available(available(benchmarks))
+def list_benchmarks(benchmarks: BenchmarksSettings) -> dict[str, list[str]]:
+    """Print every known benchmark: its items, and what is missing; return the images that are."""
+    found = available(benchmarks)
+    show_available(found)
+    return {one.benchmark.name: list(one.absent) for one in found if one.absent}

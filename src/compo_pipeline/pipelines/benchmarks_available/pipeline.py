@@ -10,5 +10,12 @@ from compo_pipeline.pipelines.benchmarks_available.nodes import list_benchmarks
 def create_pipeline() -> Pipeline:
     """The pipeline that lists the benchmarks."""
     return Pipeline(
-        [node(list_benchmarks, inputs="params:benchmarks", outputs=None, name="list_benchmarks")]
+        [
+            node(
+                list_benchmarks,
+                inputs="params:benchmarks",
+                outputs="missing_images",
+                name="list_benchmarks",
+            )
+        ]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import not_run
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
@@ -69,9 +71,11 @@ def compare_models(
     known: TrainingRows,
     dataset: str,
     evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The comparison, and metrics by model for DVC."""
-    comparison = compare_run(scored, items, known, dataset, evaluation)
+    compared = compare_run(scored, items, known, dataset, evaluation)
+    comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run(benchmarks))
     return comparison.to_json(), by_model(comparison.rows)
 
 

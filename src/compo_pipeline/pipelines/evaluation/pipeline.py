@@ -41,6 +41,7 @@ def create_pipeline() -> Pipeline:
                     "training_rows",
                     "params:dataset",
                     "params:evaluation",
+                    "params:benchmarks",
                 ],
                 outputs=["comparison", "metrics"],
                 name="compare_models",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
@@ -63,6 +64,7 @@ def export_checkpoint(
     measured: MeasuredModel,
     reference: ReferenceSource,
     registration: RegistrationSettings,
+    waive: tuple[Role, ...],
 ) -> FolderWriter:
     """The checkpoint as a folder that open_clip can load, with its model card and evidence.
 
@@ -70,8 +72,9 @@ def export_checkpoint(
     """
 
     def write(folder: Path) -> None:
-        export_with_card(checkpoint, folder, run, manifest, measured.comparison, registration)
-        evidence = Evidence.of(measured.comparison)
+        compared = measured.comparison
+        export_with_card(checkpoint, folder, run, manifest, compared, registration, waive)
+        evidence = Evidence.of(compared)
         write_evidence(folder, evidence, measured.scores, measured.items)
         exported, rows = load(folder).to(reference.device), registration.reference_rows
         write_reference(

@@ -37,6 +37,7 @@ def create_pipeline() -> Pipeline:
                     "measured_model",
                     "reference_source",
                     "params:registration",
+                    "params:promotion.waive",
                 ],
                 outputs="export",
                 name="export_checkpoint",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import plain
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
@@ -45,6 +46,7 @@ def open_run(
     control: bool,
     dataset: str,
     variant: str,
+    rehearsed: int | None,
 ) -> dict[str, Any]:
     """Open the MLflow run, or that of an interrupted training of the same configuration.
 
@@ -58,6 +60,8 @@ def open_run(
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
+    if rehearsed is not None:
+        tags[rehearsal.TAG] = str(rehearsed)
     run_id = _find_or_open_run(
         trainer.fingerprint(trained),
         inputs.resume / "run.json",
@@ -80,6 +84,7 @@ def open_run(
         "label": registry.label(method),
         "variant": variant,
         "seed": inputs.seed,
+        rehearsal.TAG: rehearsed,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
@@ -84,9 +85,13 @@ def name_tuned_run(command: CommandOptions) -> TunedRun:
     return TunedRun(command.env, {**dict(leaves(given)), "variant": "tuned"})
 
 
-def open_record(training: TrainingInputs, method: str, dataset: str, variant: str) -> TuningRecord:
+def open_record(
+    training: TrainingInputs, method: str, dataset: str, variant: str, rehearsed: int | None
+) -> TuningRecord:
     """What logs the study and its trials to MLflow."""
     tags = {"dataset": dataset, "method": method, "variant": variant}
+    if rehearsed is not None:
+        tags[rehearsal.TAG] = str(rehearsed)
     return TuningRecord.here(tags | {"seed": str(training.seed), "data_hash": training.data_hash})
 
 

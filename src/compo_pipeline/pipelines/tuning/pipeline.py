@@ -56,7 +56,13 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 open_record,
-                inputs=["training_inputs", "params:method", "params:dataset", "params:variant"],
+                inputs=[
+                    "training_inputs",
+                    "params:method",
+                    "params:dataset",
+                    "params:variant",
+                    "params:subset",
+                ],
                 outputs="tuning_record",
                 name="open_record",
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,10 @@ def validate_facts(
         files = {
             file.relative_to(site).as_posix(): file.read_bytes() for file in site.rglob("*.html")
         }
-    log.info("%d of %d records are bad", result["bad"], result["records"])
+    reasons = Counter(entry.rule for entry in entries)
+    shown = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common())
+    counts = result["bad"], result["records"]
+    log.info("%d of %d records are bad%s", *counts, shown and f": {shown}")
     return entries, result, partial(write_files, files)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.analysis.wise_ft import load_ends, sweep
 from compo_pipeline.evaluation.evaluate import loaders
@@ -20,22 +22,47 @@ from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tuning.selection import study_items
 
 log = logging.getLogger(__name__)
 
 
+def choose_validation_items(
+    valid_captions: Sequence[Caption],
+    validation: BenchmarksSettings,
+    benchmarks: BenchmarksSettings,
+    root: Path,
+    evaluation: EvaluationSettings,
+) -> Sequence[Subtask]:
+    """The items that choose a ratio: those of `tuning`, none of which is reported; empty where
+    there are none.
+    """
+    try:
+        return study_items(validation, benchmarks, valid_captions, Path(root), evaluation.workers)
+    except SettingsError as error:
+        log.warning("No ratio is chosen: %s", error.message)
+        return []
+
+
 def score_mixtures(
     items: Sequence[Subtask],
+    validation_items: Sequence[Subtask],
     checkpoint: Path,
     model: ModelSettings,
     wise_ft: SweepSettings,
     evaluation: EvaluationSettings,
 ) -> pd.DataFrame:
-    """Every metric at every ratio, a row each."""
+    """Every metric at every ratio, a row each, on the reported and on the validation items."""
     models = loaders(model, None, checkpoint, evaluation.device)
-    base, tuned = load_ends(models, read_record(checkpoint).get("training", {}))
-    return pd.DataFrame(sweep(items, base, tuned, wise_ft.ratios, evaluation))
+    record = read_record(checkpoint).get("training", {})
+    tables = []
+    for name, subtasks in ((page.REPORTED, items), (page.VALIDATION, validation_items)):
+        if subtasks:
+            results = sweep(subtasks, *load_ends(models, record), wise_ft.ratios, evaluation)
+            tables.append(pd.DataFrame(results).assign(measured_on=name))
+    return pd.concat(tables, ignore_index=True)
 
 
 def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> FolderWriter:
@@ -54,12 +81,7 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        plot = page.trade_off(wise_ft, folder / "trade_off.png")
-        if not plot:
-            log.warning(
-                "No trade-off is plotted: it needs all subtasks of SugarCrepe or SugarCrepe++, and "
-                "zero-shot classification or retrieval (benchmarks.* says what is scored)."
-            )
+        plot = page.trade_off(_reported(wise_ft), folder / "trade_off.png")
         wise_ft.to_csv(folder / "figures.csv", index=False)
         page.write(wise_ft, plot, facts, beside, folder)
 
@@ -68,10 +90,14 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
 
 def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str, Any]) -> None:
     """Log the page and the means by ratio to the run."""
-    means = page.summary(wise_ft)
+    means = page.summary(_reported(wise_ft))
     # MLflow's steps are whole numbers: the ratio in per cent.
     steps = means.assign(step=(100 * means.index.to_numpy()).round())
     points = steps.to_dict("records")
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(wise_ft_report, "wise_ft")
         record.curves(({str(k): value for k, value in row.items()} for row in points), "wise_ft")
+
+
+def _reported(wise_ft: pd.DataFrame) -> pd.DataFrame:
+    return wise_ft[wise_ft.measured_on == page.REPORTED]

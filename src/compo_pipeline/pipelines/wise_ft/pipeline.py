@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.wise_ft.nodes import draw_trade_off, log_trade_off, score_mixtures
+from compo_pipeline.pipelines.wise_ft.nodes import (
+    choose_validation_items,
+    draw_trade_off,
+    log_trade_off,
+    score_mixtures,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -12,9 +17,22 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                choose_validation_items,
+                inputs=[
+                    "valid_captions",
+                    "params:tuning.benchmarks",
+                    "params:benchmarks",
+                    "params:data.root",
+                    "params:evaluation",
+                ],
+                outputs="validation_items",
+                name="choose_validation_items",
+            ),
+            node(
                 score_mixtures,
                 inputs=[
                     "benchmark_items",
+                    "validation_items",
                     "checkpoint",
                     "params:model",
                     "params:wise_ft",

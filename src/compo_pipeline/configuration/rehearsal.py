@@ -1,0 +1,63 @@
+"""Rehearsal: the whole chain on a few training rows, `--params subset=<rows>`.
+
+It has folders and a registered model of its own, and is never promoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compo_pipeline.configuration.settings import SettingsError, with_values
+
+KEY = "subset"
+TAG = "rehearsal"
+"""In MLflow: of runs and of registered versions."""
+
+
+def dataset_name(dataset: str, rows: int | None) -> str:
+    """Name of the data in folders, titles and the registry: `<dataset>-rehearsal-<rows>`.
+
+    Args:
+        dataset: its own name, or the one that this function gave.
+        rows: of the rehearsal; None for a run that is none.
+    """
+    ending = f"-rehearsal-{rows}"
+    return dataset if rows is None or dataset.endswith(ending) else f"{dataset}{ending}"
+
+
+def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run with what a rehearsal changes; those of any other run as they are.
+
+    The rows are the first ones of the sample that a run with `data.sample.rows` would draw. A
+    warm-up of a fixed number of steps would outlast the training: it becomes a share of it.
+
+    Args:
+        values: all settings, as YAML has them.
+        runtime: `--params`.
+
+    Raises:
+        SettingsError: a file sets `subset`, which names folders by `--params` alone.
+    """
+    rows = values[KEY]
+    if rows is None:
+        return dict(values)
+    if KEY not in runtime:
+        raise SettingsError(
+            f"{KEY}: a rehearsal is asked for by --params {KEY}={rows} alone; remove the key from "
+            "the environment's files, or set data.sample.rows there"
+        )
+    sample = values["data"]["sample"]["rows"]
+    changes = {
+        "dataset": dataset_name(values["dataset"], rows),
+        "data.sample.rows": rows if sample is None else min(rows, sample),
+        "data.sample.split": values["views"]["split"],
+        "training.optimizer.warmup_steps": None,
+        "registration.alias": None,
+    }
+    return with_values(values, changes)
+
+
+def note(rows: int) -> str:
+    """One sentence about results of a rehearsal."""
+    return f"A rehearsal on {rows:,} training rows: it tries the chain, its figures say nothing."

@@ -1,0 +1,78 @@
+"""The papers' means over several benchmarks, of the models of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compo_pipeline.benchmarks.averages import Key
+from compo_pipeline.benchmarks.suites import SUITES, Aggregate, Member, aggregates_of
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.published import is_partial
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRow:
+    """A mean of a paper's tables, of all models.
+
+    Attributes:
+        label: its name.
+        source: where the paper has it.
+        values: per cent; none if a member is missing.
+        missing: members that were not run on the official files.
+        partial: members that were not scored as in the paper: then it is not the paper's figure.
+    """
+
+    label: str
+    source: str
+    values: tuple[float, ...]
+    missing: tuple[str, ...]
+    partial: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """Why it is not the paper's figure; empty if it is."""
+        if self.missing:
+            return f"not complete: {', '.join(self.missing)} not run"
+        if self.partial:
+            return f"not the paper's figure: {', '.join(self.partial)} not scored as there"
+        return ""
+
+
+def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
+    """The means of the comparison's suite; without one, those of any paper that are complete.
+
+    Benchmarks whose files are not the official ones are members of none.
+    """
+    rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
+    values = {name: {row.key: row.values[name].value for row in rows} for name in comparison.models}
+    items, deviating = {row.key: row.items for row in rows}, partial_metrics(comparison)
+    found = []
+    for one in aggregates_of(comparison.suite):
+        missing = [member for member in one.members if not items.keys() >= set(member)]
+        partial = [
+            member
+            for member in one.members
+            if member not in missing
+            and any(key in deviating or one.items not in (None, items[key]) for key in member)
+        ]
+        if comparison.suite in SUITES or not missing:
+            means = () if missing else tuple(map(one.mean, values.values()))
+            found.append(
+                AggregateRow(
+                    one.label, one.source, means, _names(one, missing), _names(one, partial)
+                )
+            )
+    return found
+
+
+def _names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(one.name, members)))
+
+
+def partial_metrics(comparison: Comparison) -> set[Key]:
+    """The metrics that were not scored as in an official run, on all of its items."""
+    return {
+        row.key
+        for row in comparison.rows
+        if row.benchmark in comparison.deviating or is_partial(row, row.benchmark)
+    }

@@ -1,0 +1,212 @@
+"""Plan of a run, said before its first node: rows, steps, disk, and what the paper says of these.
+
+What depends on the rows is expected until validation has counted them, and exact from then on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.counterfactuals.settings import DiffusionSettings
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.registry import build, find
+from compo_pipeline.project.recipe import RecipeFacts
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table, training_rows
+
+_GB = 10**9
+# Bytes of a row in all tables before the views, and of a view: of COCO's captions under CLIC.
+_ROW, _VIEW = 250, 250
+# Bytes of a pixel in the JPEG files of generated images: of COCO's images at quality 92.
+_PIXEL = 0.3
+_FLOAT = 4
+
+
+def expected_rows(parameters: RunSettings) -> int | None:
+    """Training rows that a run will have, before they are counted; None if nothing says it."""
+    known = (parameters.recipe.rows, parameters.data.sample.rows)
+    return min((rows for rows in known if rows is not None), default=None)
+
+
+def steps(parameters: RunSettings, views: int) -> int:
+    """Steps of a training with so many views an epoch.
+
+    Batches shrink where there are fewer views, and what is left of an epoch's last one waits.
+    """
+    training = parameters.training
+    found = training.epochs * (views // min(training.batch_size, views)) if views else 0
+    return min(found, training.max_steps or found)
+
+
+def lines(parameters: RunSettings) -> Iterator[str]:
+    """What is known of a run before it starts, a line each."""
+    recipe, rows = parameters.recipe, expected_rows(parameters)
+    whole = "" if parameters.subset is None else " for the whole recipe"
+    if recipe.source is not None:
+        yield f"Recipe: {recipe.source}"
+    if rows is None:
+        yield "Rows: counted when the captions are read; the steps follow from them"
+    else:
+        training = _training(parameters, _views(parameters, rows))
+        yield f"Rows: {rows:,} expected{_stated(recipe)}; {training}"
+    parts = written(parameters, rows or 0)
+    shown = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+    needed = f"this run writes at least {size(sum(parts.values()))} ({shown})"
+    images_gb = recipe.images_gb
+    stated = "" if images_gb is None else f"images about {images_gb:g} GB{whole}; "
+    yield f"Disk: {stated}{needed}; {size(free(Path.cwd()))} free"
+    if recipe.source is not None:
+        yield f"GPU hours: {gpu_hours(recipe)}{whole if recipe.gpu_hours else ''}"
+
+
+def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
+    """Rows and steps after validation."""
+    rows = training_rows(captions, parameters.views.split)
+    images = _view_an_image(_method(parameters))
+    views = len(rows.column("image_id").unique()) if images else len(rows)
+    return f"Rows: {len(rows):,} train; {_training(parameters, views)}"
+
+
+def markdown(recipes: Mapping[str, RunSettings]) -> str:
+    """The table of docs/recipes.md.
+
+    Args:
+        recipes: settings by environment; those of no paper are left out.
+    """
+    head = (
+        *("environment", "method", "data and layout below the root", "rows", "passes", "steps"),
+        *("images", "hardware in the paper", "GPU hours in the paper"),
+    )
+    cells = [head, ("---",) * len(head)]
+    for env, parameters in recipes.items():
+        recipe, rows = parameters.recipe, expected_rows(parameters)
+        if recipe.source is None or rows is None:
+            continue
+        hours = "not given" if recipe.gpu_hours is None else f"at most {recipe.gpu_hours:g}"
+        count = steps(parameters, _views(parameters, rows))
+        own = (f"`{env}`", find(parameters.method).label, recipe.data, f"{rows:,}")
+        training = (str(parameters.training.epochs), f"{count:,}")
+        cells.append(
+            (*own, *training, f"{recipe.images_gb:g} GB", recipe.gpus or "not given", hours)
+        )
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def gpu_hours(recipe: RecipeFacts) -> str:
+    """GPU hours and hardware of the paper."""
+    hours = "not given" if recipe.gpu_hours is None else f"at most {recipe.gpu_hours:g}"
+    return f"{hours} in the paper, on {recipe.gpus or 'hardware that it does not give'}"
+
+
+def written(parameters: RunSettings, rows: int) -> dict[str, int]:
+    """Least bytes that a run writes, by what it is; files beside these are small."""
+    method, training = _method(parameters), parameters.training
+    weights, trained, width = _weights(parameters, method)
+    alone = not parameters.evaluation.control
+    models = 1 if alone else 2
+    # The state and the one before it, each with two moments of what trains.
+    state = 2 * (weights + 2 * trained)
+    # A checkpoint, its export, and MLflow's copy of that.
+    parts = {"checkpoints": _FLOAT * (models * (state + weights) + 2 * weights)}
+    parts["tables and views"] = rows * (_ROW + _VIEW * parameters.views.epochs)
+    if training.cache_features and "image" not in method.trains:
+        parts["features"] = rows * width * _FLOAT
+    parts["generated images"] = _generated(parameters, rows)
+    return {name: count for name, count in parts.items() if count}
+
+
+def check_disk(parameters: RunSettings) -> None:
+    """Refuse a run whose results do not fit on the disk.
+
+    Raises:
+        SettingsError: naming the largest part, and the key that changes it.
+    """
+    parts = written(parameters, expected_rows(parameters) or 0)
+    needed, left = sum(parts.values()), free(Path.cwd())
+    if needed <= left or needed - _there(parameters) <= left:
+        return
+    keys = {
+        "checkpoints": "evaluation.control=false trains one model in place of two",
+        "tables and views": "views.epochs or data.sample.rows",
+        "features": "training.cache_features=false",
+        "generated images": "counterfactuals.image_generator=null",
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    shown = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+    raise SettingsError(
+        f"disk: the run writes at least {size(needed)} below {Path.cwd()} ({shown}), {size(left)} "
+        f"are free; free some, make data/ a link to a larger disk, or write less: {keys[largest]}"
+    )
+
+
+def size(count: float) -> str:
+    """A number of bytes as text."""
+    return f"{count / _GB:.1f} GB" if count >= _GB / 10 else f"{count / 10**6:.0f} MB"
+
+
+def free(folder: Path) -> int:
+    """Free bytes where a project writes its data."""
+    data = folder / "data"
+    return shutil.disk_usage(data if data.is_dir() else folder).free
+
+
+def _method(parameters: RunSettings) -> Method:
+    own = parameters.method_settings
+    return build(parameters.method, own.views, own.objective)
+
+
+def _view_an_image(method: Method) -> bool:
+    """Whether an epoch has a view of each image, not of each row."""
+    from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs  # with torch
+
+    return isinstance(method, CounterfactualPairs)
+
+
+def _views(parameters: RunSettings, rows: int) -> int:
+    """Views of an epoch of so many rows, as far as the recipe says it."""
+    images = min(rows, parameters.recipe.images or rows)
+    return images if _view_an_image(_method(parameters)) else rows
+
+
+def _training(parameters: RunSettings, views: int) -> str:
+    training, count = parameters.training, steps(parameters, views)
+    limit = "" if training.max_steps is None else f", at most {training.max_steps:,} steps"
+    passes = f"{training.epochs} pass{'es' * (training.epochs > 1)}"
+    return f"{passes} over {views:,} in batches of {training.batch_size:,}{limit}: {count:,} steps"
+
+
+def _stated(recipe: RecipeFacts) -> str:
+    return "" if recipe.rows is None else f" ({recipe.rows_from}: {recipe.rows:,})"
+
+
+def _weights(parameters: RunSettings, method: Method) -> tuple[int, int, int]:
+    """Numbers of weights, of those that train, and the width of embeddings."""
+    from compo_pipeline.models.loading import dimensions
+
+    found = dimensions(parameters.model)
+    towers: Mapping[str, int] = {"image": found.image, "text": found.text}
+    adapted = parameters.training.lora.rank is not None
+    trained = 0 if adapted else sum(towers[name] for name in method.trains)
+    return found.image + found.text, trained, found.width
+
+
+def _generated(parameters: RunSettings, rows: int) -> int:
+    """Bytes of the images that a diffusion model makes: of two edits of each row."""
+    chosen = parameters.counterfactuals
+    if not find(parameters.method).counterfactuals or chosen.image_generator != "diffusion":
+        return 0
+    own = parse(DiffusionSettings, chosen.diffusion, "counterfactuals.diffusion")
+    return int(2 * rows * own.height * own.width * _PIXEL)
+
+
+def _there(parameters: RunSettings) -> int:
+    """Bytes that an earlier command of the same run has written already."""
+    paths = parameters.paths
+    folders = Path(paths.resume).parent, Path(paths.features), Path(paths.counterfactuals_state)
+    return sum(
+        file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()
+    )

@@ -1,0 +1,55 @@
+"""Whether a base model has what a training asks of it, told from its architecture alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.methods.contract import Method, Need
+from compo_pipeline.models import dense
+from compo_pipeline.models.loading import skeleton
+from compo_pipeline.models.sources import ModelSource
+from compo_pipeline.training.optimisation import freeze, refuse_batch_norm
+from compo_pipeline.training.settings import DistributedSettings, TrainingSettings
+
+_REFUSE: dict[Need, Callable[..., None]] = {
+    "patches": dense.refuse_without_patches,
+    "tokens": dense.refuse_without_tokens,
+    "marked_tokens": partial(dense.refuse_without_tokens, marked=True),
+}
+
+
+def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> Iterator[str]:
+    """Why a base model cannot be trained so, one line each; no weights are read.
+
+    Args:
+        plan: the parts of the base.
+        method: that trains it.
+        settings: the recipe.
+    """
+    try:
+        model = skeleton(plan)
+    except SettingsError as error:
+        yield error.message
+        return
+    for need, otherwise in method.needs.items():
+        try:
+            _REFUSE[need](model, plan.name, otherwise)
+        except SettingsError as error:
+            yield f"{error.message} (method: {method.name})"
+    try:
+        freeze(model, method.trains, scale=method.trains_scale, frozen=settings.frozen)
+        if settings.lora.rank is not None:
+            from compo_pipeline.models import lora  # it imports transformers: seconds
+
+            lora.targets_of(model, plan.name, method.trains)
+        elif settings.microbatch is not None or _is_shared(settings.distributed):
+            refuse_batch_norm(model)
+    except SettingsError as error:
+        yield error.message
+
+
+def _is_shared(settings: DistributedSettings) -> bool:
+    """Whether several processes train, as far as the settings say."""
+    return settings.nnodes > 1 or settings.nproc_per_node not in (1, "auto")
