@@ -17,6 +17,7 @@ from compo_pipeline.project.settings import configured_values, loader_of
         (None, {}),
         ("relations_scenes", {"seed": 3}),
         ("coco", {"training": {"epochs": 2}, "method": "fsc_clip"}),
+        ("fsc_coco", {"variant": "openai_b16+lora"}),
     ],
 )
 def test_it_has_the_settings_of_the_run_but_for_the_advice(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.language.changes import Change
@@ -70,18 +71,23 @@ def advise(
         Nothing if no setting has rules for all of the kinds.
     """
     choices = [_choice(weak, setting) for setting in settings]
-    fit = [choice for choice in choices if choice.value(weak, run.method)[1] > 0]
+    fit = [choice for choice in choices if choice and choice.value(weak, run.method)[1] > 0]
     if not fit:
         return ()
     return tuple(_steps(weak, run, max(fit, key=lambda choice: choice.value(weak, run.method))))
 
 
-def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice:
-    """The rules of a setting that ask most for each kind, with those that it has."""
+def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
+    """The rules of a setting that ask most for each kind, with those that it has; None where it
+    cannot have them together.
+    """
     alone = {rule: setting.asked([rule]) for rule in setting.allowed}
     best = [max(alone, key=lambda rule: alone[rule].share(kind)) for kind in weak]
     rules = tuple(dict.fromkeys((*best, *setting.current)))
-    return _Choice(setting, rules, setting.asked(rules))
+    try:
+        return _Choice(setting, rules, setting.asked(rules))
+    except SettingsError:  # DAC's takes one
+        return None
 
 
 def _steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
+from omegaconf import OmegaConf
 
-from compo_pipeline.configuration import keys
+from compo_pipeline.configuration import keys, variants
 from compo_pipeline.configuration.settings import leaves, with_values
 from compo_pipeline.storage.files import write_text
-
-_GLOBALS, _PARAMETERS = "globals.yml", "parameters.yml"
 
 
 def write_environment(
     folder: Path, conf: Path, env: str | None, params: Mapping[str, Any], advice: Mapping[str, Any]
 ) -> None:
-    """Write the files of an environment: those of the run's own, its `--params`, and advice.
+    """Write the files of an environment: those of the run's own, its named variant, `--params`, and
+    advice.
 
     Args:
         folder: for the files.
         conf: the project's configuration.
         env: the run's environment; None is conf/base alone.
         params: of the run, nested or by dotted key.
-        advice: values by dotted key, which override both.
+        advice: values by dotted key, which override them.
     """
-    named = {name for read in keys.read(conf / "base", "globals").values() for name in read}
-    values: dict[str, dict[str, Any]] = {"globals": {}, "parameters": {}}
-    if env is not None:
-        for kind in values:
-            for content in keys.read(conf / env, kind).values():
-                values[kind] = with_values(values[kind], dict(leaves(content)))
-        for file in keys.read(conf / env, "catalog"):
+    folders = [conf / name for name in dict.fromkeys(("base", env)) if name is not None]
+    everything = {kind: _content(folders, kind) for kind in ("globals", "parameters")}
+    values = {kind: _content(folders[1:], kind) for kind in everything}
+    for own in folders[1:]:
+        for file in keys.read(own, "catalog"):
             shutil.copyfile(file, folder / file.name)
-    for key, value in {**dict(leaves(params)), **advice}.items():
-        kind = "globals" if key.partition(".")[0] in named else "parameters"
+    given = dict(leaves(params))
+    run = {**everything["globals"], **given, variants.KEY: everything["parameters"][variants.KEY]}
+    for key, value in {**variants.values_of(run), **given, **advice}.items():
+        kind = "globals" if key.partition(".")[0] in everything["globals"] else "parameters"
         values[kind] = with_values(values[kind], {key: value})
-    for kind, name in (("globals", _GLOBALS), ("parameters", _PARAMETERS)):
-        write_text(folder / name, yaml.safe_dump(values[kind], sort_keys=False))
+    for kind, content in values.items():
+        write_text(folder / f"{kind}.yml", yaml.safe_dump(content, sort_keys=False))
+
+
+def _content(folders: Sequence[Path], kind: str) -> dict[str, Any]:
+    """The files of one kind in some folders, of which later ones override."""
+    contents = [each for folder in folders for each in keys.read(folder, kind).values()]
+    merged = OmegaConf.to_container(OmegaConf.merge({}, *contents))
+    return {str(name): value for name, value in cast(dict[Any, Any], merged).items()}
