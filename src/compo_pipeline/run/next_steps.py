@@ -25,6 +25,7 @@ _RESULTS = {
     "report": ("Report", "*.html"),
     "tuning_report": ("Study", "*.html"),
     "wise_ft_report": ("WiSE-FT", "*.html"),
+    "diagnosis_report": ("Diagnosis", "*.html"),
     "suite_report": ("Benchmarks", "*.html"),
     "benchmark_diff_report": ("Differences", "*.html"),
     "attention_report": ("Attention", "*/*.html"),

@@ -232,6 +232,7 @@ def _links(site: Site) -> list[Link]:
         "Counterfactuals": ("counterfactuals_preview", "counterfactuals"),
         "Review of foils": ("foils_review_page", "foils"),
         "Views": ("views_preview", "views"),
+        "Diagnosis": ("diagnosis_report", "diagnosis"),
         "WiSE-FT": ("wise_ft_report", "wise_ft"),
         "Attention": ("attention_report", "attention"),
         "Promotion": ("promotion_report", "promotion"),
