@@ -412,6 +412,9 @@ def test_a_figure_of_files_that_are_there_is_told_from_them(
     item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
     (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
     (tmp_path / "1.jpg").touch()
+    (tmp_path / "benchmarks.json").write_text(
+        json.dumps({"source": "here", "titles": {"sugar_crepe": "Own"}})
+    )
     files = {"root": str(tmp_path), "images": str(tmp_path)}
     good = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
     assert problems(training={"validation": good}) == []
@@ -671,8 +674,7 @@ def test_a_folder_of_an_official_benchmark_by_itself_selects_nothing(
 def test_what_selects_neither_trains_nor_is_reported(
     problems: Problems, pipeline: str, changes: dict[str, Any], expected: str
 ) -> None:
-    (line,) = problems(pipeline, **changes)
-    assert line.startswith(expected)
+    assert any(line.startswith(expected) for line in problems(pipeline, **changes))
     assert problems(pipeline) == []
 
 

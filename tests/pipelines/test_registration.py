@@ -62,6 +62,7 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
         "valid_captions": [],
         "params:evaluation": EvaluationSettings(device="cpu"),
         "params:data.root": str(tmp_path),
+        "params:promotion.waive": (),
         "params:registration": RegistrationSettings(
             "pipeline-clip", alias="fresh", precision="fp16"
         ),

@@ -22,7 +22,7 @@ from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tuning.selection import study_items
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 def choose_validation_items(
     valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
     validation: BenchmarksSettings,
     benchmarks: BenchmarksSettings,
     root: Path,
@@ -40,7 +41,9 @@ def choose_validation_items(
     there are none.
     """
     try:
-        return study_items(validation, benchmarks, valid_captions, Path(root), evaluation.workers)
+        return study_items(
+            validation, benchmarks, valid_captions, Path(root), evaluation.workers, foils
+        )
     except SettingsError as error:
         log.warning("No ratio is chosen: %s", error.message)
         return []

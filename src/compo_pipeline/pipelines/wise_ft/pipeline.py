@@ -20,6 +20,7 @@ def create_pipeline() -> Pipeline:
                 choose_validation_items,
                 inputs=[
                     "valid_captions",
+                    "foils",
                     "params:tuning.benchmarks",
                     "params:benchmarks",
                     "params:data.root",
