@@ -20,7 +20,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import moved
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import split_rows
+from compo_pipeline.storage.tables import Splits, split_rows, splits_of
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.inputs import HeldOut
@@ -32,18 +32,18 @@ PREFIX = "val/"
 LOSS = f"{PREFIX}contrastive_loss"
 
 
-def check_split(settings: ValidationSettings, trains: str, reported: str | None) -> None:
+def check_split(settings: ValidationSettings, trains: Splits, reported: str | None) -> None:
     """Check that nothing trains on the split of validation, and nothing is reported on it.
 
     Args:
         settings: of validation.
-        trains: the split that trains.
+        trains: the split that trains, or those that do.
         reported: the split of the final evaluation's retrieval.
 
     Raises:
         SettingsError: it is one of these.
     """
-    taken = {trains: "trains (views.split)"}
+    taken = dict.fromkeys(splits_of(trains), "trains (views.split)")
     if reported is not None:
         taken[reported] = "is reported on (benchmarks.retrieval.split)"
     if settings.split in taken:

@@ -16,7 +16,7 @@ from compo_pipeline.foils import build as builder
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
 from compo_pipeline.storage.records import Caption, Fact, Foil
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.tables import Splits, Table
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def build_foils(
     facts: Sequence[Fact],
     official_images: frozenset[str],
     foils: FoilSettings,
-    trains: str,
+    trains: Splits,
     language_model: str,
 ) -> tuple[list[Foil], dict[str, Any]]:
     """The items of every set, and what became of the captions."""
