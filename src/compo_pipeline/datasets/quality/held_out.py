@@ -65,8 +65,8 @@ def carve(
 ) -> Table[Caption]:
     """The rows, those of some images moved from the split that trains to the split `carved`.
 
-    The hash of an image's content draws it. Images that a further split has too are left alone: they
-    do not train. At most a tenth of the training images is taken.
+    The hash of an image's content draws it. Images that a further split has too are left alone:
+    they do not train. At most a tenth of the training images is taken.
 
     Args:
         rows: of all splits; those of `held_out` count as wanted images.
