@@ -61,6 +61,21 @@ def test_after_validation_rows_and_steps_are_exact(recipe, caplog) -> None:
         assert line.endswith(f": {steps} steps")
 
 
+def test_rows_that_are_held_out_are_said_before_and_after_they_are_counted(recipe) -> None:
+    rows = [
+        Caption(f"{n}", f"{n}", f"{n}.jpg", 8, 8, ("a cat",), "x", "carved" if n < 30 else "train")
+        for n in range(2000)
+    ]
+    table = Table.of(rows, Caption)
+    carving, published = recipe("laion"), recipe("laion", variant="published")
+    said = "\n".join(plan.lines(carving))
+    assert "1 pass over 998,000 in" in said and "are not the published rows" in said
+    assert "1 pass over 1,000,000 in" in "\n".join(plan.lines(published))
+    line = plan.exact_line(carving, table)
+    assert line.startswith("Rows: 1,970 train; 30 are held out for foils, so these are not the pub")
+    assert plan.exact_line(published, table).startswith("Rows: 2,000 train; 1 pass")
+
+
 def test_the_size_of_a_model_is_that_of_its_weights(tiny_clip: Path) -> None:
     model = load(tiny_clip).model
     found = dimensions(ModelSettings(f"local-dir:{tiny_clip}"))

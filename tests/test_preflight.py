@@ -572,6 +572,11 @@ def test_folders_and_files_must_be_there(
             "foils.splits.val: 'train' is the split that trains (views.split)",
         ),
         (
+            "foils",
+            {"foils": {"splits": {"val": "held_out"}}},
+            "foils.splits.val: no row is of the split 'held_out'; set foils.carve",
+        ),
+        (
             "evaluation",
             {"benchmarks": {"foils": {"split": "dev"}}},
             "benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.splits",

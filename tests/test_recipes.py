@@ -457,7 +457,7 @@ def test_baselines_as_published(parameters, method):
     env, values = PUBLISHED[method]
     plain = {**parameters(env), "method": method}
     changed = with_variant(plain, "published", env)
-    assert changes(plain, changed) == values
+    assert changes(plain, changed) == {**values, "views.split": ["train", "carved"]}
     assert changed[method]["objective"]["trains"] == ["image", "text"]
     assert changed["training"]["optimizer"]["lr"] == values.get("training.optimizer.lr", 5e-6)
 
@@ -536,6 +536,29 @@ def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
         with_variant(plain, "no_local", "coco")
 
 
+CARVING = "coco laion redcaps cc12m fsc_cc3m fsc_laion_coco sparcl_coco siglip_cc3m".split()
+
+
+@pytest.mark.parametrize("env", CARVING)
+def test_recipes_without_held_out_rows_make_some_and_published_trains_on_all(parameters, env):
+    plain = parameters(env)
+    assert plain["foils"]["carve"] == 2000
+    assert plain["foils"]["splits"] == {"val": "held_out", "test": "held_out"}
+    assert plain["benchmarks"]["foils"]["split"] == "test"
+    changed = with_variant(plain, "published", env)
+    found = changes(plain, changed)
+    assert found.pop("views.split") == ["train", "carved"]
+    if plain["method"] not in PUBLISHED:
+        assert not found
+
+
+def test_a_variant_cannot_divide_the_rows(parameters):
+    listed = {"all": {"odd": {"foils.carve": 10}}, "clic": {}}
+    plain = {**parameters("coco"), "variants": listed, "variant": "odd"}
+    with pytest.raises(SettingsError, match=r"'foils\.carve' is shared by all variants"):
+        variants.applied(plain, {})
+
+
 @pytest.mark.parametrize("owner", ["all", "clic"])
 def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
     listed = {"all": {}, "clic": {}, owner: {"odd": {"data.sample.rows": 10}}}
@@ -547,7 +570,9 @@ def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
 
 def test_bases_and_adapters_hold_what_is_theirs_alone(parameters):
     """What a method changes for them is at the method: all others would train by it too."""
-    for values in parameters("base")["variants"]["all"].values():
+    for name, values in parameters("base")["variants"]["all"].items():
+        if name == "published":  # of rows
+            continue
         assert all(key.startswith(("model.", "training.lora.")) for key in values)
 
 

@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -120,6 +121,17 @@ def test_items_are_of_held_out_images_whatever_the_order_of_rows(
     }
     lines = [line for line in caplog.messages if "replaced_object" in line]
     assert any("another caption names it" in line for line in lines)
+
+
+def test_carved_rows_become_items_unless_they_train(photographs: Photographs) -> None:
+    rows, facts = rows_of(photographs, 240)
+    rows = [replace(row, split="carved") if row.split == "test" else row for row in rows]
+    carved = {row.image for row in rows if row.split == "carved"}
+    settings = replace(SETTINGS, carve=len(carved), splits={"test": "held_out"})
+    args = (rows, facts, frozenset[str](), settings)
+    items, _ = build_foils(*args, "train", "compo_en")
+    assert items and {item.image for item in items} <= carved
+    assert build_foils(*args, ("train", "carved"), "compo_en")[0] == []
 
 
 def test_without_sets_there_are_no_foils(photographs: Photographs) -> None:

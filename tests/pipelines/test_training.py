@@ -367,3 +367,14 @@ def test_wrong_settings_are_refused_by_key(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         node(**changes)
+
+
+def test_rows_that_are_carved_are_counted_and_do_not_train(tmp_path: Path) -> None:
+    rows = [
+        Caption(f"{n}", f"{n}", f"{n}.png", 8, 8, ("a cat",), "x", "carved" if n < 2 else "train")
+        for n in range(6)
+    ]
+    args = ({"data_hash": "x"}, tmp_path, tmp_path, tmp_path)
+    own, whole = (gather_data(rows, split, *args) for split in ("train", ("train", "carved")))
+    assert ([row.sample_id for row in own.captions], own.carved) == (["2", "3", "4", "5"], 2)
+    assert (len(whole.captions), whole.carved) == (6, 0)

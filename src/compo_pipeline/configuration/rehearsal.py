@@ -48,10 +48,11 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
             "the environment's files, or set data.sample.rows there"
         )
     sample = values["data"]["sample"]["rows"]
+    trains = values["views"]["split"]
     changes = {
         "dataset": dataset_name(values["dataset"], rows),
         "data.sample.rows": rows if sample is None else min(rows, sample),
-        "data.sample.split": values["views"]["split"],
+        "data.sample.split": trains if isinstance(trains, str) else trains[0],
         "training.optimizer.warmup_steps": None,
         "registration.alias": None,
     }

@@ -29,6 +29,8 @@ VariantName = Annotated[
 _NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
+# So is the division of their rows: a variant chooses by views.split which of them train.
+_SHARED_KEYS = frozenset({"foils.carve"})
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}
 
 
@@ -64,7 +66,7 @@ def applied(
             _refuse_unknown(part, parameters, labelled=not runtime.keys() <= _NAMES)
     found, differing = _values(parameters)
     for key, each in found.items():
-        if key.partition(".")[0] in _SHARED:
+        if key.partition(".")[0] in _SHARED or key in _SHARED_KEYS:
             raise SettingsError(f"{each.place}: '{key}' is shared by all variants of a dataset")
     if problems := [text for key, text in differing.items() if key not in explicit]:
         raise SettingsError("\n".join(problems))

@@ -49,7 +49,7 @@ from compo_pipeline.run.engines import PrepareSettings, map_partitions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import files_fingerprint
 from compo_pipeline.storage.records import Caption, Fact
-from compo_pipeline.storage.tables import Row, Table
+from compo_pipeline.storage.tables import Row, Splits, Table, splits_of
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def named_rows(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact
         return [], []
     captions = _read(tables.captions, Caption, "captions")
     facts = _read(tables.facts, Fact, "facts")
-    rows = _that_train(captions)
+    rows = that_train(captions)
     if not rows:
         splits = ", ".join(sorted(captions.column("split").unique().to_pylist()))
         raise SettingsError(
@@ -165,13 +165,14 @@ def training_rows(
     facts: Iterable[Fact],
     root: Path,
     settings: EvaluationSettings,
+    split: Splits = TRAINING_SPLIT,
 ) -> TrainingRows:
-    """Collect what identifies the images (below `root`) and sentences of the training split.
+    """Collect what identifies the images (below `root`) and sentences of the rows that train.
 
     Raises:
         SettingsError: images are to be compared, and none can be read.
     """
-    rows, measured = _that_train(Table.of(captions, Caption)), Table.of(facts, Fact)
+    rows, measured = that_train(Table.of(captions, Caption), split), Table.of(facts, Fact)
     images = rows.column("image").unique()
     shown = measured.where(np.asarray(pc.is_in(measured.column("image"), value_set=images)))
     near = None
@@ -193,8 +194,9 @@ def training_rows(
     )
 
 
-def _that_train(captions: Table[Caption]) -> Table[Caption]:
-    return captions.where(np.asarray(pc.equal(captions.column("split"), TRAINING_SPLIT)))
+def that_train(captions: Iterable[Caption], split: Splits = TRAINING_SPLIT) -> Table[Caption]:
+    """The captions of the split that trains, or of those that do."""
+    return Table.of(captions, Caption).having("split", splits_of(split))
 
 
 def _texts(rows: Table[Any], column: str) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from compo_pipeline.foils.trigrams import Preference, Trigrams
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest, rng
 from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
-from compo_pipeline.storage.tables import Table, split_rows
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
 
 VERSION = 1
 """Of the builder: equal captions give equal items under one version."""
@@ -254,7 +254,7 @@ def images_of(
 def build_splits(
     captions: Table[Caption],
     facts: Table[Fact],
-    trains: str,
+    trains: Splits,
     official: frozenset[str],
     settings: FoilSettings,
     parser: Parser,
@@ -264,7 +264,7 @@ def build_splits(
     Args:
         captions: valid rows of all splits.
         facts: about them.
-        trains: the split that trains.
+        trains: the split that trains, or those that do.
         official: sha256 of the images of official benchmarks.
         settings: splits, kinds, seed and limits.
         parser: of captions.
@@ -276,7 +276,7 @@ def build_splits(
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[Built, Counter[str]]] = {}
     for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
-        rows = split_rows(captions, split)
+        rows = split_rows(captions, _held_out(split, trains))
         share = [each for each, source in settings.splits.items() if source == split]
         own = {
             image: content
@@ -287,6 +287,12 @@ def build_splits(
         found[name] = build(images, name, texts, settings, parser), left_out
         taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
     return found
+
+
+def _held_out(split: str, trains: Splits) -> Sequence[str]:
+    """The splits that a set's split stands for: held-out rows may be carved ones."""
+    named = (HELD_OUT, CARVED) if split == HELD_OUT else (split,)
+    return [each for each in named if each not in splits_of(trains)]
 
 
 def _column(table: Table[Any], name: str) -> list[Any]:

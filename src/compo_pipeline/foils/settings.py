@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from compo_pipeline.configuration.settings import Open, Share, settings
 
@@ -28,6 +28,11 @@ class FoilSettings:
     splits: Open[str] = field(default_factory=dict)
     """Sets of items by name (val, test), each with the split whose rows it is made of; without any,
     none are built. Sets of one split share its images, by the hash of their content."""
+    carve: NonNegativeInt = 0
+    """Images that are held out of training, drawn by a hash: of those that data.sample leaves
+    (split held_out); where these are too few, of the training images, at most a tenth (split
+    carved). held_out in `splits` stands for both, but for rows that train. All variants of a
+    dataset share it."""
     kinds: tuple[Kind, ...] = KINDS
     """What a foil has changed."""
     seed: int = 0

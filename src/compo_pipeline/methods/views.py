@@ -37,8 +37,9 @@ class ViewSettings:
     epochs: PositiveInt = 1
     """Tables that are written; every epoch draws partners, sentences and swaps afresh."""
 
-    split: str = "train"
-    """The split that trains."""
+    split: str | tuple[str, ...] = "train"
+    """The split that trains, or several: [train, carved] is all rows, where foils.carve holds some
+    out."""
 
 
 class Origin(NamedTuple):

@@ -16,7 +16,13 @@ from compo_pipeline.methods.registry import build, find
 from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table, training_rows
+from compo_pipeline.storage.tables import (
+    CARVED,
+    Table,
+    carved_rows,
+    splits_of,
+    training_rows,
+)
 
 _GB = 10**9
 # Bytes of a row in all tables before the views, and of a view: of COCO's captions under CLIC.
@@ -51,8 +57,11 @@ def lines(parameters: RunSettings) -> Iterator[str]:
     if rows is None:
         yield "Rows: counted when the captions are read; the steps follow from them"
     else:
+        rows -= _carved(parameters, rows)
         training = _training(parameters, _views(parameters, rows))
         yield f"Rows: {rows:,} expected{_stated(recipe)}; {training}"
+    if parameters.foils.carve:
+        yield _held_out(parameters)
     parts = written(parameters, rows or 0)
     shown = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
     needed = f"this run writes at least {size(sum(parts.values()))} ({shown})"
@@ -66,9 +75,11 @@ def lines(parameters: RunSettings) -> Iterator[str]:
 def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
     """Rows and steps after validation."""
     rows = training_rows(captions, parameters.views.split)
+    carved = carved_rows(captions, parameters.views.split)
+    held = f"{carved:,} are held out for foils, so these are not the published rows; "
     images = _view_an_image(_method(parameters))
     views = len(rows.column("image_id").unique()) if images else len(rows)
-    return f"Rows: {len(rows):,} train; {_training(parameters, views)}"
+    return f"Rows: {len(rows):,} train; {held if carved else ''}{_training(parameters, views)}"
 
 
 def markdown(recipes: Mapping[str, RunSettings]) -> str:
@@ -177,6 +188,27 @@ def _training(parameters: RunSettings, views: int) -> str:
     limit = "" if training.max_steps is None else f", at most {training.max_steps:,} steps"
     passes = f"{training.epochs} pass{'es' * (training.epochs > 1)}"
     return f"{passes} over {views:,} in batches of {training.batch_size:,}{limit}: {count:,} steps"
+
+
+def _held_out(parameters: RunSettings) -> str:
+    """What becomes of the rows of the images that `foils.carve` asks for."""
+    images, sample = parameters.foils.carve, parameters.data.sample.rows
+    if CARVED in splits_of(parameters.views.split):
+        return "Foils: of images that the sample leaves alone; the published rows train"
+    left = "" if sample is None else f"of those that the sample of {sample:,} rows leaves; else "
+    return (
+        f"Foils: {images:,} images (foils.carve) are held out, {left}the rows that train are not "
+        "the published rows (views.split=[train,carved] or variant=published trains on all)"
+    )
+
+
+def _carved(parameters: RunSettings, rows: int) -> int:
+    """Rows of the images that are carved, as far as it is known: a sample may leave others."""
+    trains = CARVED in splits_of(parameters.views.split)
+    if trains or parameters.data.sample.rows is not None:
+        return 0
+    images = parameters.recipe.images or rows
+    return rows * min(parameters.foils.carve, images) // images
 
 
 def _stated(recipe: RecipeFacts) -> str:

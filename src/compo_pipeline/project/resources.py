@@ -31,6 +31,7 @@ from compo_pipeline.project.settings import (
 )
 from compo_pipeline.run import engines
 from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -90,11 +91,14 @@ def _problems(
     generated = data.generated and bool({"source", "suite"} & outputs)
     if "source" in outputs and not generated:
         yield from _data(data)
+        yield from _carved(parameters)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
         how = f"; {_GENERATED}" if data.generated and not generated else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     if {"views", "views.split"} & read:
-        yield from _split(parameters.views.split, "views.split", data)
+        for split in splits_of(parameters.views.split):
+            if split != CARVED:  # there are such rows where foils.carve asks for them
+                yield from _split(split, "views.split", data)
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters)
     if "training" in read:
@@ -251,9 +255,17 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 def _foils(parameters: RunSettings) -> Iterator[str]:
     """The splits whose rows become foils."""
-    for name, split in parameters.foils.splits.items():
-        yield from _split(split, f"foils.splits.{name}", parameters.data)
-        if split == parameters.views.split:
+    foils, data = parameters.foils, parameters.data
+    for name, split in foils.splits.items():
+        if split == HELD_OUT and HELD_OUT not in data.splits:
+            if not foils.carve:
+                yield (
+                    f"foils.splits.{name}: no row is of the split '{HELD_OUT}'; set foils.carve to "
+                    f"the number of its images, or name one of {', '.join(data.splits)}"
+                )
+        else:
+            yield from _split(split, f"foils.splits.{name}", data)
+        if split in splits_of(parameters.views.split):
             yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
 
 
@@ -276,8 +288,8 @@ def _selecting(parameters: RunSettings) -> Iterator[str]:
     yield from _built(built, f"{TUNED}.foils.split", parameters)
     if built is not None and built == reported.foils.split:
         yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
-    taken = {
-        parameters.views.split: "trains (views.split)",
+    taken: dict[str | None, str] = {
+        **dict.fromkeys(splits_of(parameters.views.split), "trains (views.split)"),
         reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
     }
     split = tuned.retrieval.split
@@ -293,6 +305,13 @@ def _official(tuned: BenchmarksSettings) -> Iterator[str]:
     from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
 
     yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
+
+
+def _carved(parameters: RunSettings) -> Iterator[str]:
+    """The names of the splits that hold rows out."""
+    for name in (HELD_OUT, CARVED):
+        if parameters.foils.carve and name in parameters.data.splits:
+            yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
 
 
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:

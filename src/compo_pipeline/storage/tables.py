@@ -43,6 +43,14 @@ GROUP = 5_000  # rows in memory as objects while they are written
 _MAPPED = 64 * 2**20  # bytes of a table, decompressed, from which on it is memory-mapped
 _SOURCE = b"source"
 
+HELD_OUT = "held_out"
+"""Split of the rows that a sample leaves, where `foils.carve` asks for some."""
+CARVED = "carved"
+"""Split of the rows that would train, but for `foils.carve`."""
+
+Splits = str | Sequence[str]
+"""A split, or several."""
+
 log = logging.getLogger(__name__)
 
 
@@ -303,22 +311,28 @@ class ById(Mapping[str, Row]):
         return len(self._table)
 
 
-def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
-    """The captions of a split that have a sentence."""
+def splits_of(named: Splits) -> tuple[str, ...]:
+    """The names of splits, of which one may stand alone."""
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def split_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
+    """The captions of a split, or of several, that have a sentence."""
     import numpy as np
     import pyarrow.compute as pc
 
     table = Table.of(captions, Caption)
-    own = table.having("split", [split])
+    own = table.having("split", splits_of(split))
     written = pc.greater(pc.list_value_length(own.column("sentences")), 0)
     rows = own.where(np.asarray(written, dtype=bool))
     if len(rows) < len(own):
-        log.warning("%d captions of '%s' have no sentence.", len(own) - len(rows), split)
+        names = "', '".join(splits_of(split))
+        log.warning("%d captions of '%s' have no sentence.", len(own) - len(rows), names)
     return rows
 
 
-def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
-    """The captions of the training split that have a sentence.
+def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
+    """The captions of the split that trains, or of those that do, that have a sentence.
 
     Raises:
         ValueError: there is none.
@@ -326,12 +340,20 @@ def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     table = Table.of(captions, Caption)
     rows = split_rows(table, split)
     if not rows:
+        named = "', '".join(splits_of(split))
         raise ValueError(
-            f"views.split: no valid caption is of the split '{split}' (splits: "
+            f"views.split: no valid caption is of the split '{named}' (splits: "
             f"{sorted(table.column('split').unique().to_pylist())}); see data.splits and the "
             "quarantine table"
         )
     return rows
+
+
+def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
+    """Number of the rows that `foils.carve` keeps out of training; 0 where they train."""
+    if CARVED in splits_of(trains):
+        return 0
+    return len(Table.of(captions, Caption).having("split", [CARVED]))
 
 
 def grouped(rows: Iterable[Row], size: int | None = None) -> Iterator[list[Row]]:

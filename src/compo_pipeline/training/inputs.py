@@ -65,6 +65,9 @@ class TrainingData:
     root: Path
     """Folder of the rows' images."""
 
+    carved: int = 0
+    """Published rows that are held out of training."""
+
 
 @dataclass(frozen=True)
 class TrainingRecipe:
@@ -122,3 +125,6 @@ class TrainingInputs:
 
     prepare: PrepareSettings = LOCAL
     """What embeds images before training."""
+
+    carved: int = 0
+    """Published rows that are held out of training."""

@@ -21,7 +21,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import moved
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import split_rows
+from compo_pipeline.storage.tables import Splits, split_rows, splits_of
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.inputs import HeldOut
@@ -33,19 +33,19 @@ PREFIX = "val/"
 LOSS = f"{PREFIX}contrastive_loss"
 
 
-def check_split(settings: ValidationSettings, trains: str, reported: BenchmarksSettings) -> None:
+def check_split(settings: ValidationSettings, trains: Splits, reported: BenchmarksSettings) -> None:
     """Check that nothing trains on the split of validation, and nothing is reported on it.
 
     Args:
         settings: of validation.
-        trains: the split that trains.
+        trains: the split that trains, or those that do.
         reported: benchmarks of the final evaluation.
 
     Raises:
         SettingsError: it is one of these.
     """
-    taken = {
-        trains: "trains (views.split)",
+    taken: dict[str | None, str] = {
+        **dict.fromkeys(splits_of(trains), "trains (views.split)"),
         reported.retrieval.split: "is reported on (benchmarks.retrieval.split)",
         reported.foils.split: "is reported on (benchmarks.foils.split)",
     }

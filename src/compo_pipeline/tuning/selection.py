@@ -28,7 +28,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.tables import split_rows
+from compo_pipeline.storage.tables import Splits, split_rows
 from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import ValidationSettings
 from compo_pipeline.training.validation import (
@@ -75,7 +75,7 @@ def held_out(
     settings: ValidationSettings,
     captions: Sequence[Caption],
     root: Path,
-    trains: str,
+    trains: Splits,
     reported: BenchmarksSettings,
     foils: Sequence[Foil] = (),
 ) -> HeldOut:

@@ -32,7 +32,7 @@ from compo_pipeline.evaluation.scoring import ranking_in_blocks
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.tables import CARVED, Table
 from compo_pipeline.versions.evidence import (
     EVIDENCE_FOLDER,
     REFERENCE_FILE,
@@ -88,8 +88,8 @@ def write_reference(
 
 
 def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
-    """Captions of other splits than the training's, one for each drawn image."""
-    splits = set(table.column("split").unique().to_pylist()) - {TRAINING_SPLIT}
+    """Captions of splits that never train, one for each drawn image."""
+    splits = set(table.column("split").unique().to_pylist()) - {TRAINING_SPLIT, CARVED}
     held_out = table.having("split", splits)
     first: dict[str, int] = {}
     for place, image in enumerate(held_out.column("image").to_pylist()):

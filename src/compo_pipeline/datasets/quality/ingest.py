@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.datasets.quality import images
+from compo_pipeline.datasets.quality.held_out import carve, content_of, surplus
 from compo_pipeline.datasets.quality.preparation import Preparation
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
@@ -25,7 +26,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.storage.records import Caption, Fact, Rejected, schema
 from compo_pipeline.storage.table_files import PART
-from compo_pipeline.storage.tables import Table, codes
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, Table, codes
 
 _IMAGES = 50_000  # measured at a time
 
@@ -48,17 +49,20 @@ def ingest(
     settings: IngestSettings,
     sample: SampleSettings | None = None,
     engine: PrepareSettings = LOCAL,
+    held_out: int = 0,
 ) -> Ingested:
     """Prepare and measure every record of the sample.
 
     Rows and measurements are in unnamed files beside the journal until they are saved.
 
     Args:
-        records: what the readers yield.
+        records: what the readers yield; read twice where rows are held out of a sample.
         source: the result of `compo_pipeline.datasets.readers.locate`.
         settings: how to prepare and measure.
         sample: which records are used; all of them by default.
         engine: measures images.
+        held_out: images whose rows do not train: of those that the sample leaves, else carved out
+            of the training rows.
     """
     sample = sample or SampleSettings()
     preparation = Preparation(settings.sentences, settings.shown)
@@ -67,13 +71,17 @@ def ingest(
     words = Words()
     sampled = None
     if sample.rows is not None:
-        records, sampled = draw_sample(records, sample)
+        drawn, sampled = draw_sample(records, sample)
+        left = surplus(records, drawn, sample.split, held_out) if held_out else []
+        records = [*drawn, *left]
     folder = settings.journal and settings.journal.parent
     captions = _captions(records, source["format"], preparation, words, unparseable)
     rows = Table.spilled(captions, Caption, folder)
     measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
+    if held_out:
+        rows = carve(rows, measured, sample.split, held_out)
     errors = Counter(
         error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
@@ -91,7 +99,7 @@ def ingest(
     annotations = [name for split in splits.values() for name in split["annotations"]]
     return Ingested(
         captions=rows,
-        facts=facts_of(rows, words, measured, list(splits)),
+        facts=facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED]),
         unparseable=unparseable,
         report=report,
         manifest=manifest_of(root, annotations, measured),
@@ -204,10 +212,7 @@ def facts_of(
 
     image = captions.codes("image")
     shown = images.take(image)
-    errors = images.column("error")
-    # Equal images have equal bytes; one that does not decode equals only itself.
-    same = pc.if_else(pc.is_null(errors), images.column("sha256"), images.column("path"))
-    content = codes(same)[image].astype(np.int64)
+    content = content_of(captions, images)
     split_names = captions.column("split")
     rank = np.asarray(pc.index_in(split_names, value_set=pa.array(splits)), dtype=np.int64)
     last = np.zeros(len(images), np.int64)

@@ -20,7 +20,7 @@ from compo_pipeline.presentation.counterfactuals_page import write
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
-from compo_pipeline.storage.tables import Table, training_rows
+from compo_pipeline.storage.tables import Splits, Table, training_rows
 
 Engines = tuple[CaptionEditor, Parser, ImageGenerator | None]
 OpenEngines = Callable[[Sequence[Caption]], Engines]
@@ -61,7 +61,7 @@ def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
 def choose_jobs(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
-    split: str,
+    split: Splits,
     method: str,
     counterfactuals: CounterfactualSettings,
 ) -> Jobs:

@@ -25,7 +25,7 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption
-from compo_pipeline.storage.tables import Table, training_rows
+from compo_pipeline.storage.tables import Splits, Table, training_rows
 
 VIEWS = 2_000
 """Views that are read at most."""
@@ -41,7 +41,7 @@ def count_negatives(views: Path, language_model: str) -> AskedChanges:
     return asked_changes(negatives, partial(parses_of, language_model))
 
 
-def choose_sample(valid_captions: Sequence[Caption], split: str, language_model: str) -> Sample:
+def choose_sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
     """A random sample of the captions that train, with their parses."""
     rows = training_rows(valid_captions, split)
     drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))

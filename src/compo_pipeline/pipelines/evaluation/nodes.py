@@ -203,6 +203,7 @@ def _facts(
         "environment": site.command.env or "base",
         "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
         "training": _main_settings(training),
+        **({"rows": run["rows"]} if run.get("rows") else {}),
         "base model": found.models["base"].weights,
         "benchmarks": _benchmark_source(root, found.titles),
         "MLflow run": run["run_id"],

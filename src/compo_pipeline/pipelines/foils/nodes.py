@@ -20,7 +20,7 @@ from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Fact, Foil
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.tables import Splits, Table
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def build_foils(
     facts: Sequence[Fact],
     official_images: frozenset[str],
     foils: FoilSettings,
-    trains: str,
+    trains: Splits,
     language_model: str,
 ) -> tuple[list[Foil], dict[str, Any]]:
     """The items of every set, and what became of the captions."""

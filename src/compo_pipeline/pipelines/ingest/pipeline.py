@@ -13,7 +13,13 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 ingest_captions,
-                inputs=["source", "params:data", "params:ingest", "params:prepare"],
+                inputs=[
+                    "source",
+                    "params:data",
+                    "params:ingest",
+                    "params:prepare",
+                    "params:foils.carve",
+                ],
                 outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
                 name="ingest_captions",
             )

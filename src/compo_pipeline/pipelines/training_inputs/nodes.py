@@ -11,7 +11,7 @@ from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.tables import training_rows
+from compo_pipeline.storage.tables import Splits, carved_rows, training_rows
 from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import held_out
@@ -21,7 +21,7 @@ def choose_held_out(
     valid_captions: Sequence[Caption],
     training: TrainingSettings,
     benchmarks: BenchmarksSettings,
-    split: str,
+    split: Splits,
     root: Path,
     foils: Sequence[Foil],
 ) -> HeldOut:
@@ -31,7 +31,7 @@ def choose_held_out(
 
 def gather_data(
     valid_captions: Sequence[Caption],
-    split: str,
+    split: Splits,
     manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,
@@ -44,6 +44,7 @@ def gather_data(
         views=views,
         counterfactual_images=counterfactual_images,
         root=Path(root),
+        carved=carved_rows(valid_captions, split),
     )
 
 
@@ -71,4 +72,5 @@ def collect_inputs(
         features=Path(paths.features),
         held_out=held_out,
         prepare=recipe.prepare,
+        carved=data.carved,
     )

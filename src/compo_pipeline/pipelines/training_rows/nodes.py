@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, TrainingRows, training_rows
+from compo_pipeline.evaluation.contamination import TrainingRows, that_train, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.storage.records import Caption, Fact
+from compo_pipeline.storage.tables import Splits
 
 
 def slice_items(
@@ -19,9 +20,10 @@ def slice_items(
     valid_captions: Sequence[Caption],
     evaluation: EvaluationSettings,
     language_model: str,
+    split: Splits,
 ) -> BenchmarkItems:
     """The items with their slices; one kind of slice is by what the training captions name."""
-    training = (row for row in valid_captions if row.split == TRAINING_SPLIT)
+    training = that_train(valid_captions, split)
     parser = partial(parses_of, language_model)
     return BenchmarkItems.sliced(items, evaluation.slices, training, parser)
 
@@ -31,6 +33,7 @@ def identify_training_rows(
     facts: Sequence[Fact],
     root: Path,
     evaluation: EvaluationSettings,
+    split: Splits,
 ) -> TrainingRows:
     """What identifies the training rows among the items."""
-    return training_rows(valid_captions, facts, Path(root), evaluation)
+    return training_rows(valid_captions, facts, Path(root), evaluation, split)

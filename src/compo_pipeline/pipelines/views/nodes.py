@@ -16,10 +16,10 @@ from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
-from compo_pipeline.storage.tables import Table, training_rows
+from compo_pipeline.storage.tables import Splits, Table, training_rows
 
 
-def choose_rows(valid_captions: Table[Caption], split: str) -> Table[Caption]:
+def choose_rows(valid_captions: Table[Caption], split: Splits) -> Table[Caption]:
     """The rows that train."""
     return training_rows(valid_captions, split)
 
