@@ -71,6 +71,10 @@ def test_the_file_is_the_one_that_the_command_writes(bootstrapped, env):
     )
 
 
+def test_the_command_for_all_writes_these():
+    assert set(dvc_stages.written(PROJECT)) == set(WRITTEN)
+
+
 def test_every_recipe_of_a_paper_has_a_file():
     files = {file.parent.name for file in PROJECT.glob("recipes/*/dvc.yaml")}
     assert files == {*WRITTEN, *APART, "comparison"} - {"base"}

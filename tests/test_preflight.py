@@ -556,9 +556,19 @@ def test_folders_and_files_must_be_there(
         ),
         ("attention", {"attention": {"split": "tset"}}, "attention.split: 'tset' is no split"),
         (
-            "half_truths",
-            {"benchmarks": {"retrieval": {"split": "tset"}}},
-            "benchmarks.retrieval.split: 'tset' is no split of the data; expected one of train",
+            "foils",
+            {"foils": {"splits": {"val": "tset"}}},
+            "foils.splits.val: 'tset' is no split of the data; expected one of train",
+        ),
+        (
+            "foils",
+            {"foils": {"splits": {"val": "train"}}},
+            "foils.splits.val: 'train' is the split that trains (views.split)",
+        ),
+        (
+            "evaluation",
+            {"benchmarks": {"foils": {"split": "test"}}},
+            "benchmarks.foils.split: no foils 'test' are built; expected a name of foils.splits",
         ),
     ],
 )

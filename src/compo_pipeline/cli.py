@@ -5,6 +5,7 @@ Telemetry is switched off and the log set up here for that reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -231,11 +232,14 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
 
 @cli.command()
-@click.option("-e", "--env", default="base", show_default=True, help="Environment of the stages.")
-@click.option("--stdout", is_flag=True, help="Print the file instead of writing it.")
+@click.option(
+    "-e", "--env", "envs", multiple=True, default=("base",), help="Environment; may be repeated."
+)
+@click.option("--all", "every", is_flag=True, help="All environments that have a file.")
+@click.option("--stdout", is_flag=True, help="Print the files instead of writing them.")
 @click.pass_obj
-def dvc(project: ProjectMetadata, env: str, stdout: bool) -> None:
-    """Write the DVC stages of an environment from the Kedro pipelines.
+def dvc(project: ProjectMetadata, envs: Sequence[str], every: bool, stdout: bool) -> None:
+    """Write the DVC stages of environments from the Kedro pipelines.
 
     The file is dvc.yaml for base, recipes/<env>/dvc.yaml for any other environment.
     """
@@ -243,12 +247,13 @@ def dvc(project: ProjectMetadata, env: str, stdout: bool) -> None:
     from compo_pipeline.storage.files import write_text
 
     folder = Path(project.project_path)
-    text, file = dvc_stages.text(folder, env), folder / dvc_stages.place_of(env)
-    if stdout:
-        click.echo(text, nl=False)
-    else:
-        write_text(file, text)
-        click.echo(f"Written: {file}")
+    for env in dvc_stages.written(folder) if every else envs:
+        text, file = dvc_stages.text(folder, env), folder / dvc_stages.place_of(env)
+        if stdout:
+            click.echo(text, nl=False)
+        else:
+            write_text(file, text)
+            click.echo(f"Written: {file}")
 
 
 @cli.command()

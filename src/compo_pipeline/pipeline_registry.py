@@ -22,6 +22,7 @@ TRAIN_EVAL = (
     "raw",
     "ingest",
     "validation",
+    "foils",
     "counterfactuals",
     "views",
     "training",

@@ -100,6 +100,7 @@ def catalog(
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
         inputs: dict[str, Any] = {
             "valid_captions": captions,
+            "foils": [],
             "facts": facts,
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,

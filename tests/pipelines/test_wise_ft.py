@@ -96,6 +96,7 @@ def catalog(
     ]
     inputs: dict[str, Any] = {
         "valid_captions": captions,
+        "foils": [],
         "checkpoint": tuned,
         "run": {
             "run_id": tracking.open_run("wise_ft", {}),

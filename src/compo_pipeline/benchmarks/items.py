@@ -163,8 +163,8 @@ class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
     `role` says what its metrics measure. `load(root, images)` reads its annotation files, in the
-    folder `root`; None for retrieval, which reads the dataset's own captions. `headline` says
-    whether a summary shows a metric of a subtask or average. `averages` maps a metric to its
+    folder `root`; None for retrieval and foils, which are of the dataset's own captions. `headline`
+    says whether a summary shows a metric of a subtask or average. `averages` maps a metric to its
     averages, as the papers make them. `source` says where the files come from. `ties_right` says
     how its official code counts a tie. `files` are the patterns of its annotation files below
     `root`. `official_items` is the number of items of a subtask that its official run takes, of

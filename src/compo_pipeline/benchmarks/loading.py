@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import retrieval
 from compo_pipeline.benchmarks.files import TITLES, custom_titles
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
@@ -20,12 +21,12 @@ from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.benchmarks.suites import members
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.untrusted import OutsideRoot, files_below, shown, text_problem
 
 # A key of `benchmarks` in an error's message.
 _KEY = re.compile(
-    r"(?<![\w./])benchmarks\.(?=sets\.|root|images|suite|retrieval\.|follow_symlinks)"
+    r"(?<![\w./])benchmarks\.(?=sets\.|root|images|suite|retrieval\.|foils\.|follow_symlinks)"
 )
 
 log = logging.getLogger(__name__)
@@ -256,7 +257,10 @@ def _check_names(subtask: Subtask) -> None:
 
 
 def gather(
-    settings: BenchmarksSettings, captions: Iterable[Caption], data_root: Path
+    settings: BenchmarksSettings,
+    captions: Iterable[Caption],
+    data_root: Path,
+    foils: Iterable[Foil] = (),
 ) -> list[Subtask]:
     """All subtasks that are switched on.
 
@@ -264,13 +268,16 @@ def gather(
         settings: which benchmarks, and where.
         captions: the dataset's own captions, for retrieval.
         data_root: folder that the captions' image paths are relative to.
+        foils: of the dataset's own captions.
 
     Raises:
         SettingsError: a benchmark that is on has no files or captions, or none is on.
     """
     subtasks = from_files(settings)
+    limits = replace(ACCEPTED, exif=settings.exif)
+    if settings.foils.split is not None:
+        subtasks += foils_of_captions.load(foils, settings.foils.split, data_root, limits)
     if settings.retrieval.split is not None:
-        limits = replace(ACCEPTED, exif=settings.exif)
         subtasks += retrieval.load(captions, data_root, settings.retrieval, limits)
     if not subtasks:
         raise SettingsError(

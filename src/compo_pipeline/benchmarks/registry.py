@@ -17,6 +17,7 @@ BENCHMARKS: Registry[Benchmark] = Registry(
             "sugar_crepe": "sugar_crepe:SUGAR_CREPE",
             "sugar_crepe_pp": "sugar_crepe:SUGAR_CREPE_PP",
             "retrieval": "retrieval:RETRIEVAL",
+            "foils": "foils:BENCHMARK",
             "zero_shot": "zero_shot:BENCHMARK",
             "zero_shot_sets": "zero_shot_sets:BENCHMARK",
             "winoground": "pairs:WINOGROUND",

@@ -24,6 +24,14 @@ class RetrievalSettings:
 
 
 @settings
+class FoilBenchmarkSettings:
+    """Foils of the dataset's own captions (`foils`)."""
+
+    split: str | None = None
+    """Set of foils that is scored, a name of `foils.splits`; null switches them off."""
+
+
+@settings
 class BenchmarkSet:
     """Where the files of one benchmark are."""
 
@@ -67,5 +75,7 @@ class BenchmarksSettings:
     official code of a benchmark does."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     """Score retrieval over the dataset's own captions."""
+    foils: FoilBenchmarkSettings = field(default_factory=FoilBenchmarkSettings)
+    """Score foils of the dataset's own captions."""
     follow_symlinks: bool = False
     """Whether benchmark files and images may be links to files outside `root` and `images`."""

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import (
+    Alternative,
     Source,
     WordNetCousins,
     WordNetSource,
@@ -96,29 +97,39 @@ class Replacer:
             for word in self._candidates(parse, element, rng)
         ]
 
+    def every(self, parse: Parse, element: Element) -> list[Replacement]:
+        """All replacements of an element that `replacements` draws from, in the source's order."""
+        if not (self._may_replace(element) and is_movable(parse, element.start, element.end)):
+            return []
+        return [_make_replacement(parse, element, one.word) for one in self._pool(parse, element)]
+
     def _may_replace(self, element: Element) -> bool:
         """Whether the categories include the element."""
         verb = element.category == "relation" and element.upos == "VERB"
         return element.category in self.categories or (verb and "verb" in self.categories)
 
     def _candidates(self, parse: Parse, element: Element, rng: random.Random) -> list[str]:
-        """Up to two alternatives, drawn by weight; none that the caption already names."""
-        word = written(parse, element.start, element.end).lower()
-        found = self.source(word, element.upos, element.tag, element.conditions)
-        said = f" {' '.join(parse.words).lower()} "
-        use = _noun_use(parse, element)
-        pool = [
-            one
-            for one in found
-            if f" {one.word} " not in said
-            and (one.countable if use == "counted" else one.mass or use != "mass")
-        ]
+        """Up to two alternatives, drawn by weight."""
+        pool = self._pool(parse, element)
         drawn: list[str] = []
         while pool and len(drawn) < _PER_ELEMENT:
             (one,) = rng.choices(pool, [one.weight for one in pool])
             pool.remove(one)
             drawn.append(one.word)
         return drawn
+
+    def _pool(self, parse: Parse, element: Element) -> list[Alternative]:
+        """Alternatives that fit as a noun is used; none that the caption already names."""
+        word = written(parse, element.start, element.end).lower()
+        found = self.source(word, element.upos, element.tag, element.conditions)
+        said = f" {' '.join(parse.words).lower()} "
+        use = _noun_use(parse, element)
+        return [
+            one
+            for one in found
+            if f" {one.word} " not in said
+            and (one.countable if use == "counted" else one.mass or use != "mass")
+        ]
 
 
 def _noun_use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:

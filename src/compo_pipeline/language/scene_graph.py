@@ -130,7 +130,7 @@ def scene_graph(parse: Parse) -> SceneGraph:
     return SceneGraph(len(phrases), tuple(elements))
 
 
-def _tag(parse: Parse, index: int) -> str:
+def fine_tag(parse: Parse, index: int) -> str:
     """Fine tag of a word under which the lexicon lists its form."""
     return _TAGS.get(parse.tags[index], parse.tags[index])
 
@@ -157,7 +157,7 @@ def _phrases(parse: Parse, covered: set[int]) -> Iterator[_Phrase]:
             continue
         for head in range(start, end):
             name = written(parse, head, end).lower()
-            lemma = load_lexicon().reading(name, "NOUN", _tag(parse, end - 1))
+            lemma = load_lexicon().reading(name, "NOUN", fine_tag(parse, end - 1))
             if lemma:
                 break
         yield _Phrase(start, end, head, lemma, kinds(lemma))
@@ -186,7 +186,7 @@ def _is_measure(parse: Parse, phrase: _Phrase) -> bool:
 
 def _number_tag(parse: Parse, phrase: _Phrase) -> str | None:
     """NN or NNS of a phrase's head; None where the number is unclear or wrong ("a cats")."""
-    tag = _tag(parse, phrase.end - 1)
+    tag = fine_tag(parse, phrase.end - 1)
     first = parse.words[phrase.start].lower()
     single = first in _SINGLE
     counted = parse.upos[phrase.start] == "NUM" and first != "one"
@@ -254,7 +254,7 @@ def _belongs_to_word_before(parse: Parse, start: int, end: int) -> bool:
     if end - start > 1 or parse.upos[before] != "VERB":
         return False
     if word == "at":
-        verb = load_lexicon().reading(parse.words[before].lower(), "VERB", _tag(parse, before))
+        verb = load_lexicon().reading(parse.words[before].lower(), "VERB", fine_tag(parse, before))
         return verb is None or verb.name in _AIMING
     return word in _PARTICIPLE_PREPOSITIONS and parse.tags[before] == "VBN"
 
@@ -268,7 +268,7 @@ def _verb_relations(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
         if upos != "VERB" or index in inside or not phrases[0].end <= index < phrases[-1].start:
             continue
         before = [phrase for phrase in phrases if phrase.end <= index]
-        tag = _tag(parse, index)
+        tag = fine_tag(parse, index)
         if index + 1 in starts:
             # "A plate holding a pizza" throws nothing.
             if any("animate" in one.kinds for one in before):

@@ -122,7 +122,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
         return None
     category, edits, words = _draw_draft(drafts, rng, replacer)
     start, end = unit.phrase
-    part = _sub_parse(parse, start, end)
+    part = sub_parse(parse, start, end)
     own = [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
     text, spans = apply_edits(part, own)
     return Generated(text, "foil", category, words, spans)
@@ -172,11 +172,20 @@ def _drafts(
     start, end = within
     elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
     drafts: list[_Draft] = [*replacer.replacements(parse, elements, rng)]
-    if unit.category == "relation" and _is_reversible(parse, unit):
+    if edits := exchanged(parse, unit):
         subject, _, other = unit.parts
-        exchanged = written(parse, *subject), written(parse, *other)
-        drafts.append(("swap", exchange_edits(parse, subject, other), exchanged))
+        drafts.append(("swap", edits, (written(parse, *subject), written(parse, *other))))
     return drafts
+
+
+def exchanged(parse: Parse, unit: Unit) -> list[Edit]:
+    """The edits that exchange subject and object of a relation; none where the outcome is no
+    English, or as true as before.
+    """
+    if unit.category != "relation" or not _is_reversible(parse, unit):
+        return []
+    subject, _, other = unit.parts
+    return exchange_edits(parse, subject, other)
 
 
 def _is_reversible(parse: Parse, unit: Unit) -> bool:
@@ -196,7 +205,7 @@ def _is_reversible(parse: Parse, unit: Unit) -> bool:
     )
 
 
-def _sub_parse(parse: Parse, start: int, end: int) -> Parse:
+def sub_parse(parse: Parse, start: int, end: int) -> Parse:
     """The parse of the tokens `[start, end)` alone, without noun phrases."""
     first, last = extent(parse, start, end)
     return Parse(

@@ -78,6 +78,17 @@ def place_of(env: str) -> Path:
     return Path("dvc.yaml") if env == "base" else Path("recipes", env, "dvc.yaml")
 
 
+def written(project: Path) -> list[str]:
+    """The environments that have a file which was written from the pipelines."""
+    names = sorted(folder.name for folder in (project / "conf").iterdir() if folder.is_dir())
+    heads = {env: _HEAD.format(env=env) for env in names if (project / place_of(env)).is_file()}
+    return [
+        env
+        for env, head in heads.items()
+        if (project / place_of(env)).read_text(encoding="utf-8").startswith(head)
+    ]
+
+
 def text(project: Path, env: str) -> str:
     """The content of the file.
 

@@ -118,9 +118,10 @@ def _problems(
         yield from found
         if {METHOD_SETTINGS, "training"} <= read and not found:
             yield from _fit(parameters)
-    if "half_truths" in outputs:
-        split = parameters.benchmarks.retrieval.split
-        yield from _split(split, "benchmarks.retrieval.split", data)
+    if "foils" in read:
+        yield from _foils(parameters)
+    if {"benchmarks", "evaluation"} <= read:
+        yield from _scored_foils(parameters)
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -242,6 +243,24 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
         yield (
             f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
             "(data.splits)"
+        )
+
+
+def _foils(parameters: RunSettings) -> Iterator[str]:
+    """The splits whose rows become foils."""
+    for name, split in parameters.foils.splits.items():
+        yield from _split(split, f"foils.splits.{name}", parameters.data)
+        if split == parameters.views.split:
+            yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
+
+
+def _scored_foils(parameters: RunSettings) -> Iterator[str]:
+    """The set of foils that is scored."""
+    wanted, known = parameters.benchmarks.foils.split, parameters.foils.splits
+    if wanted is not None and wanted not in known:
+        yield (
+            f"benchmarks.foils.split: no foils '{wanted}' are built; expected a name of "
+            f"foils.splits ({', '.join(known) or 'there are none'}), or null"
         )
 
 

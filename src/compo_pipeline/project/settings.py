@@ -46,6 +46,7 @@ from compo_pipeline.datasets.quality.settings import DataValidationSettings, Ing
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings, SweepSettings
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings, SuiteSettings
+from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
@@ -114,6 +115,7 @@ class Parameters:
     counterfactuals: CounterfactualSettings = field(default_factory=CounterfactualSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     export: ExportSettings = field(default_factory=ExportSettings)
+    foils: FoilSettings = field(default_factory=FoilSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -28,7 +28,7 @@ _RESULTS = {
     "suite_report": ("Benchmarks", "*.html"),
     "benchmark_diff_report": ("Differences", "*.html"),
     "attention_report": ("Attention", "*/*.html"),
-    "half_truths": ("Half-truths", ""),
+    "foils": ("Foils", ""),
     "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),

@@ -228,18 +228,33 @@ class ItemChange:
 
 
 @dataclass(frozen=True, slots=True)
-class HalfTruth:
-    """A short caption of an image, the same with a true detail added, and with a false one.
+class Foil:
+    """A caption of an image and a foil: one expression away from it, and false.
 
-    `image` is a path below the data's root, `triplet_type` the kind of detail, entity or relation.
+    `item` is unique. `kind` is what the foil has changed, `split` the name of its set
+    (`foils.splits`), `state` whether the items of kind and set measure something: "used"; "few",
+    where there are too few; "told", where a classifier of texts tells captions from foils.
+    `sample_id`, `image_id` and `image` are those of a caption row, `image_hash` the sha256 of the
+    image's bytes, `source` the caption that both texts are made of. `words` are the expressions
+    that differ, the caption's first, or two that are exchanged. `preference` is by how much the
+    text model prefers the caption, in nats. `partner` is the item of another image that balances
+    this one.
     """
 
-    id: str
+    item: str
+    kind: str
+    split: str
+    state: str
+    sample_id: str
+    image_id: str
     image: str
-    anchor: str
-    full_truth: str
-    half_truth: str
-    triplet_type: str
+    image_hash: str
+    caption: str
+    foil: str
+    source: str
+    words: tuple[str, ...]
+    preference: float
+    partner: str
 
 
 PER_CLASS = "per_class"

@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from compo_pipeline.benchmarks.half_truths import build
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import (
@@ -25,9 +23,6 @@ from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.images import decoding
-from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.storage.records import Caption, HalfTruth
-from compo_pipeline.storage.table_files import write_rows
 
 KINDS = ("entity", "relation", "relation", "relation")
 
@@ -96,49 +91,6 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
     widths = [decoding.load(*relation.place(item)).width for item in relation.items]
     assert widths == [5, 6, 7]
     assert decoding.load(*entity.place(entity.items[0])).width == 4
-
-
-SENTENCES = (
-    "A brown dog sits under the table.",
-    "A black cat lies on a red sofa.",
-    "Two men ride horses.",
-    "Nothing.",
-)
-
-
-def test_half_truths_are_built_of_any_captions(tmp_path: Path) -> None:
-    rows = [
-        (0, SENTENCES[3], "test"),
-        *((image, text, "test") for image, text in enumerate(SENTENCES)),
-        (1, SENTENCES[0], "test"),
-        (9, SENTENCES[1], "train"),
-    ]
-    captions = [
-        Caption(f"s{number}", f"i{image}", f"{image}.jpg", 9, 9, (text, "More."), "x", split)
-        for number, (image, text, split) in enumerate(rows)
-    ]
-    found = build(captions, "test", partial(parses_of, "compo_en"))
-    assert build(captions, "test", partial(parses_of, "compo_en")) == found
-    by_id = {row.id: row for row in found}
-    assert by_id.keys() == {f"i{k}_{kind}" for k in (0, 1, 2) for kind in ("entity", "relation")}
-    dog, sits = by_id["i0_entity"], by_id["i0_relation"]
-    assert (dog.anchor, dog.full_truth) == ("a brown dog", "a brown dog and the table")
-    assert dog.half_truth.startswith("a brown dog and ") and dog.half_truth != dog.full_truth
-    assert (sits.anchor, sits.full_truth) == ("a brown dog", "a brown dog sits under the table")
-    for row in found:
-        texts = {row.anchor, row.full_truth, row.half_truth}
-        assert len(texts) == 3 and row.full_truth.startswith(f"{row.anchor} ")
-        assert {text.lower() for text in texts} == texts
-    # They are read as the authors' files are, with images that are named.
-    write_rows(tmp_path / "captions.parquet", found, HalfTruth)
-    subtasks = load(tmp_path)
-    assert {task.name: len(task.items) for task in subtasks} == {
-        "captions_entity": 3,
-        "captions_relation": 3,
-    }
-    assert subtasks[0].path(subtasks[0].items[0]) == tmp_path / "images" / "0.jpg"
-    with pytest.raises(SettingsError, match=r"benchmarks\.retrieval\.split.*'val'"):
-        build(captions, "val", partial(parses_of, "compo_en"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 gather_items,
-                inputs=["valid_captions", "params:benchmarks", "params:data.root"],
+                inputs=["valid_captions", "foils", "params:benchmarks", "params:data.root"],
                 outputs="benchmark_items",
                 name="gather_items",
             ),

@@ -1,0 +1,321 @@
+"""Foils of the captions of held-out rows: drafts, balanced, and measured by their texts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any
+
+from compo_pipeline.foils.balance import Candidate, balanced
+from compo_pipeline.foils.blindness import text_accuracy
+from compo_pipeline.foils.kinds import Draft, drafts
+from compo_pipeline.foils.settings import FoilSettings, Kind
+from compo_pipeline.foils.trigrams import Preference, Trigrams
+from compo_pipeline.run.code_fingerprint import code_fingerprint
+from compo_pipeline.run.seeding import digest, rng
+from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
+from compo_pipeline.storage.tables import Table, split_rows
+
+VERSION = 1
+"""Of the builder: equal captions give equal items under one version."""
+
+USED, FEW, TOLD = "used", "few", "told"
+STATES = {USED: "used", FEW: "too few to be used", TOLD: "not used, as text tells them"}
+_LEARNT = 100_000  # training captions of the trigram model
+_FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
+_PER_IMAGE = 50  # drafts of a kind that are candidates
+_PER_WORD = 2  # foils of a training caption with the same expression replaced
+
+Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
+"""Distinct texts to their parses."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the held-out rows with all its captions, each once."""
+
+    row: Caption
+    image_hash: str
+    captions: tuple[str, ...]
+
+
+@dataclass
+class KindReport:
+    """What became of the drafts of a kind and split.
+
+    `drafts` are edits of captions, of which `dropped`, by reason, may be true. `images` have one
+    that is not. `text_accuracy` is that of a classifier of texts, as a share, and
+    `text_accuracy_limit` its upper 95% limit.
+    """
+
+    drafts: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    images: int = 0
+    items: int = 0
+    state: str = FEW
+    text_accuracy: float | None = None
+    text_accuracy_limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Built:
+    """The items of a split, and what became of the drafts of each kind."""
+
+    items: list[Foil]
+    kinds: dict[Kind, KindReport]
+
+    def as_json(self) -> dict[str, Any]:
+        """The reports by kind."""
+        return {
+            kind: {**vars(report), "dropped": dict(report.dropped)}
+            for kind, report in self.kinds.items()
+        }
+
+
+class Texts:
+    """What the training captions, and foils of some of them, look like.
+
+    Args:
+        captions: of each training image those that are given.
+        settings: kinds and seed.
+        parser: of captions.
+    """
+
+    def __init__(
+        self, captions: Iterable[Sequence[str]], settings: FoilSettings, parser: Parser
+    ) -> None:
+        images = list(islice(captions, _LEARNT))
+        self._captions = Trigrams(text for image in images for text in image)
+        pairs: dict[Kind, list[tuple[str, str]]] = defaultdict(list)
+        sample = images[:_FOILED]
+        parses = parser(dict.fromkeys(text for image in sample for text in image))
+        for number, image in enumerate(sample):
+            by_words: dict[tuple[Kind, int, str], list[Draft]] = defaultdict(list)
+            for draft in drafts([parses[text] for text in dict.fromkeys(image)], settings.kinds):
+                if not draft.problem:
+                    by_words[draft.kind, draft.sentence, draft.words[0]].append(draft)
+            for (kind, sentence, word), alike in by_words.items():
+                drawn = rng(settings.seed, kind, number, sentence, word)
+                chosen = drawn.sample(alike, min(_PER_WORD, len(alike)))
+                pairs[kind] += (draft.texts for draft in chosen)
+        self._pairs = pairs
+
+    def preference(self, kind: Kind) -> Preference:
+        """By how much texts of a kind of items look like captions."""
+        return Preference(self._captions, self._pairs[kind])
+
+
+def build(
+    images: Sequence[Image], split: str, texts: Texts, settings: FoilSettings, parser: Parser
+) -> Built:
+    """The items of a split: of each kind at most one of an image.
+
+    Args:
+        images: of the split; none of them trains.
+        split: name of the set of items.
+        texts: of the rows that train.
+        settings: kinds, seed and limits.
+        parser: of captions.
+    """
+    parses = parser(dict.fromkeys(text for image in images for text in image.captions))
+    reports = {kind: KindReport() for kind in settings.kinds}
+    found: dict[Kind, list[tuple[Image, Draft]]] = {kind: [] for kind in settings.kinds}
+    for image in images:
+        kinds = set[Kind]()
+        for draft in drafts([parses[text] for text in image.captions], settings.kinds):
+            report = reports[draft.kind]
+            report.drafts += 1
+            if draft.problem:
+                report.dropped[draft.problem] += 1
+            else:
+                kinds.add(draft.kind)
+                found[draft.kind].append((image, draft))
+        for kind in kinds:
+            reports[kind].images += 1
+    items: list[Foil] = []
+    for kind, report in reports.items():
+        items += _items(kind, split, found[kind], texts.preference(kind), report, settings)
+    return Built(items, reports)
+
+
+def _items(
+    kind: Kind,
+    split: str,
+    found: Sequence[tuple[Image, Draft]],
+    preference: Preference,
+    report: KindReport,
+    settings: FoilSettings,
+) -> list[Foil]:
+    """The items of a kind; what is known of them is added to its report."""
+    drafted: dict[Candidate, tuple[Image, Draft]] = {}
+    for image, draft in _invertible(found, settings.seed):
+        pair = draft.texts
+        candidate = Candidate(image.image_hash, draft.key, preference(*pair), pair)
+        drafted.setdefault(candidate, (image, draft))
+    couples = balanced(list(drafted))
+    pairs = [one.texts for couple in couples for one in couple]
+    measured = text_accuracy(pairs, [number for number, _ in enumerate(couples) for _ in "ab"])
+    report.items = len(pairs)
+    if measured is not None:
+        report.text_accuracy, report.text_accuracy_limit = measured
+    if report.items >= settings.least and measured is not None:
+        report.state = USED if measured.limit <= settings.text_accuracy else TOLD
+    names = {one: f"{kind}-{one.image[:16]}" for couple in couples for one in couple}
+    return [
+        _item(names[one], names[other], split, report.state, one, *drafted[one])
+        for couple in couples
+        for one, other in (couple, couple[::-1])
+    ]
+
+
+def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
+    """Drafts whose inverse is a draft of another image, at most `_PER_IMAGE` of an image, drawn."""
+    images: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for image, draft in found:
+        images[draft.key].add(image.image_hash)
+    for image, own in groupby(found, key=itemgetter(0)):
+        content = image.image_hash
+        fit = [one for _, one in own if images.get(one.key[::-1], set()) - {content}]
+        for draft in rng(seed, content).sample(fit, min(_PER_IMAGE, len(fit))):
+            yield image, draft
+
+
+def _item(
+    name: str,
+    partner: str,
+    split: str,
+    state: str,
+    candidate: Candidate,
+    image: Image,
+    draft: Draft,
+) -> Foil:
+    return Foil(
+        item=name,
+        kind=draft.kind,
+        split=split,
+        state=state,
+        sample_id=image.row.sample_id,
+        image_id=image.row.image_id,
+        image=image.row.image,
+        image_hash=image.image_hash,
+        caption=candidate.texts[0],
+        foil=candidate.texts[1],
+        source=image.captions[draft.sentence],
+        words=draft.words,
+        preference=candidate.preference,
+        partner=partner,
+    )
+
+
+def images_of(
+    rows: Iterable[Caption],
+    hashes: Mapping[str, str],
+    taken: Mapping[str, frozenset[str]],
+    settings: FoilSettings,
+) -> tuple[list[Image], Counter[str]]:
+    """The images of caption rows that become items, in the order of a hash of their content.
+
+    Args:
+        rows: of a split.
+        hashes: sha256 of an image's bytes by path.
+        taken: such hashes of images that must not become items, by the reason.
+        settings: how many images at most, and the seed of their order.
+
+    Returns:
+        The images, and the number of those that are left out, by reason.
+    """
+    by_hash: dict[str, list[Caption]] = defaultdict(list)
+    left_out = Counter[str]()
+    unread = set[str]()
+    for row in rows:
+        if content := hashes.get(row.image, ""):
+            by_hash[content].append(row)
+        else:
+            unread.add(row.image)
+    if unread:
+        left_out["its content is unknown"] = len(unread)
+    found: list[Image] = []
+    for content in sorted(by_hash, key=lambda each: digest(settings.seed, each)):
+        reason = next((name for name, known in taken.items() if content in known), None)
+        if reason is None and len(found) == settings.images:
+            reason = "more images than foils.images"
+        if reason is None:
+            own = by_hash[content]
+            texts = (text.strip() for row in own for text in row.sentences)
+            found.append(Image(own[0], content, tuple(dict.fromkeys(texts))))
+        else:
+            left_out[reason] += 1
+    return found, left_out
+
+
+def build_splits(
+    captions: Table[Caption],
+    facts: Table[Fact],
+    trains: str,
+    official: frozenset[str],
+    settings: FoilSettings,
+    parser: Parser,
+) -> dict[str, tuple[Built, Counter[str]]]:
+    """Each set of items of the settings, and the number of images that are left out, by reason.
+
+    Args:
+        captions: valid rows of all splits.
+        facts: about them.
+        trains: the split that trains.
+        official: sha256 of the images of official benchmarks.
+        settings: splits, kinds, seed and limits.
+        parser: of captions.
+    """
+    hashes = dict(zip(*(_column(facts, name) for name in ("image", "image_hash")), strict=True))
+    training = split_rows(captions, trains)
+    trained = frozenset(hashes.get(image, "") for image in _column(training, "image"))
+    texts = Texts(_by_image(training), settings, parser)
+    taken = {"a training row has it": trained, "an official benchmark has it": official}
+    found: dict[str, tuple[Built, Counter[str]]] = {}
+    for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
+        rows = split_rows(captions, split)
+        share = [each for each, source in settings.splits.items() if source == split]
+        own = {
+            image: content
+            for image, content in hashes.items()
+            if share[digest(settings.seed, "set", content) % len(share)] == name
+        }
+        images, left_out = images_of(rows.having("image", own), hashes, taken, settings)
+        found[name] = build(images, name, texts, settings, parser), left_out
+        taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
+    return found
+
+
+def _column(table: Table[Any], name: str) -> list[Any]:
+    values: list[Any] = table.column(name).to_pylist()
+    return values
+
+
+def _by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
+    """The captions of each image, of at most as many images as are learnt from."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if len(found) <= _LEARNT or row.image_id in found:
+            found.setdefault(row.image_id, {}).update(dict.fromkeys(map(str.strip, row.sentences)))
+    return map(tuple, found.values())
+
+
+def record(settings: FoilSettings, drawn_from: str, language: str) -> dict[str, Any]:
+    """The start of a report: what the items depend on, and no splits.
+
+    Args:
+        settings: of the builder.
+        drawn_from: fingerprint of captions and of the images that must not become items.
+        language: name and version of the language pipeline.
+    """
+    code = code_fingerprint(__name__)
+    depends = (VERSION, drawn_from, language, code, repr(settings))
+    return {
+        "builder": VERSION,
+        "fingerprint": f"{digest(*depends):016x}",
+        "language": language,
+        "splits": {},
+    }

@@ -1,0 +1,41 @@
+"""Which foils are built of the held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, PositiveInt
+
+from compo_pipeline.configuration.settings import Open, Share, settings
+
+Kind = Literal[
+    "swapped_attributes",
+    "swapped_objects",
+    "replaced_attribute",
+    "replaced_object",
+    "replaced_relation",
+    "added_attribute",
+    "half_truth",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@settings
+class FoilSettings:
+    """Foils of the captions of held-out rows."""
+
+    splits: Open[str] = field(default_factory=dict)
+    """Sets of items by name (val, test), each with the split whose rows it is made of; without any,
+    none are built. Sets of one split share its images, by the hash of their content."""
+    kinds: tuple[Kind, ...] = KINDS
+    """What a foil has changed."""
+    seed: int = 0
+    """Seed of what is drawn among several foils of a caption."""
+    images: PositiveInt = 5000
+    """Images of a split that become items at most; the hash of an image's content draws them."""
+    least: PositiveInt = 100
+    """Items of a kind and split below which it is reported, and never gated or tuned on."""
+    text_accuracy: Annotated[Share, Field(gt=0.5)] = 0.55
+    """A kind is used if the upper 95% limit of the accuracy of a classifier that sees its texts
+    alone is at most this."""

@@ -1,0 +1,106 @@
+"""A smoothed trigram model of captions.
+
+Smoothing: Witten and Bell, "The zero-frequency problem", IEEE Transactions on Information Theory 37
+(1991), method C, interpolated down to equal probabilities of all words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+_WORDS = re.compile(r"[^\W_]+")
+_START, _END = "<s>", "</s>"
+_ORDER = 3
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text in lower case."""
+    return _WORDS.findall(text.casefold())
+
+
+class Trigrams:
+    """A trigram model; of no captions, every text of one length is equally likely.
+
+    P(w | h) = (c(h w) + t(h) P(w | h')) / (c(h) + t(h)), with c the count of a sequence, t(h) the
+    number of different words behind h, and h' the history h without its first word.
+
+    Args:
+        captions: to learn from.
+    """
+
+    def __init__(self, captions: Iterable[str]) -> None:
+        self._counts: Counter[tuple[str, ...]] = Counter()  # of sequences of one to three words
+        for caption in captions:
+            words = _padded(caption)
+            for end in range(_ORDER, len(words) + 1):
+                for start in range(end - _ORDER, end):
+                    self._counts[tuple(words[start:end])] += 1
+        self._seen: Counter[tuple[str, ...]] = Counter()  # c(h)
+        self._kinds: Counter[tuple[str, ...]] = Counter()  # t(h)
+        for sequence, count in self._counts.items():
+            self._seen[sequence[:-1]] += count
+            self._kinds[sequence[:-1]] += 1
+        self._known: dict[tuple[str, ...], float] = {}
+
+    def log_likelihood(self, text: str) -> float:
+        """The natural logarithm of a text's probability."""
+        words = _padded(text)
+        return sum(
+            self._log_probability(tuple(words[end - _ORDER : end]))
+            for end in range(_ORDER, len(words) + 1)
+        )
+
+    def _log_probability(self, sequence: tuple[str, ...]) -> float:
+        if sequence not in self._known:
+            self._known[sequence] = math.log(self._probability(sequence))
+        return self._known[sequence]
+
+    def _probability(self, sequence: tuple[str, ...]) -> float:
+        """Of the last word after the others."""
+        if not sequence:
+            return 1 / (self._kinds[()] + 1)  # one more word than there are: any that is new
+        history = sequence[:-1]
+        seen, kinds = self._seen[history], self._kinds[history]
+        shorter = self._probability(sequence[1:])
+        return (self._counts[sequence] + kinds * shorter) / (seen + kinds) if seen else shorter
+
+
+def _padded(text: str) -> list[str]:
+    return [*[_START] * (_ORDER - 1), *tokens(text), _END]
+
+
+def ngrams(text: str) -> list[str]:
+    """The n-grams of one to three words of a text with marks at its ends."""
+    words = [_START, *tokens(text), _END]
+    return [
+        " ".join(words[start : start + size])
+        for size in range(1, _ORDER + 1)
+        for start in range(len(words) - size + 1)
+    ]
+
+
+class Preference:
+    """By how much the texts of captions suggest that a text is a caption, and no foil.
+
+    The log-likelihood of a text under a trigram model of captions, plus its log-likelihood ratio
+    under models of captions that have foils and of their foils.
+
+    Args:
+        captions: to learn from.
+        pairs: captions with their foils, of the same source.
+    """
+
+    def __init__(self, captions: Trigrams, pairs: Sequence[tuple[str, str]]) -> None:
+        self._captions = captions
+        self._true, self._false = (Trigrams(pair[side] for pair in pairs) for side in (0, 1))
+
+    def __call__(self, caption: str, foil: str) -> float:
+        """That of the caption minus that of the foil, in nats."""
+        return self._of(caption) - self._of(foil)
+
+    def _of(self, text: str) -> float:
+        ratio = self._true.log_likelihood(text) - self._false.log_likelihood(text)
+        return self._captions.log_likelihood(text) + ratio

@@ -1,0 +1,82 @@
+"""Nodes of the pipeline `foils`."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from compo_pipeline.benchmarks.loading import from_files
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.evaluation.contamination import image_hash
+from compo_pipeline.foils import build as builder
+from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
+from compo_pipeline.storage.records import Caption, Fact, Foil
+from compo_pipeline.storage.tables import Table
+
+log = logging.getLogger(__name__)
+
+
+def hash_official_images(
+    foils: FoilSettings, benchmarks: BenchmarksSettings, workers: int
+) -> frozenset[str]:
+    """SHA-256 of the images of the benchmarks that are read from files; none without foils."""
+    if not foils.splits:
+        return frozenset()
+    tasks = from_files(benchmarks)
+    places = {place for task in tasks for item in task.items for place in task.places(item)}
+    with ThreadPoolExecutor(workers) as pool:
+        return frozenset(filter(None, pool.map(image_hash, places)))
+
+
+def build_foils(
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
+    official_images: frozenset[str],
+    foils: FoilSettings,
+    trains: str,
+    language_model: str,
+) -> tuple[list[Foil], dict[str, Any]]:
+    """The items of every set, and what became of the captions."""
+    captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
+    language = name_and_version(loaded(language_model))
+    drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
+    report = builder.record(foils, drawn_from, language)
+    items: list[Foil] = []
+    if foils.splits:
+        parser = partial(parses_of, language_model)
+        built = builder.build_splits(captions, measured, trains, official_images, foils, parser)
+        for split, (found, left_out) in built.items():
+            items += found.items
+            report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
+            _log(split, found, left_out)
+    return items, report
+
+
+def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:
+    """A line for each kind of a split, and one for the images that are left out."""
+    if left_out:
+        log.info("Foils of '%s': left out are images: %s.", split, _counts(left_out))
+    for kind, found in built.kinds.items():
+        text = "not measured"
+        if found.text_accuracy is not None and found.text_accuracy_limit is not None:
+            value, limit = 100 * found.text_accuracy, 100 * found.text_accuracy_limit
+            text = f"{value:.0f}% by text alone, at most {limit:.0f}%"
+        log.info(
+            "Foils of '%s', %s: %d items (%s), %s; of %d drafts dropped: %s.",
+            split,
+            kind,
+            found.items,
+            text,
+            builder.STATES[found.state],
+            found.drafts,
+            _counts(found.dropped) or "none",
+        )
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))

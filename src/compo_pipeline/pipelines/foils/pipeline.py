@@ -1,0 +1,36 @@
+"""Wiring of the pipeline `foils`."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.foils.nodes import build_foils, hash_official_images
+
+
+def create_pipeline() -> Pipeline:
+    """Valid captions to benchmark items of the held-out rows."""
+    return Pipeline(
+        [
+            node(
+                hash_official_images,
+                inputs=["params:foils", "params:benchmarks", "params:evaluation.workers"],
+                outputs="official_images",
+                name="hash_official_images",
+            ),
+            node(
+                build_foils,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "official_images",
+                    "params:foils",
+                    "params:views.split",
+                    "params:language.model",
+                ],
+                outputs=["foils", "foils_report"],
+                name="build_foils",
+            ),
+        ],
+        namespace="foils",
+        prefix_datasets_with_namespace=False,
+    )

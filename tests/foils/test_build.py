@@ -1,0 +1,198 @@
+"""Items of photographs' captions: how many, of which images, and what their texts tell."""
+
+import hashlib
+import json
+import logging
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.benchmarks.loading import gather
+from compo_pipeline.benchmarks.settings import (
+    BenchmarksSettings,
+    FoilBenchmarkSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.foils.build import Image, Texts, build
+from compo_pipeline.foils.settings import KINDS, FoilSettings
+from compo_pipeline.language.parsing import parses_of
+from compo_pipeline.pipelines.foils.nodes import build_foils
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Caption, Fact, Foil
+
+from .conftest import Photographs
+
+PARSER = partial(parses_of, "compo_en")
+
+
+def content(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def caption(name: str, number: int, texts: Sequence[str], split: str) -> Caption:
+    return Caption(f"{name}-{number}", name, name, 9, 9, tuple(texts), "x", split)
+
+
+def fact(row: Caption, image_hash: str) -> Fact:
+    return Fact(
+        0, row.sample_id, row.image, row.split, image_hash, None, 9, 9, 1, 1, 1, False, False, False
+    )
+
+
+def rows_of(photographs: Photographs, count: int) -> tuple[list[Caption], list[Fact]]:
+    """A row for each caption of some photographs, the first third of which trains."""
+    rows, facts = [], []
+    for place, (name, texts) in enumerate(list(photographs.items())[:count]):
+        split = "train" if place < count // 3 else "test"
+        for number, text in enumerate(texts):
+            rows.append(caption(name, number, [text], split))
+        facts.append(fact(rows[-1], content(name)))
+    return rows, facts
+
+
+def build_node(
+    rows: list[Caption], facts: list[Fact], settings: FoilSettings, official: frozenset[str]
+) -> tuple[list[Foil], dict[str, object]]:
+    return build_foils(rows, facts, official, settings, "train", "compo_en")
+
+
+SETTINGS = FoilSettings(
+    splits={"val": "test", "test": "test"}, kinds=("replaced_object", "swapped_objects"), least=10
+)
+
+
+def test_items_are_of_held_out_images_whatever_the_order_of_rows(
+    photographs: Photographs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "compo_pipeline")
+    rows, facts = rows_of(photographs, 240)
+    held = [row for row in rows if row.split == "test"]
+    # A copy of a training image, and an image of an official benchmark.
+    copied, official = held[0].image, held[-1].image
+    training = next(each for each in facts if each.split == "train").image_hash
+    facts = [
+        fact(next(row for row in rows if row.image == copied), training)
+        if each.image == copied
+        else each
+        for each in facts
+    ]
+    known = frozenset({content(official)})
+    items, report = build_node(rows, facts, SETTINGS, known)
+    of_image = {name: set(texts) for name, texts in photographs.items()}
+    splits: dict[str, set[str]] = {"val": set(), "test": set()}
+    for item in items:
+        assert item.source in of_image[item.image_id] and item.foil not in of_image[item.image_id]
+        assert item.image in {row.image for row in held} - {copied, official}
+        splits[item.split].add(item.image)
+    assert splits["val"] and splits["test"] and not splits["val"] & splits["test"]
+    assert json.loads(json.dumps(report)) == report
+    left_out = Counter[str]()
+    for each in report["splits"].values():  # type: ignore[attr-defined]
+        left_out.update(each["left_out"])
+    assert left_out == {"a training row has it": 1, "an official benchmark has it": 1}
+    by_name = {item.item: item for item in items}
+    assert len(by_name) == len(items)
+    for item in items:
+        partner = by_name[item.partner]
+        assert by_name[partner.partner] == item and partner.image != item.image
+        if item.kind.startswith("replaced"):
+            assert partner.words == item.words[::-1]
+    # The same rows in another order.
+    training_rows = [row for row in rows if row.split == "train"]
+    random.Random(0).shuffle(held)
+    texts = {name: photographs[name] for name in photographs}
+    again, _ = build_node(
+        [
+            *training_rows,
+            *sorted(held, key=lambda row: texts[row.image_id].index(row.sentences[0])),
+        ],
+        facts[::-1],
+        SETTINGS,
+        known,
+    )
+    assert {(item.item, item.caption, item.foil) for item in again} == {
+        (item.item, item.caption, item.foil) for item in items
+    }
+    lines = [line for line in caplog.messages if "replaced_object" in line]
+    assert any("another caption names it" in line for line in lines)
+
+
+def test_without_sets_there_are_no_foils(photographs: Photographs) -> None:
+    rows, facts = rows_of(photographs, 6)
+    items, report = build_node(rows, facts, FoilSettings(), frozenset())
+    assert items == [] and report["splits"] == {}
+
+
+def test_the_benchmark_has_the_kinds_that_measure_something(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def foil(kind: str, split: str, state: str, number: int) -> Foil:
+        name = f"{kind}-{number}"
+        texts = (f"a caption {number}", f"a foil {number}", "a source")
+        ids = ("s", "i", f"{number}.jpg", "hash")
+        return Foil(name, kind, split, state, *ids, *texts, ("a", "b"), 0.5, "partner")
+
+    rows = [
+        *(foil("replaced_object", "test", "used", number) for number in range(3)),
+        foil("replaced_object", "val", "used", 9),
+        foil("half_truth", "test", "told", 4),
+        foil("added_attribute", "test", "few", 5),
+    ]
+    settings = BenchmarksSettings(
+        retrieval=RetrievalSettings(None), foils=FoilBenchmarkSettings("test")
+    )
+    (task,) = gather(settings, [], Path("photos"), rows)
+    assert (task.benchmark, task.name, task.protocols) == (
+        "foils",
+        "replaced_object",
+        ("image_to_text",),
+    )
+    assert [item.image for item in task.items] == ["0.jpg", "1.jpg", "2.jpg"]
+    assert [(item.positives, item.negatives) for item in task.items] == [
+        ((f"a caption {number}",), (f"a foil {number}",)) for number in range(3)
+    ]
+    assert "half_truth (told) 1, added_attribute (few) 1" in caplog.text
+
+
+@pytest.mark.slow
+def test_photographs_give_enough_items_that_text_does_not_tell(
+    photographs: Photographs, record_property: Callable[[str, object], None]
+) -> None:
+    names = sorted(photographs, key=lambda name: digest("order", name))
+    learnt, held = names[: len(names) * 3 // 10], names[len(names) * 3 // 10 :]
+    settings = FoilSettings(splits={"test": "test"})
+    texts = Texts([photographs[name] for name in learnt], settings, PARSER)
+    images = [
+        Image(
+            caption(name, 0, photographs[name], "test"),
+            content(name),
+            tuple(photographs[name]),
+        )
+        for name in held
+    ]
+    built = build(images, "test", texts, settings, PARSER)
+    scale = 5000 / sum(len(image.captions) for image in images)
+    for kind in KINDS:
+        found = built.kinds[kind]
+        sys.stdout.write(
+            f"{kind}: {found.items} items, {found.items * scale:.0f} of 5,000 captions; "
+            f"{found.text_accuracy} by text, at most {found.text_accuracy_limit}; {found.state}\n"
+        )
+        record_property(kind, found.items * scale)
+        # An item needs an image of its own, and one more draft that balances it.
+        if found.images * scale >= 600:
+            assert found.items * scale >= 300
+        if found.items >= settings.least:
+            assert found.state == "used"
+            assert found.text_accuracy_limit is not None and found.text_accuracy_limit <= 0.55
+    assert {kind for kind in KINDS if built.kinds[kind].state == "used"} > {
+        "replaced_object",
+        "replaced_attribute",
+        "replaced_relation",
+        "swapped_objects",
+    }
