@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import torch
+from open_clip.model import CustomTextCLIP
 from safetensors.torch import save_file
 
 from tests.published.world import COLOURS, THINGS
@@ -50,11 +53,42 @@ def clip() -> open_clip.CLIP:
 
 def write_clip(folder: Path) -> Path:
     """The folder of that model."""
-    model = clip()
-    folder.mkdir()
-    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
     half = [0.5, 0.5, 0.5]
     preprocess = {"size": [32, 32], "mean": half, "std": half, "resize_mode": "squash"}
-    config = {"model_cfg": CLIP, "preprocess_cfg": preprocess}
+    folder.mkdir()
+    return _write(folder, clip(), {"model_cfg": CLIP, "preprocess_cfg": preprocess})
+
+
+def write_siglip(folder: Path, tiny: Path, pieces: Sequence[int]) -> Path:
+    """A SigLIP with random weights that tells colours and their names apart, not which is which.
+
+    Args:
+        folder: to write.
+        tiny: folder of a small SigLIP, whose configuration and tokenizer it has.
+        pieces: numbers of the words of the pictures' captions, which weigh more than others.
+    """
+    shutil.copytree(tiny, folder)
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        known = {key: value for key, value in config["model_cfg"].items() if key != "custom_text"}
+        model = CustomTextCLIP(**known)
+    text = model.text
+    with torch.no_grad():
+        text.token_embedding.weight[list(pieces)] *= 20
+        text.positional_embedding.zero_()
+        for block in text.transformer.resblocks:
+            block.attn.in_proj_weight[: 2 * block.attn.embed_dim].zero_()
+            block.attn.out_proj.weight.mul_(10)
+        text.text_projection.weight.mul_(_PROJECTION / text.text_projection.weight.std())
+        text.text_projection.bias.zero_()
+        model.visual.trunk.patch_embed.proj.weight.mul_(10)
+        model.visual.trunk.pos_embed.zero_()
+    return _write(folder, model, config)
+
+
+def _write(folder: Path, model: torch.nn.Module, config: dict[str, Any]) -> Path:
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    save_file(tensors, folder / "open_clip_model.safetensors")
     (folder / "open_clip_config.json").write_text(json.dumps(config))
     return folder
