@@ -55,6 +55,7 @@ ENVIRONMENTS = {
     "fsc_coco": Environment(layouts.neg_clip, apart=LEXICON),
     "fsc_cc3m": Environment(layouts.img2dataset, apart=LEXICON),
     "fsc_laion_coco": Environment(layouts.img2dataset, apart=LEXICON),
+    "siglip_cc3m": Environment(layouts.dreamlip, base="small_siglip"),
     "table": Environment(layouts.table),
 }
 FAST = "laion"
@@ -78,6 +79,12 @@ def small() -> dict[str, Any]:
 def small_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the base of most environments."""
     return models.write_clip(tmp_path_factory.mktemp("base") / "clip")
+
+
+@pytest.fixture(scope="session")
+def small_siglip(tmp_path_factory: pytest.TempPathFactory, tiny_siglip: Path) -> Path:
+    """Folder of the base of C2LIP's environment, with SigLIP's tokenizer."""
+    return models.write_siglip(tmp_path_factory.mktemp("base") / "siglip", tiny_siglip)
 
 
 class Chain:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def clip() -> open_clip.CLIP:
         torch.manual_seed(0)
         model = open_clip.CLIP(**CLIP)
     with torch.no_grad():
-        model.token_embedding.weight[words] *= 20
+        _quieten(model.token_embedding.weight, words.tolist())
         model.positional_embedding.zero_()
         model.visual.class_embedding.zero_()
         model.visual.positional_embedding.zero_()
@@ -59,13 +58,19 @@ def write_clip(folder: Path) -> Path:
     return _write(folder, clip(), {"model_cfg": CLIP, "preprocess_cfg": preprocess})
 
 
-def write_siglip(folder: Path, tiny: Path, pieces: Sequence[int]) -> Path:
+def _quieten(embedding: torch.Tensor, words: list[int]) -> None:
+    """Let other tokens than some hardly count: layer norms divide by no less than their epsilon."""
+    kept = embedding[words].clone()
+    embedding.mul_(1e-4)
+    embedding[words] = kept
+
+
+def write_siglip(folder: Path, tiny: Path) -> Path:
     """A SigLIP with random weights that tells colours and their names apart, not which is which.
 
     Args:
         folder: to write.
         tiny: folder of a small SigLIP, whose configuration and tokenizer it has.
-        pieces: numbers of the words of the pictures' captions, which weigh more than others.
     """
     shutil.copytree(tiny, folder)
     config = json.loads((folder / "open_clip_config.json").read_text())
@@ -73,9 +78,12 @@ def write_siglip(folder: Path, tiny: Path, pieces: Sequence[int]) -> Path:
         torch.manual_seed(0)
         known = {key: value for key, value in config["model_cfg"].items() if key != "custom_text"}
         model = CustomTextCLIP(**known)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    words = {f"▁{word}" for word in (*COLOURS, *THINGS)}
+    pieces = [number for number, (piece, _) in enumerate(vocabulary) if piece in words]
     text = model.text
     with torch.no_grad():
-        text.token_embedding.weight[list(pieces)] *= 20
+        _quieten(text.token_embedding.weight, pieces)
         text.positional_embedding.zero_()
         for block in text.transformer.resblocks:
             block.attn.in_proj_weight[: 2 * block.attn.embed_dim].zero_()
