@@ -280,7 +280,10 @@ def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
         ({"data": {"images": "jpg"}}, "data.images: none of the first 1 images of the split"),
         ({"views": {"split": "training"}}, "views.split: 'training' is no split"),
         ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
-        ({"benchmarks": {"retrieval": {"split": None}}}, "benchmarks: nothing is scored"),
+        (
+            {"benchmarks": {"retrieval": {"split": None}, "foils": {"split": None}}},
+            "benchmarks: nothing is scored",
+        ),
         ({"benchmarks": {"root": "/nowhere"}}, "there is no folder /nowhere/sugar_crepe"),
         ({"benchmarks": {"root": "/nowhere"}}, "where there are none, benchmarks.root=null"),
         (
@@ -567,8 +570,8 @@ def test_folders_and_files_must_be_there(
         ),
         (
             "evaluation",
-            {"benchmarks": {"foils": {"split": "test"}}},
-            "benchmarks.foils.split: no foils 'test' are built; expected a name of foils.splits",
+            {"benchmarks": {"foils": {"split": "dev"}}},
+            "benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.splits",
         ),
     ],
 )
@@ -577,6 +580,100 @@ def test_what_a_later_pipeline_analyses_must_be_there(
 ) -> None:
     (line,) = problems(pipeline, **changes)
     assert line.startswith(expected)
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """SugarCrepe in its official layout, with the image of its only item."""
+    (tmp_path / "official" / "sugar_crepe").mkdir(parents=True)
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    file = tmp_path / "official" / "sugar_crepe" / "swap_obj.json"
+    file.write_text(json.dumps({"0": item}))
+    (tmp_path / "official" / "1.jpg").touch()
+    return tmp_path / "official"
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("tuning.benchmarks", "foils (tuning.benchmarks.foils.split) or retrieval"),
+        ("training.validation.benchmarks", "training.validation.figure=foils/accuracy/average"),
+    ],
+)
+def test_official_test_items_select_nothing(
+    problems: Problems, official: Path, key: str, instead: str
+) -> None:
+    """Items of one's own in the same format do, which `benchmarks.json` beside them says."""
+    files = {"root": str(official), "images": str(official)}
+    sets = {"sets": {"sugar_crepe_pp": None, "zero_shot": None}}
+    validation = {"every": 5, "figure": "sugar_crepe/accuracy/swap_obj", "benchmarks": files}
+    changes: dict[str, Any] = (
+        {"tuning": {"benchmarks": {**files, **sets}}}
+        if key == "tuning.benchmarks"
+        else {"training": {"validation": validation}}
+    )
+    pipeline = "tuning" if key == "tuning.benchmarks" else "train_eval"
+    (line,) = problems(pipeline, **changes)
+    assert line.startswith(f"{key}: the files of sugar_crepe below {official} are official test")
+    assert f"expected {instead}" in line
+    titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
+    (official / "benchmarks.json").write_text(json.dumps(titles))
+    assert problems(pipeline, **changes) == []
+
+
+def test_a_folder_of_an_official_benchmark_by_itself_selects_nothing(
+    problems: Problems, official: Path
+) -> None:
+    """Whatever is beside it: such a folder may be anywhere."""
+    titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
+    (official / "benchmarks.json").write_text(json.dumps(titles))
+    own = {"root": str(official / "sugar_crepe"), "images": str(official)}
+    sets = {"sugar_crepe": own, "sugar_crepe_pp": None, "zero_shot": None}
+    for root in (None, str(official)):
+        (line,) = problems("tuning", tuning={"benchmarks": {"root": root, "sets": sets}})
+        assert line.startswith("tuning.benchmarks: the files of sugar_crepe")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "changes", "expected"),
+    [
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"foils": {"split": "dev"}}}},
+            "tuning.benchmarks.foils.split: no foils 'dev' are built; expected a name of foils.sp",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"foils": {"split": "test"}}}},
+            "tuning.benchmarks.foils.split: 'test' is reported too (benchmarks.foils.split)",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"retrieval": {"split": "test"}}}},
+            "tuning.benchmarks.retrieval.split: the split 'test' is reported",
+        ),
+        (
+            "tuning",
+            {"tuning": {"benchmarks": {"retrieval": {"split": "train"}}}},
+            "tuning.benchmarks.retrieval.split: the split 'train' trains",
+        ),
+        (
+            "train_eval",
+            {
+                "training": {"validation": {"every": 5, "figure": "foils/accuracy/average"}},
+                "foils": {"splits": {"val": "test", "test": "test", "dev": "val"}},
+                "benchmarks": {"foils": {"split": "val"}},
+            },
+            "training.validation.split: expected a split of its own, got 'val', which is reported",
+        ),
+    ],
+)
+def test_what_selects_neither_trains_nor_is_reported(
+    problems: Problems, pipeline: str, changes: dict[str, Any], expected: str
+) -> None:
+    (line,) = problems(pipeline, **changes)
+    assert line.startswith(expected)
+    assert problems(pipeline) == []
 
 
 def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ def test_swaps_are_of_the_part_of_speech_that_moved(
     found = changes([(text, other) for _, text, other in rows])
     assert len(rows) > 100
     for (category, _, _), kind in zip(rows, found, strict=True):
-        # Neighbours that change places ("airport terminal") are no exchange of two things.
+        # Nouns without their attributes, neighbours ("airport terminal") and things that are listed
+        # ("a cup and a plate") are no exchange of two things alone.
         assert kind in {BY_PART_OF_SPEECH[category], None}
-    assert sum(kind is None for kind in found) < 0.1 * len(found)
+    assert found.count("swapped_objects") > 20
 
 
 def test_shuffled_pairs_of_words_are_no_single_change(captions: list[str]) -> None:
@@ -100,12 +101,15 @@ def test_shuffled_pairs_of_words_are_no_single_change(captions: list[str]) -> No
 def test_most_of_sugar_crepes_negatives_are_of_their_files_kind(
     shared: Path, file: str, kind: str
 ) -> None:
-    """A language model wrote them freely: not all are a single change, or of the file's kind."""
+    """A language model wrote them freely: not all are a single change, or of the file's kind; most
+    of its swapped objects leave their attributes behind, or are rewritten.
+    """
     rows = json.loads((shared / "benchmarks" / "sugar_crepe" / f"{file}.json").read_text())
-    found = changes([(row["caption"], row["negative_caption"]) for row in rows.values()])
+    pairs = [(row["caption"], row["negative_caption"]) for row in rows.values()]
+    found = changes(pairs[:300])
     counts = Counter(filter(None, found))
     assert counts.most_common(1)[0][0] == kind
-    assert counts.total() > len(found) / 2
+    assert counts.total() > len(found) / (5 if file == "swap_obj" else 3)
     assert counts[kind] > counts.total() * 2 / 3
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,15 @@ from kedro_datasets.json import JSONDataset
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.records import Caption, Fact, Rejected
+from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected
 
 IMAGES = 6
 
@@ -95,13 +98,30 @@ def catalog(
         flags = {"repeats_id": False, "repeats_pair": False, "leaks": False}
         facts.append(Fact(row, f"s{row}", image, split, digest, None, 32, 32, 2, 2, 3, **flags))
     trained = _retuned(tiny_clip, folder / "trained")
+    foils = [
+        Foil(
+            *(f"replaced_object-{n}", "replaced_object", "test", "used"),
+            *(f"s{n}", f"{n}", f"test/{n}.png", f"{n}", f"cup {n}.png", f"key {n}.png", ""),
+            *(("cup", "key"), 0.0, ""),
+        )
+        for n in range(1, IMAGES)
+    ]
+    told = {"state": "told", "items": 200, "text_accuracy": 0.57, "text_accuracy_limit": 0.6}
+    kind = {"state": "used", "items": 5, "text_accuracy": 0.49, "text_accuracy_limit": 0.523}
+    few = {"state": "few", "items": 12, "text_accuracy": None, "text_accuracy_limit": None}
+    kinds = {"replaced_object": kind, "half_truth": told, "swapped_objects": few}
+    split_report = {"left_out": {}, "kinds": kinds}
+    judged = {foil.item: "reject" if n == 2 else "accept" for n, foil in enumerate(foils)}
+    review = {"builder": 1, "fingerprint": "f00d", "split": "test", "verdicts": judged}
 
     def build(**changes: Any) -> DataCatalog:
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
         inputs: dict[str, Any] = {
             "valid_captions": captions,
-            "foils": [],
             "facts": facts,
+            "foils": foils,
+            "foils_report": {"builder": 1, "fingerprint": "f00d", "splits": {"test": split_report}},
+            "foils_review": review,
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,
             "control_checkpoint": tiny_clip,
@@ -114,7 +134,9 @@ def catalog(
             },
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
-            "params:benchmarks": replace(shipped.benchmarks, **places),
+            "params:benchmarks": replace(
+                shipped.benchmarks, **places, foils=FoilBenchmarkSettings("test")
+            ),
             "params:language.model": "compo_en",
             "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
             "params:dataset": "toy",
@@ -127,6 +149,7 @@ def catalog(
                         "report": "report.html",
                         "data_docs": "index.html",
                         "counterfactuals_preview": "index.html",
+                        "foils_review_page": "review.html",
                         "views_preview": "index.html",
                         "wise_ft_report": "wise_ft.html",
                         "attention_report": "test/attention.html",
@@ -179,7 +202,13 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
         right, abs=1e-3
     )
     skipped = {f"{a['benchmark']}": a["skipped"] for a in comparison["audits"]}
-    assert skipped == {"sugar_crepe": 1, "sugar_crepe_pp": 1, "zero_shot": 1, "retrieval": 0}
+    assert skipped == {
+        "sugar_crepe": 1,
+        "sugar_crepe_pp": 1,
+        "zero_shot": 1,
+        "foils": 0,
+        "retrieval": 0,
+    }
 
 
 def test_scores_come_with_the_shapes_of_their_items(done: DataCatalog) -> None:
@@ -203,6 +232,39 @@ def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> 
     found = {o["benchmark"]: o for o in done.load("comparison")["overlaps"]}
     assert found["sugar_crepe"]["same_bytes"] == found["sugar_crepe"]["same_caption"] == 1
     assert found["retrieval"]["same_bytes"] == 0
+
+
+def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -> None:
+    """Of five items one is false: of a share a that is right, (a - 0.1) / 0.8 without it."""
+    page = (done.load("report") / "report.html").read_text(encoding="utf-8")
+    part = page.partition("<h2>Foils of own captions</h2>")[2].partition("<h2>")[0]
+    cells = [re.sub(r"<[^>]*>", " ", cell) for cell in re.findall(r"<td.*?</td>", part, re.DOTALL)]
+    kind, count, *shown = [cell.split() for cell in cells]
+    assert (kind, count) == (["replaced", "object"], ["5"])
+    right: dict[str, list[bool]] = {}
+    for score in done.load("scores"):
+        if (score.benchmark, score.metric) == ("foils", "accuracy"):
+            right.setdefault(score.model, []).append(bool(score.correct))
+    raw = [sum(right[model]) / 5 for model in ("base", "control", "clic")]
+    assert [cell[0] for cell in shown[:3]] == [f"{100 * each:.1f}" for each in raw]
+    # After the difference: how well texts alone tell the kind, how many items were reviewed, noise.
+    assert shown[4] == ["49.0", "at", "most", "52.3"]
+    assert shown[5] == ["5"] and shown[6][0] == "20.0"
+    without = [min(1.0, max(0.0, (each - 0.1) / 0.8)) for each in raw]
+    assert [cell[0] for cell in shown[7:]] == [f"{100 * each:.1f}" for each in without]
+    assert "half truth: 200 items, not used, as text tells them: 57%, at most 60%" in part
+    assert "swapped objects: 12 items, too few to be used" in part
+    assert "Of 5 items, drawn at random and reviewed by a person, 1 are false" in part
+
+
+def test_a_review_of_older_items_ends_the_evaluation(done: DataCatalog) -> None:
+    review = {**done.load("foils_review"), "fingerprint": "beef"}
+    given = {name: done.load(name) for name in ("comparison", "foils", "foils_report")}
+    read = {"params:benchmarks": done.load("params:benchmarks"), "foils_review": review, **given}
+    older = DataCatalog({name: MemoryDataset(value) for name, value in read.items()})
+    nodes = register_pipelines()["evaluation"].only_nodes("evaluation.collect_foils")
+    with pytest.raises(SettingsError, match="foils_review: the review is one of other items"):
+        SequentialRunner().run(nodes, older)
 
 
 def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:

@@ -119,7 +119,7 @@ def node(
                 root=tmp_path,
             ),
             choose_recipe(ModelSettings(model), recipe, 0, LOCAL),
-            choose_held_out(captions, recipe, benchmarks, "train", tmp_path),
+            choose_held_out(captions, recipe, benchmarks, "train", tmp_path, []),
             replace(shipped.paths, **state),
         )
         known = method in METHODS

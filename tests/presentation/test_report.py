@@ -15,6 +15,7 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, Degenerate
 from compo_pipeline.presentation import plots, report
+from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
@@ -87,7 +88,7 @@ def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report
         links=links(tmp_path / "report", {"Views": (tmp_path / "views/index.html", "kedro run")}),
     )
     cards = sampled_cards([subtask], _scores(), MODELS, 10)
-    return report.ReportInputs(comparison, cards, None, quarantine, curves, facts)
+    return report.ReportInputs(comparison, cards, None, quarantine, curves, FoilsSection(), facts)
 
 
 def test_the_page_needs_nothing_but_itself(material: report.ReportInputs, tmp_path: Path) -> None:

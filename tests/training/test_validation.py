@@ -410,6 +410,10 @@ def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_
     files = {"root": str(tmp_path / "own"), "images": str(world.root)}
     values = {"every": 1, "figure": FIGURE, "benchmarks": files}
     settings = parse(ValidationSettings, values, "training.validation")
+    with pytest.raises(SettingsError, match=r"validation\.benchmarks: the files of sugar_crepe .*"):
+        held_out(settings, splits, world.root, "train", REPORTED)
+    titles = {"source": "made here", "titles": {"sugar_crepe": "SugarCrepe-style"}}
+    (tmp_path / "own" / "benchmarks.json").write_text(json.dumps(titles))
     sets = {"sugar_crepe": BenchmarkSet()}
     reported = BenchmarksSettings(str(tmp_path / "reported"), str(world.root), sets)
     with pytest.raises(SettingsError, match=r"training\.validation\.benchmarks: 2 of 2 items"):

@@ -171,7 +171,8 @@ class Benchmark:
     those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
     counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
     metric. `download` has size and licences. `parts` are its sets of subtasks, where they are not
-    those of its `averages`.
+    those of its `averages`. `has_official_files` is false of a format whose files are
+    always of one's own.
     """
 
     name: str
@@ -187,6 +188,7 @@ class Benchmark:
     subtask_in_label: Literal["last", "first", "never"] = "last"
     download: Download = UNKNOWN
     parts: tuple[str, ...] = ()
+    has_official_files: bool = True
 
     @property
     def all_parts(self) -> tuple[str, ...]:

@@ -139,10 +139,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     base = place.root if place.files.root else place.root.parent
     for pattern in place.benchmark.files:
         _refuse_links(base, str(place.root.relative_to(base) / pattern), settings)
-    title = None
-    if settings.root is not None and not place.files.root:
-        _refuse_links(base, TITLES, settings)
-        title = custom_titles(base).get(name)
+    title = _title(place, settings)
     try:
         subtasks = load(place.root, place.images)
     except SettingsError as error:
@@ -159,6 +156,25 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     ]
     _check_items(name, settings, found)
     return [_limited(subtask, place) for subtask in found]
+
+
+def official(settings: BenchmarksSettings) -> list[str]:
+    """The benchmarks that are switched on and whose files are there and are the official ones.
+
+    Raises:
+        SettingsError: a name is not one of a benchmark, or `benchmarks.json` cannot be read.
+    """
+    chosen = places(settings)
+    found = (one for one in chosen if one.exists and one.benchmark.has_official_files)
+    return [place.benchmark.name for place in found if _title(place, settings) is None]
+
+
+def _title(place: Place, settings: BenchmarksSettings) -> str | None:
+    """The label of files that are not the official ones, from `benchmarks.json` beside them."""
+    if settings.root is None or place.files.root:
+        return None
+    _refuse_links(place.root.parent, TITLES, settings)
+    return custom_titles(place.root.parent).get(place.benchmark.name)
 
 
 def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
@@ -281,7 +297,8 @@ def gather(
         subtasks += retrieval.load(captions, data_root, settings.retrieval, limits)
     if not subtasks:
         raise SettingsError(
-            "benchmarks: nothing is scored; name a split at benchmarks.retrieval.split, or the "
-            "folder of benchmarks at benchmarks.root"
+            "benchmarks: nothing is scored; name a split at benchmarks.retrieval.split or "
+            "benchmarks.foils.split, of which a kind must be used, or the folder of benchmarks at "
+            "benchmarks.root"
         )
     return subtasks

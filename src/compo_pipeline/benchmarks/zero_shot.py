@@ -42,4 +42,5 @@ BENCHMARK = Benchmark(
     headline=lambda metric, name: metric == "top1",
     source="files of your own, one a set (see docs/benchmarks.md)",
     subtask_in_label="first",
+    has_official_files=False,
 )

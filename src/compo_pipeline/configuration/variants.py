@@ -75,6 +75,16 @@ def applied(
     return with_values(parameters, changes)
 
 
+def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the variant in use, by dotted key; of a label of one's own there are none.
+
+    Args:
+        parameters: with `method`, `variant` and `variants`.
+    """
+    found, _ = _values(parameters)
+    return {key: each.value for key, each in found.items()}
+
+
 def place_of(parameters: Mapping[str, Any], key: str) -> str:
     """Which named variant gives a dotted key its value, for errors; empty where none does."""
     found, _ = _values(parameters)

@@ -155,6 +155,9 @@ class EditorEntry:
     """Import path of the function that opens it: settings, their YAML key (for errors) and an
     `Opening` to a `CaptionEditor`."""
 
+    negatives_setting: str = ""
+    """Setting that lists the rules of the negatives; empty for an editor without such a list."""
+
     parses: bool = True
     """Whether it reads parses of the captions."""
 

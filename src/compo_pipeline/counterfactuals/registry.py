@@ -32,7 +32,7 @@ from compo_pipeline.counterfactuals.settings import (
 
 _EDITORS = "compo_pipeline.counterfactuals.editors"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
-RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor")
+RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
 ENDPOINT = EditorEntry(EndpointSettings, f"{_EDITORS}.endpoint:open_editor")
 TRANSFORMERS = EditorEntry(TransformersSettings, f"{_EDITORS}.local:open_editor")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")

@@ -16,7 +16,7 @@ from kedro.io import AbstractDataset, DatasetError
 
 from compo_pipeline.configuration.settings import masked
 from compo_pipeline.datasets.stored import Stored
-from compo_pipeline.storage import records
+from compo_pipeline.storage import records, untrusted
 from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     FolderWriter,
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     # Kedro-Viz recognises a preview by the name of its return type.
     from kedro_datasets._typing import HTMLPreview, JSONPreview, TablePreview
+
+
+_LARGEST_RECEIVED = 2**20  # bytes
 
 
 class _PathDataset(AbstractDataset[Any, Any]):
@@ -106,6 +109,41 @@ class JsonDataset(_PathDataset):
     def preview(self) -> JSONPreview:
         """The text, for `kedro viz`."""
         return self._current().read_text(encoding="utf-8")
+
+
+class ReceivedJsonDataset(_PathDataset):
+    """A JSON object in a file that a person may put there: without one it is empty."""
+
+    def load(self) -> dict[str, Any]:
+        """The object; empty where there is no file.
+
+        Raises:
+            DatasetError: the file is too large, or holds something else.
+        """
+        path = self._filepath
+        if not path.exists():
+            return {}
+        size = path.stat().st_size
+        if size > _LARGEST_RECEIVED:
+            raise DatasetError(f"{path} has {size} bytes, expected at most {_LARGEST_RECEIVED}")
+        try:
+            content = untrusted.read_json(path)
+        except ValueError as error:
+            raise DatasetError(str(error)) from error
+        if not isinstance(content, dict):
+            raise DatasetError(f"{path}: expected a JSON object, got {untrusted.shown(content)}")
+        return content
+
+    def save(self, data: Any) -> None:
+        """Refuse to write.
+
+        Raises:
+            DatasetError: always.
+        """
+        raise DatasetError(f"{self._filepath} is written by no pipeline")
+
+    def _exists(self) -> bool:
+        return True
 
 
 class FrameDataset(_PathDataset):

@@ -5,11 +5,12 @@ It is read from the two texts alone, so it holds for hard negatives of any origi
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from compo_pipeline.language.editing import NOUNS, Phrase, fold_case, is_separator, noun_phrases_of
 from compo_pipeline.language.scene_graph import Category, scene_graph
+from compo_pipeline.language.units import units
 from compo_pipeline.storage.records import Parse
 
 Change = Literal[
@@ -21,7 +22,8 @@ Change = Literal[
     "added_attribute",
 ]
 
-_ARTICLES = frozenset({"a", "an"})
+_INDEFINITE = frozenset({"a", "an"})
+_ARTICLES = _INDEFINITE | {"the"}
 _MODIFIERS = frozenset({"ADJ", "NUM"})
 _PARTICIPLES = frozenset({"VBN", "VBG"})
 _RELATING = frozenset({"ADP", "VERB", "ADV", "SCONJ"})
@@ -34,6 +36,9 @@ _REPLACED: dict[Category, Change] = {
 
 def change(caption: Parse, other: Parse) -> Change | None:
     """The change that makes another text of a caption; case, marks, "a" and "an" do not count.
+
+    Objects are swapped where subject and object of a relation change places with their attributes:
+    nouns that change places without them exchange attributes too.
 
     Returns:
         None where the texts are equal, where more than one thing was changed, or something that is
@@ -48,7 +53,9 @@ def change(caption: Parse, other: Parse) -> Change | None:
     if exchanged := _exchanged(words, changed):
         first, last = exchanged
         phrases = _phrase(ours, start, start + first), _phrase(ours, end - last, end)
-        return _swap({_category(caption, phrase) for phrase in phrases})
+        if {_category(caption, phrase) for phrase in phrases} == {"attribute"}:
+            return "swapped_attributes"
+        return "swapped_objects" if _exchanges_objects(caption, other) else None
     if sorted(words) == sorted(changed):
         return None
     if not words:
@@ -85,7 +92,7 @@ def _places(parse: Parse) -> list[int]:
 def _compared(parse: Parse, places: Sequence[int]) -> tuple[str, ...]:
     """Words as they are compared."""
     words = (fold_case(parse.words[place]) for place in places)
-    return tuple("a" if word in _ARTICLES else word for word in words)
+    return tuple("a" if word in _INDEFINITE else word for word in words)
 
 
 def _phrase(places: Sequence[int], first: int, last: int) -> Phrase:
@@ -93,11 +100,28 @@ def _phrase(places: Sequence[int], first: int, last: int) -> Phrase:
     return (places[first], places[last - 1] + 1) if first < last else (0, 0)
 
 
-def _swap(categories: Set[Category | None]) -> Change | None:
-    """What was swapped where two phrases of these categories changed places."""
-    if categories == {"attribute"}:
-        return "swapped_attributes"
-    return "swapped_objects" if categories <= {"attribute", "entity"} else None
+def _exchanges_objects(caption: Parse, other: Parse) -> bool:
+    """Whether subject and object of a relation have changed places, each with its attributes."""
+    changed = _undetermined(other.words)
+    for unit in units(caption):
+        if unit.category == "relation":
+            subject, between, thing = unit.parts
+            order = (
+                *range(subject[0]),
+                *range(*thing),
+                *range(*between),
+                *range(*subject),
+                *range(thing[1], len(caption.words)),
+            )
+            if _undetermined(caption.words[place] for place in order) == changed:
+                return True
+    return False
+
+
+def _undetermined(words: Iterable[str]) -> list[str]:
+    """Words as they are compared, without articles."""
+    folded = (fold_case(word) for word in words if not all(map(is_separator, word)))
+    return [word for word in folded if word not in _ARTICLES]
 
 
 def _category(parse: Parse, phrase: Phrase) -> Category | None:

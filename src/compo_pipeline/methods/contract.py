@@ -195,6 +195,10 @@ class Method:
     objective_type: ClassVar[type]
     """Settings class of the objective; has `trains`, the towers that train."""
 
+    negatives_setting: ClassVar[str | None] = None
+    """Setting of the views that lists the rules of the hard negatives; None for a method without
+    such a list."""
+
     sentences: ClassVar[int] = 1
     """How many sentences a caption should have; a method that shows more than there are repeats
     them."""

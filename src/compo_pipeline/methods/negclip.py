@@ -102,6 +102,7 @@ class TextNegatives(Method):
     Each rule draws on its own: leaving one out leaves the others' texts as they are.
     """
 
+    negatives_setting: ClassVar[str] = "generators"
     view_settings: NegativeViews
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:

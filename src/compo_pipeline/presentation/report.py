@@ -17,6 +17,7 @@ from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summa
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages, plots
+from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard
 from compo_pipeline.storage.records import Rejected
@@ -51,6 +52,8 @@ class ReportInputs:
     """Rows that validation rejected."""
     curves: pd.DataFrame
     """Training curves, with a `step` column."""
+    foils: FoilsSection
+    """Foils of own captions by kind."""
     facts: ReportFacts
     """Where it comes from."""
 
@@ -82,6 +85,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "tally": Counter(row.difference.significance for row in rows),
         "benchmarks": comparison.benchmarks,
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
+        "foils": inputs.foils,
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
         "cards": inputs.cards,
         "attention": inputs.attention,

@@ -52,6 +52,8 @@ _LANGUAGE = ("language.model", "compo_en"), f"{_SOURCE}/resources/language"
 # The record of the MLflow run: an output of training, so that a checkpoint and its run come back
 # together, and nothing that a result depends on.
 _RECORD = "run"
+# A file that may be absent, which DVC refuses as a dependency.
+_REVIEW = "foils_review"
 # Registries, and the packages whose modules they name by import path.
 _NAMED = {
     f"{_PACKAGE}.methods.registry": f"{_PACKAGE}.methods",
@@ -168,7 +170,10 @@ class _Environment:
         generated = self._values["data"]["format"] in GENERATORS
         written = {each for each in pipeline.all_outputs() if self._is_on_disk(each)}
         outs = {self.path(each) for each in written - {_METRICS}}
-        inputs = {self.path(each) for each in pipeline.inputs() & self._catalog.keys() - {_RECORD}}
+        inputs = {
+            self.path(each)
+            for each in pipeline.inputs() & self._catalog.keys() - {_RECORD, _REVIEW}
+        }
         if name == "raw" and generated:
             outs.add(f"${{{_ROOT}}}")
         elif {"data", _ROOT} & read:

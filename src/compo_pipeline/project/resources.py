@@ -63,7 +63,7 @@ def check_resources(
     Raises:
         SettingsError: something is missing or cannot be used; one line each.
     """
-    if problems := list(_problems(parameters, pipeline, catalog)):
+    if problems := list(dict.fromkeys(_problems(parameters, pipeline, catalog))):
         raise SettingsError("\n".join(problems))
     if {"source", "checkpoint"} <= pipeline.all_outputs():
         plan.check_disk(parameters)
@@ -107,6 +107,9 @@ def _problems(
     if "tuning" in read:
         tuned = parameters.tuning.benchmarks
         yield from _benchmarks(tuned, "tuning.benchmarks", data, generated=generated)
+        yield from _selecting(parameters)
+    if {"tuning", "tuning.benchmarks"} & read:
+        yield from _official(parameters.tuning.benchmarks)
     if "language.model" in read:
         yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
@@ -121,7 +124,7 @@ def _problems(
     if "foils" in read:
         yield from _foils(parameters)
     if {"benchmarks", "evaluation"} <= read:
-        yield from _scored_foils(parameters)
+        yield from _built(parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters)
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -254,14 +257,42 @@ def _foils(parameters: RunSettings) -> Iterator[str]:
             yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
 
 
-def _scored_foils(parameters: RunSettings) -> Iterator[str]:
-    """The set of foils that is scored."""
-    wanted, known = parameters.benchmarks.foils.split, parameters.foils.splits
-    if wanted is not None and wanted not in known:
+def _built(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
+    """Whether a set of foils is built."""
+    known = parameters.foils.splits
+    if name is not None and name not in known:
         yield (
-            f"benchmarks.foils.split: no foils '{wanted}' are built; expected a name of "
-            f"foils.splits ({', '.join(known) or 'there are none'}), or null"
+            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
+            f"({', '.join(known) or 'there are none'}), or null"
         )
+
+
+def _selecting(parameters: RunSettings) -> Iterator[str]:
+    """The splits of the items that select settings, which neither train nor are reported."""
+    from compo_pipeline.tuning.selection import TUNED
+
+    tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
+    built = tuned.foils.split
+    yield from _built(built, f"{TUNED}.foils.split", parameters)
+    if built is not None and built == reported.foils.split:
+        yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
+    taken = {
+        parameters.views.split: "trains (views.split)",
+        reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
+    }
+    split = tuned.retrieval.split
+    if split is not None and split in taken:
+        yield (
+            f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that only "
+            "selects, or null"
+        )
+
+
+def _official(tuned: BenchmarksSettings) -> Iterator[str]:
+    """Whether official benchmark files would select settings, or a ratio of WiSE-FT."""
+    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+
+    yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
 
 
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
@@ -344,8 +375,10 @@ def _benchmarks(
     except RemoteError as error:
         yield f"{key}: {error}"
         return
-    if not subtasks and settings.retrieval.split is None:
-        yield f"{key}: nothing is scored; set {key}.root or {key}.retrieval.split"
+    if not subtasks and settings.retrieval.split is None and settings.foils.split is None:
+        yield (
+            f"{key}: nothing is scored; set {key}.root, {key}.retrieval.split or {key}.foils.split"
+        )
     for name in dict.fromkeys(task.benchmark for task in subtasks):
         tasks = [task for task in subtasks if task.benchmark == name]
         places = [place for task in tasks for item in task.items for place in task.places(item)]
@@ -359,6 +392,7 @@ def _benchmarks(
 
 def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
+    from compo_pipeline.benchmarks import foils
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import benchmark_files, check_figure
 
@@ -366,8 +400,9 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     if settings.every is None:
         return
     yield from _split(settings.split, f"{KEY}.split", data)
-    reported = parameters.benchmarks.retrieval.split
-    yield from _refusal(check_split, settings, parameters.views.split, reported)
+    yield from _refusal(check_split, settings, parameters.views.split, parameters.benchmarks)
+    if (settings.figure or "").split("/")[0] == foils.NAME:
+        yield from _built(settings.split, f"{KEY}.figure", parameters)
     try:
         files = benchmark_files(settings)
     except SettingsError as error:

@@ -102,7 +102,8 @@ class ValidationSettings:
     """
 
     benchmarks: BenchmarkFiles = field(default_factory=BenchmarkFiles)
-    """Files of the figure's benchmark; retrieval needs none, it ranks the rows."""
+    """Files of the figure's benchmark, which are none of the official ones; retrieval, which ranks
+    the rows, and foils of the split need none."""
 
     def __post_init__(self) -> None:
         """Check that the figure is named as figures are."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Collated, Example, Method, Preprocessor
 from compo_pipeline.methods.views import single_view
@@ -32,20 +33,22 @@ PREFIX = "val/"
 LOSS = f"{PREFIX}contrastive_loss"
 
 
-def check_split(settings: ValidationSettings, trains: str, reported: str | None) -> None:
+def check_split(settings: ValidationSettings, trains: str, reported: BenchmarksSettings) -> None:
     """Check that nothing trains on the split of validation, and nothing is reported on it.
 
     Args:
         settings: of validation.
         trains: the split that trains.
-        reported: the split of the final evaluation's retrieval.
+        reported: benchmarks of the final evaluation.
 
     Raises:
         SettingsError: it is one of these.
     """
-    taken = {trains: "trains (views.split)"}
-    if reported is not None:
-        taken[reported] = "is reported on (benchmarks.retrieval.split)"
+    taken = {
+        trains: "trains (views.split)",
+        reported.retrieval.split: "is reported on (benchmarks.retrieval.split)",
+        reported.foils.split: "is reported on (benchmarks.foils.split)",
+    }
     if settings.split in taken:
         raise SettingsError(
             f"{KEY}.split: expected a split of its own, got '{settings.split}', which "

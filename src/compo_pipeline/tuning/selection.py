@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from compo_pipeline.benchmarks import foils as foils_of_captions
 from compo_pipeline.benchmarks import loading, retrieval
+from compo_pipeline.benchmarks.files import TITLES
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import (
@@ -25,7 +27,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import split_rows
 from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import ValidationSettings
@@ -35,6 +37,10 @@ from compo_pipeline.training.validation import (
     held_out_rows,
     refuse_unknown_figure,
 )
+
+FOILS_FIGURE = f"{foils_of_captions.NAME}/accuracy/{foils_of_captions.AVERAGE}"
+TUNED = "tuning.benchmarks"
+INSTEAD = f"foils ({TUNED}.foils.split) or retrieval ({TUNED}.retrieval.split) of held-out rows"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ def held_out(
     root: Path,
     trains: str,
     reported: BenchmarksSettings,
+    foils: Sequence[Foil] = (),
 ) -> HeldOut:
     """The rows and items of validation during training; none where it is off.
 
@@ -80,29 +87,51 @@ def held_out(
         root: folder of their images.
         trains: the split that trains.
         reported: benchmarks of the final evaluation; no item of them takes part.
+        foils: of the captions, of all splits.
 
     Raises:
         SettingsError: the split trains, is reported or has no two images, or the figure's items
-            are missing or among the reported ones.
+            are missing, official test items or among the reported ones.
     """
     if settings.every is None:
         return HeldOut()
-    check_split(settings, trains, reported.retrieval.split)
+    check_split(settings, trains, reported)
     rows = held_out_rows(settings, captions)
     if settings.figure is None:
         return HeldOut(rows)
-    wanted = _items(settings, settings.figure, captions, {row.image_id for row in rows}, root)
-    scored = loading.gather(reported, captions, root)
+    if settings.figure.split("/")[0] == foils_of_captions.NAME:
+        wanted = _foils(settings, foils, root)
+    else:
+        wanted = _items(settings, settings.figure, captions, {row.image_id for row in rows}, root)
+    scored = loading.gather(reported, captions, root, foils)
     key = f"{KEY}.benchmarks"
-    own = without_reported(wanted, scored, EvaluationSettings().workers, key)
+    own = _unreported(wanted, scored, EvaluationSettings().workers, key)
     return HeldOut(rows, ItemMetrics(own))
+
+
+def _unreported(
+    items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
+) -> list[Subtask]:
+    """The items without those that are also reported.
+
+    Foils may have images that retrieval over the data's own split ranks: sets of foils that share
+    a split have other images and texts than one another, and are no items of retrieval.
+    """
+    own = [task for task in items if task.benchmark == foils_of_captions.NAME]
+    rest = [task for task in items if task.benchmark != foils_of_captions.NAME]
+    unranked = [task for task in reported if task.benchmark != retrieval.NAME]
+    return [
+        *without_reported(own, unranked, workers, key),
+        *without_reported(rest, reported, workers, key),
+    ]
 
 
 def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
     """Files of the benchmark that a figure is of; None where it needs no files.
 
     Raises:
-        SettingsError: there is no such benchmark, or its folder is not named.
+        SettingsError: there is no such benchmark, its folder is not named, or its files are the
+            official ones.
     """
     benchmark = (settings.figure or retrieval.NAME).split("/")[0]
     if benchmark not in BENCHMARKS:
@@ -110,20 +139,42 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
             f"{KEY}.figure: expected a benchmark of {', '.join(BENCHMARKS)}, or null for the loss, "
             f"got '{settings.figure}'{nearest(benchmark, BENCHMARKS)}"
         )
-    if benchmark == retrieval.NAME:
+    if BENCHMARKS[benchmark].load is None:
         return None
     if settings.benchmarks.root is None:
         raise SettingsError(
             f"{KEY}.benchmarks.root: expected the folder that holds {benchmark}/, since figure is "
             f"'{settings.figure}', got null"
         )
-    return BenchmarksSettings(
+    files = BenchmarksSettings(
         settings.benchmarks.root,
         settings.benchmarks.images,
         {benchmark: BenchmarkSet()},
         retrieval=RetrievalSettings(None),
         follow_symlinks=settings.benchmarks.follow_symlinks,
     )
+    instead = f"{KEY}.figure={FOILS_FIGURE}, a figure of retrieval, or null for the loss"
+    refuse_official(files, f"{KEY}.benchmarks", instead)
+    return files
+
+
+def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> None:
+    """Refuse official benchmark files as items that select.
+
+    Args:
+        settings: of the items that select weights or settings.
+        key: their YAML key.
+        instead: what else selects.
+
+    Raises:
+        SettingsError: files are not named as other than the official ones.
+    """
+    if names := loading.official(settings):
+        raise SettingsError(
+            f"{key}: the files of {', '.join(names)} below {settings.root} are official test "
+            f"items, which select nothing; expected {instead}, or items of your own, which a "
+            f"{TITLES} beside their folders names (docs/tuning.md)"
+        )
 
 
 def check_figure(settings: ValidationSettings) -> None:
@@ -179,22 +230,36 @@ def _items(
     return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
 
 
+def _foils(settings: ValidationSettings, foils: Sequence[Foil], root: Path) -> list[Subtask]:
+    """The kinds of foils of the split that measure something."""
+    found = foils_of_captions.load(foils, settings.split, root)
+    if not found:
+        raise SettingsError(
+            f"{KEY}.figure: '{settings.figure}' needs foils of the split '{settings.split}', of "
+            "which no kind is used (foils_report says why); expected a figure of retrieval, or "
+            "null for the loss"
+        )
+    return found
+
+
 def study_items(
     validation: BenchmarksSettings,
     reported: BenchmarksSettings,
     captions: Sequence[Caption],
     root: Path,
     workers: int,
+    foils: Sequence[Foil] = (),
 ) -> list[Subtask]:
     """The items that score the trials of a study; those among the reported ones are left out.
 
     Raises:
-        SettingsError: they are missing, or among the reported ones.
+        SettingsError: they are missing, official test items, or among the reported ones.
     """
-    key = "tuning.benchmarks"
+    key = TUNED
+    refuse_official(validation, key, INSTEAD)
     try:
-        items = loading.gather(validation, captions, root)
+        items = loading.gather(validation, captions, root, foils)
     except SettingsError as error:
         found = loading.with_key(error.message, key)
         raise SettingsError(f"{key}, the validation items of a study: {found}") from None
-    return without_reported(items, loading.gather(reported, captions, root), workers, key)
+    return _unreported(items, loading.gather(reported, captions, root, foils), workers, key)

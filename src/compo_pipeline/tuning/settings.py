@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+import logging
+from collections.abc import Container
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import Title, settings
 from compo_pipeline.run import compute
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger(__name__)
 
 # YAML keys of StudySettings and ObjectiveSettings, for messages.
 STUDY, OBJECTIVE = "tuning.study", "tuning.objective"
@@ -143,6 +148,24 @@ class ObjectiveSettings:
     """Points of score per point of constraint violation. Training may win back by its end what it
     loses on its way: a high penalty prunes trials that would have been the best.
     """
+    without_foils: tuple[str, ...] = ()
+    """Figures whose mean is the score where `maximise` names foils and no kind of them is used, as
+    of few captions; those among them guard nothing then. None: such a study is refused.
+    """
+
+    def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
+        """The objective of items of these benchmarks: where foils are missing, without them."""
+        named = [name for name in self.maximise if name.startswith(f"{FOILS}/")]
+        if not (named and self.without_foils) or FOILS in benchmarks:
+            return self
+        log.warning(
+            "No kind of foils is used: the study maximises %s in place of %s.",
+            ", ".join(self.without_foils),
+            ", ".join(self.maximise),
+        )
+        guarded = set(self.retrieval.figures) - set(self.without_foils)
+        guard = replace(self.retrieval, figures=tuple(sorted(guarded)))
+        return replace(self, maximise=self.without_foils, retrieval=guard)
 
 
 @settings

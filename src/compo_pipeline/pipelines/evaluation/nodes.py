@@ -28,18 +28,19 @@ from compo_pipeline.evaluation.evaluate import (
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.foils import review
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.presentation import report
+from compo_pipeline.presentation import foils_page, report
 from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
 from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Rejected, Score, ScoredItem
+from compo_pipeline.storage.records import Foil, Rejected, Score, ScoredItem
 from compo_pipeline.tracking import runs as tracking
 
 log = logging.getLogger(__name__)
@@ -147,18 +148,37 @@ def collect_facts(
     return report.ReportFacts(facts, settings, _links(site))
 
 
+def collect_foils(
+    comparison: Mapping[str, Any],
+    foils: Sequence[Foil],
+    foils_report: Mapping[str, Any],
+    foils_review: Mapping[str, Any],
+    benchmarks: BenchmarksSettings,
+) -> foils_page.FoilsSection:
+    """The foils by kind, with what a person said of them.
+
+    Raises:
+        SettingsError: the review is one of other items.
+    """
+    split = benchmarks.foils.split
+    drawn = review.draw(foils, split, foils_report["fingerprint"])
+    noise = review.noise(drawn, review.read(foils_review, foils_report, drawn))
+    return foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
+
+
 def write_report(
     comparison: Mapping[str, Any],
     cards: Sequence[ItemCard],
     attention: Mapping[str, ItemAttention],
     quarantine: Sequence[Rejected],
     training_curves: pd.DataFrame,
+    foils: foils_page.FoilsSection,
     facts: report.ReportFacts,
 ) -> FolderWriter:
     """The report."""
     found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
-        found, cards, attention.get(FINE_TUNED), quarantine, training_curves, facts
+        found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts
     )
     return partial(report.write, inputs)
 
@@ -210,7 +230,9 @@ def _links(site: Site) -> list[Link]:
     pages = {
         "Data Docs": ("data_docs", "validation"),
         "Counterfactuals": ("counterfactuals_preview", "counterfactuals"),
+        "Review of foils": ("foils_review_page", "foils"),
         "Views": ("views_preview", "views"),
+        "Diagnosis": ("diagnosis_report", "diagnosis"),
         "WiSE-FT": ("wise_ft_report", "wise_ft"),
         "Attention": ("attention_report", "attention"),
         "Promotion": ("promotion_report", "promotion"),

@@ -8,6 +8,7 @@ from compo_pipeline.pipelines.evaluation.nodes import (
     attend_cards,
     choose_cards,
     collect_facts,
+    collect_foils,
     compare_models,
     log_comparison,
     log_report,
@@ -78,6 +79,18 @@ def create_pipeline() -> Pipeline:
                 name="collect_facts",
             ),
             node(
+                collect_foils,
+                inputs=[
+                    "comparison",
+                    "foils",
+                    "foils_report",
+                    "foils_review",
+                    "params:benchmarks",
+                ],
+                outputs="foils_section",
+                name="collect_foils",
+            ),
+            node(
                 write_report,
                 inputs=[
                     "comparison",
@@ -85,6 +98,7 @@ def create_pipeline() -> Pipeline:
                     "item_attention",
                     "quarantine",
                     "training_curves",
+                    "foils_section",
                     "report_facts",
                 ],
                 outputs="report",

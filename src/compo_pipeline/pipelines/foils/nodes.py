@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation.contamination import image_hash
 from compo_pipeline.foils import build as builder
+from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
+from compo_pipeline.presentation import foils_page
+from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Table
 
@@ -55,6 +59,25 @@ def build_foils(
             report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
             _log(split, found, left_out)
     return items, report
+
+
+def write_review_page(
+    foils: Sequence[Foil],
+    foils_report: Mapping[str, Any],
+    foils_review: Mapping[str, Any],
+    benchmarks: BenchmarksSettings,
+    root: Path,
+) -> FolderWriter:
+    """The page on which a person judges items of the scored set.
+
+    Raises:
+        SettingsError: there is a review, and it is one of other items.
+    """
+    drawn = review.draw(foils, benchmarks.foils.split, foils_report["fingerprint"])
+    review.read(foils_review, foils_report, drawn)
+    return lambda folder: foils_page.write(
+        drawn, foils_report, Path(root), folder / foils_page.PAGE
+    )
 
 
 def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:

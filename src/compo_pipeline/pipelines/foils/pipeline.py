@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.foils.nodes import build_foils, hash_official_images
+from compo_pipeline.pipelines.foils.nodes import (
+    build_foils,
+    hash_official_images,
+    write_review_page,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -29,6 +33,18 @@ def create_pipeline() -> Pipeline:
                 ],
                 outputs=["foils", "foils_report"],
                 name="build_foils",
+            ),
+            node(
+                write_review_page,
+                inputs=[
+                    "foils",
+                    "foils_report",
+                    "foils_review",
+                    "params:benchmarks",
+                    "params:data.root",
+                ],
+                outputs="foils_review_page",
+                name="write_review_page",
             ),
         ],
         namespace="foils",

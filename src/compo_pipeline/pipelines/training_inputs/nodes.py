@@ -10,7 +10,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import training_rows
 from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
 from compo_pipeline.training.settings import TrainingSettings
@@ -23,9 +23,10 @@ def choose_held_out(
     benchmarks: BenchmarksSettings,
     split: str,
     root: Path,
+    foils: Sequence[Foil],
 ) -> HeldOut:
     """The rows and benchmark items that training is validated on; no item of `benchmarks` is."""
-    return held_out(training.validation, valid_captions, Path(root), split, benchmarks)
+    return held_out(training.validation, valid_captions, Path(root), split, benchmarks, foils)
 
 
 def gather_data(

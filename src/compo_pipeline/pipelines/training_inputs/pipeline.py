@@ -24,6 +24,7 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:views.split",
                     "params:data.root",
+                    "foils",
                 ],
                 outputs="held_out",
                 name="choose_held_out",

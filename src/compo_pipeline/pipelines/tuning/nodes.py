@@ -25,7 +25,7 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse
+from compo_pipeline.storage.records import Caption, Counterfactual, Foil, Parse
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
@@ -71,12 +71,14 @@ def read_space(inputs: TrialInputs, spaces: Mapping[str, Any]) -> Space:
 def choose_items(
     inputs: TrialInputs,
     valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
     tuning: TuningSettings,
     benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
     """The held-out items that trials are judged by; none of `benchmarks` is among them."""
     root, workers = inputs.training.root, inputs.evaluation.workers
-    return selection.study_items(tuning.benchmarks, benchmarks, valid_captions, root, workers)
+    chosen = tuning.benchmarks
+    return selection.study_items(chosen, benchmarks, valid_captions, root, workers, foils)
 
 
 def name_tuned_run(command: CommandOptions) -> TunedRun:
@@ -107,7 +109,7 @@ def build_objective(
     return TrialObjective(
         inputs=inputs.for_trials(tuning.trial),
         space=space,
-        settings=tuning.objective,
+        settings=tuning.objective.of_items({item.benchmark for item in items}),
         items=items,
         folder=Path(paths.tuning_trials) / f"{digest(tuning.study.name):016x}",
         recorder=recorder,
@@ -157,10 +159,13 @@ def choose_context(
 
 
 def gather_items(
-    inputs: TrialInputs, valid_captions: Sequence[Caption], benchmarks: BenchmarksSettings
+    inputs: TrialInputs,
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
     """The reported items."""
-    return loading.gather(benchmarks, valid_captions, inputs.training.root)
+    return loading.gather(benchmarks, valid_captions, inputs.training.root, foils)
 
 
 def confirm_best(

@@ -44,7 +44,13 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 choose_items,
-                inputs=["trial_inputs", "valid_captions", "params:tuning", "params:benchmarks"],
+                inputs=[
+                    "trial_inputs",
+                    "valid_captions",
+                    "foils",
+                    "params:tuning",
+                    "params:benchmarks",
+                ],
                 outputs="study_items",
                 name="choose_items",
             ),
@@ -99,7 +105,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 gather_items,
-                inputs=["trial_inputs", "valid_captions", "params:benchmarks"],
+                inputs=["trial_inputs", "valid_captions", "foils", "params:benchmarks"],
                 outputs="reported_items",
                 name="gather_items",
             ),

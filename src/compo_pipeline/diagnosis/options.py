@@ -1,0 +1,141 @@
+"""Settings that choose the rules of hard negatives, and what each rule would ask of training.
+
+A rule is measured on a sample of the training captions: it makes their negatives, and these are
+counted by what they have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditRequest, Opening
+from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor
+from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
+from compo_pipeline.diagnosis.negatives import AskedChanges, Negatives, Parser, asked_changes
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import METHODS, build, method_type
+from compo_pipeline.storage.records import Caption
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """A setting that lists the rules of a method's negatives."""
+
+    method: str
+    """Whose negatives they make."""
+    key: str
+    """Dotted YAML key."""
+    current: tuple[str, ...]
+    """Its value."""
+    allowed: tuple[str, ...]
+    """The rules that it may list."""
+    asked: Callable[[Sequence[str]], AskedChanges]
+    """What training would be asked with these rules."""
+
+
+class Sample(NamedTuple):
+    """Training captions on which rules are measured."""
+
+    captions: Sequence[Caption]
+    context: ViewContext
+    """Their parses."""
+    parser: Parser
+    """Of what is made of them."""
+
+
+def rule_settings(
+    views: Mapping[str, Mapping[str, Any]],
+    counterfactuals: CounterfactualSettings,
+    opening: Opening,
+    sample: Sample,
+) -> Iterator[RuleSetting]:
+    """The settings of all methods that list rules of negatives.
+
+    Args:
+        views: settings of the views, by method; others have their defaults.
+        counterfactuals: settings of the caption editor.
+        opening: with the captions of the sample.
+        sample: the captions.
+    """
+    editor = CAPTION_EDITORS[counterfactuals.caption_editor]
+    for name, entry in METHODS.items():
+        kind = method_type(name)
+        if entry.counterfactuals and editor.negatives_setting:
+            key = f"{KEY}.{counterfactuals.caption_editor}"
+            values = getattr(counterfactuals, counterfactuals.caption_editor)
+            yield _setting(
+                name,
+                key,
+                parse(editor.settings, values, key),
+                editor.negatives_setting,
+                partial(_asked_of_editor, counterfactuals, opening, sample),
+            )
+        elif kind.negatives_setting:
+            own = views.get(name, {})
+            yield _setting(
+                name,
+                f"{name}.views",
+                build(name, own).view_settings,
+                kind.negatives_setting,
+                partial(_asked_of_method, name, own, sample),
+            )
+
+
+def _setting(
+    method: str,
+    place: str,
+    settings: Any,
+    name: str,
+    asked: Callable[[str, Sequence[str]], AskedChanges],
+) -> RuleSetting:
+    """A list of rules among settings."""
+    (rules, _) = get_args(get_type_hints(type(settings))[name])
+    return RuleSetting(
+        method, f"{place}.{name}", getattr(settings, name), get_args(rules), partial(asked, name)
+    )
+
+
+def _asked_of_method(
+    method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: Sequence[str]
+) -> AskedChanges:
+    """What the views of a method ask."""
+    built = build(method, {**views, setting: list(rules)})
+    drawn = {view.sample_id: view for view in built.views(sample.captions, sample.context)}
+    rows = [
+        Negatives.of(drawn[row.sample_id])
+        if row.sample_id in drawn
+        else Negatives(row.sentences[0], ())
+        for row in sample.captions
+    ]
+    return asked_changes(rows, sample.parser)
+
+
+def _asked_of_editor(
+    settings: CounterfactualSettings,
+    opening: Opening,
+    sample: Sample,
+    setting: str,
+    rules: Sequence[str],
+) -> AskedChanges:
+    """What the edited captions ask, and their images where some are generated."""
+    name = settings.caption_editor
+    values = {**getattr(settings, name), setting: list(rules)}
+    changed: dict[str, Any] = {name: values}
+    editor = open_editor(replace(settings, **changed), opening)
+    requests = [
+        EditRequest(
+            row.sample_id, 0, "negative", row.sentences[0], sample.context.parses[row.sample_id]
+        )
+        for row in sample.captions
+    ]
+    shown = settings.image_generator is not None
+    edits = ((edit,) if isinstance(edit, EditedCaption) else () for edit in editor.edit(requests))
+    rows = [
+        Negatives(request.caption, [edit.text for edit in made], shown)
+        for request, made in zip(requests, edits, strict=True)
+    ]
+    return asked_changes(rows, sample.parser)

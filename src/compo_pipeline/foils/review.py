@@ -1,0 +1,176 @@
+"""Review of items by a person: which are drawn, what was said of them, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+from scipy.special import betaincinv
+
+from compo_pipeline.configuration.settings import Open, SettingsError, parse, settings
+from compo_pipeline.foils.build import USED
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Foil
+from compo_pipeline.storage.untrusted import shown
+
+DRAWN = 100
+"""Items on the page."""
+KEY = "foils_review"
+"""The catalog entry of the file, for messages."""
+_LEVEL = 0.95
+
+Verdict = Literal["accept", "reject", "unsure"]
+
+
+@settings
+class Review:
+    """What the page saves: verdicts by item, and which items they are about."""
+
+    builder: int
+    """Version of the builder."""
+    fingerprint: str
+    """Of the items."""
+    split: str
+    """Name of their set."""
+    verdicts: Open[Verdict] = field(default_factory=dict)
+    """accept: the caption is true of the image, the foil false; reject: not so; or unsure."""
+
+
+class Noise(NamedTuple):
+    """The share of false items, with its 95% interval.
+
+    Attributes:
+        judged: items with a verdict, of which `rejected` are false and `unsure` undecided.
+        value: rejected of those that were decided; None if none was.
+        low: end of the interval if all undecided ones are right.
+        high: end of the interval if all undecided ones are false.
+    """
+
+    judged: int
+    rejected: int
+    unsure: int
+    value: float | None
+    low: float
+    high: float
+
+
+class Corrected(NamedTuple):
+    """Accuracy on the items that are not false, as a share, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foil]:
+    """At most `DRAWN` items of the used kinds of a set, at random and in random order.
+
+    Args:
+        foils: all items.
+        split: name of the set; None draws none.
+        fingerprint: of the items, which seeds the draw.
+    """
+    own = (one for one in foils if one.split == split and one.state == USED)
+    used = sorted(own, key=lambda one: one.item)
+    return rng("foils review", fingerprint, split or "").sample(used, min(DRAWN, len(used)))
+
+
+def read(
+    content: Mapping[str, Any], report: Mapping[str, Any], drawn: Sequence[Foil]
+) -> dict[str, Verdict]:
+    """The verdicts of a file on items of a draw, by item; empty where there is no file.
+
+    Args:
+        content: of the file; empty for none.
+        report: `foils_report`, with builder and fingerprint.
+        drawn: what `draw` returns.
+
+    Raises:
+        SettingsError: it is no review, or one of other items.
+    """
+    if not content:
+        return {}
+    found = parse(Review, content, KEY)
+    split = drawn[0].split if drawn else None
+    known = {one.item for one in drawn}
+    for name, given, expected in (
+        ("builder", found.builder, report["builder"]),
+        ("fingerprint", found.fingerprint, report["fingerprint"]),
+        ("split", found.split, split),
+    ):
+        if given != expected:
+            raise SettingsError(
+                f"{KEY}: the review is one of other items: {name} is {shown(given)}, "
+                f"expected {shown(expected)}; remove the file (conf/base/catalog.yml says where "
+                "it is), and review the page that `kedro run --pipeline=foils` writes"
+            )
+    if unknown := next((item for item in found.verdicts if item not in known), None):
+        raise SettingsError(
+            f"{KEY}: the review judges the item {shown(unknown)}, which is none of the "
+            f"{len(known)} of the page; save the file from the page again"
+        )
+    return dict(found.verdicts)
+
+
+def noise(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, Noise]:
+    """The noise of each kind that has verdicts, and under the empty name that of all.
+
+    An item that was passed over, before one with a verdict in the order of the draw, counts as
+    unsure: what a person leaves out is no random part.
+    """
+    ends = [place for place, one in enumerate(drawn) if one.item in verdicts]
+    seen = drawn[: ends[-1] + 1] if ends else ()
+    by_kind: dict[str, list[Verdict]] = {}
+    for one in seen:
+        for name in ("", one.kind):
+            by_kind.setdefault(name, []).append(verdicts.get(one.item, "unsure"))
+    return {name: _noise(given) for name, given in by_kind.items()}
+
+
+def _noise(verdicts: Sequence[Verdict]) -> Noise:
+    """The exact interval of Clopper and Pearson ("The use of confidence or fiducial limits
+    illustrated in the case of the binomial", Biometrika 26, 1934), whatever the undecided are.
+    """
+    judged, rejected, unsure = len(verdicts), verdicts.count("reject"), verdicts.count("unsure")
+    decided, tail = judged - unsure, (1 - _LEVEL) / 2
+    low, high, most = 0.0, 1.0, rejected + unsure
+    if rejected:
+        low = float(betaincinv(rejected, judged - rejected + 1, tail))
+    if most < judged:
+        high = float(betaincinv(most + 1, judged - most, 1 - tail))
+    return Noise(judged, rejected, unsure, rejected / decided if decided else None, low, high)
+
+
+def corrected(value: float, low: float, high: float, found: Noise) -> Corrected | None:
+    """The accuracy on items that are not false, a share, from that on all items.
+
+    A model's accuracy on all items is a = (1 - q) c + q / 2, where q is the noise and c the
+    accuracy on the others, so c = (a - q / 2) / (1 - q), within 0 and 1. This assumes that of a
+    false item, whose foil is as true as its caption or whose caption is as false as its foil, a
+    model is right with probability 1/2, and that false items are as many among the items of a kind
+    as among its reviewed ones, which were drawn at random.
+
+    The interval is what both 95% intervals together allow, so it holds c with 90% at least.
+
+    Args:
+        value: the accuracy on all items.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        found: noise of the items.
+
+    Returns:
+        None where every decided item is false, or none was decided.
+    """
+    if found.value is None or found.value == 1:
+        return None
+    ends = [_without(a, q) for a, q in product((low, high), (found.low, found.high))]
+    return Corrected(_without(value, found.value), min(ends), max(ends))
+
+
+def _without(accuracy: float, share: float) -> float:
+    """The accuracy without a share of items of which half are right."""
+    if share == 1:
+        return float(accuracy > 1 / 2)
+    return min(1.0, max(0.0, (accuracy - share / 2) / (1 - share)))

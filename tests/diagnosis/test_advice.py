@@ -1,0 +1,81 @@
+"""Advice from what rules would ask."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.diagnosis.advice import MOST_TIMES, TrainingRun, advise
+from compo_pipeline.diagnosis.negatives import AskedChanges
+from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.language.changes import Change
+
+RUN = TrainingRun("plain", 10, AskedChanges(100, 80, {"swapped_attributes": 40}, {}))
+
+
+def asked(
+    rules: Mapping[str, Change], captions: int, shown: bool, given: Sequence[str]
+) -> AskedChanges:
+    """Each rule asks as many captions for its kind."""
+    found = {rules[rule]: captions for rule in given}
+    return AskedChanges(100, captions * len(given), found, found if shown else {})
+
+
+def setting(
+    method: str, rules: Mapping[str, Change], captions: int, *, shown: bool = False
+) -> RuleSetting:
+    """A setting with its first rule."""
+    names = tuple(rules)
+    return RuleSetting(
+        method, f"{method}.rules", names[:1], names, partial(asked, rules, captions, shown)
+    )
+
+
+RULES: dict[str, Change] = {
+    "swap": "swapped_attributes",
+    "relate": "replaced_relation",
+    "turn": "swapped_objects",
+}
+
+
+def test_each_weak_kind_has_a_rule_and_the_others_stay() -> None:
+    steps = advise(["replaced_relation", "swapped_objects"], RUN, [setting("one", RULES, 20)])
+    values = {step.key: step.value for step in steps}
+    assert values["method"] == "one"
+    assert set(values["one.rules"]) == {"swap", "relate", "turn"}
+    # 40 captions of 100 were asked for swapped attributes, 20 are for each of these.
+    assert values["training.epochs"] == 20
+
+
+def test_the_runs_own_method_stays_where_it_asks_as_much() -> None:
+    ours = TrainingRun("two", RUN.epochs, RUN.asked)
+    settings = [setting("one", RULES, 20), setting("two", RULES, 20)]
+    assert [step.key for step in advise(["replaced_relation"], ours, settings)] == [
+        "two.rules",
+        "training.epochs",
+    ]
+
+
+def test_images_of_negatives_come_before_more_negatives() -> None:
+    settings = [setting("many", RULES, 60), setting("shown", RULES, 20, shown=True)]
+    steps = advise(["replaced_relation"], RUN, settings)
+    assert steps[0].value == "shown"
+
+
+def test_without_a_rule_for_a_kind_nothing_is_advised() -> None:
+    assert advise(["added_attribute"], RUN, [setting("one", RULES, 20)]) == ()
+    assert advise(["replaced_relation"], RUN, []) == ()
+
+
+@given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 50))
+def test_passes_make_up_for_rare_negatives_within_bounds(
+    captions: int, most: int, epochs: int
+) -> None:
+    run = TrainingRun("one", epochs, AskedChanges(100, most, {"replaced_object": most}, {}))
+    steps = advise(["replaced_relation"], run, [setting("one", RULES, captions)])
+    found = next((step.value for step in steps if step.key == "training.epochs"), epochs)
+    assert epochs <= found <= MOST_TIMES * epochs
+    if found < MOST_TIMES * epochs:
+        assert found * captions >= epochs * most
+        assert found == epochs or (found - 1) * captions < epochs * most

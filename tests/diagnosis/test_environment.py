@@ -1,0 +1,45 @@
+"""The written environment, read by Kedro."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compo_pipeline.configuration.settings import leaves
+from compo_pipeline.diagnosis.environment import write_environment
+from compo_pipeline.project.settings import configured_values, loader_of
+
+
+@pytest.mark.parametrize(
+    ("env", "params"),
+    [
+        (None, {}),
+        ("relations_scenes", {"seed": 3}),
+        ("coco", {"training": {"epochs": 2}, "method": "fsc_clip"}),
+        ("fsc_coco", {"variant": "openai_b16+lora"}),
+    ],
+)
+def test_it_has_the_settings_of_the_run_but_for_the_advice(
+    bootstrapped: Path, tmp_path: Path, env: str | None, params: dict[str, object]
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(bootstrapped / "conf", conf)
+    advice = {
+        "method": "negclip",
+        "variant": "advised",
+        "training.epochs": 7,
+        "negclip.views.generators": ["swap", "replace_relation"],
+    }
+    (conf / "advised").mkdir()
+    write_environment(conf / "advised", conf, env, params, advice)
+    run = dict(leaves(configured_values(loader_of(conf, env, params))))
+    found = dict(leaves(configured_values(loader_of(conf, "advised", {}))))
+    assert found["method_settings.views.generators"] == ["swap", "replace_relation"]
+    changed = {key for key in run.keys() | found.keys() if run.get(key) != found.get(key)}
+    expected = {"method", "variant", "training.epochs"}
+    own = ("method_settings.", "command.", "paths.")  # places have the names of both
+    names = {key for key in changed if not key.startswith(own)}
+    assert names - {"tuning.study.name"} <= expected
+    assert {key: found[key] for key in expected} == {key: advice[key] for key in expected}
+    assert set(yaml.safe_load((conf / "advised" / "globals.yml").read_text())) >= {"method"}

@@ -1,0 +1,67 @@
+"""Rules of hard negatives as they are measured, against the generators that write them."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.counterfactuals.contract import Opening
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
+from compo_pipeline.language.replacements import replacer
+from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.project.settings import configured_values, loader_of
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table
+
+
+@pytest.fixture(scope="module")
+def found(sample: Sample) -> dict[str, RuleSetting]:
+    rows = Table.of(sample.captions, Caption)
+    opening = Opening(0, rows, Path("images"), Path("state"), {})
+    edits = CounterfactualSettings(caption_editor="rules")
+    return {one.method: one for one in rule_settings({}, edits, opening, sample)}
+
+
+def test_methods_with_rules_are_found(found: dict[str, RuleSetting]) -> None:
+    assert found.keys() <= METHODS.keys()
+    assert {"negclip", "fsc_clip", "sparcl"} <= found.keys()
+    assert found["negclip"].key == "negclip.views.generators"
+    assert found["sparcl"].key == "counterfactuals.rules.negatives"
+
+
+def test_every_rule_can_be_set_under_its_key(
+    found: dict[str, RuleSetting], bootstrapped: Path
+) -> None:
+    for method in ("negclip", "sparcl"):
+        setting = found[method]
+        for rules in ([rule] for rule in setting.allowed):
+            changes = overlay({setting.key: rules, "method": method})
+            configured_values(loader_of(bootstrapped / "conf", "base", changes))
+        assert set(setting.current) <= set(setting.allowed)
+
+
+def test_a_rule_asks_as_many_captions_as_its_generator_finds_something_in(
+    found: dict[str, RuleSetting], sample: Sample
+) -> None:
+    generator = replacer(categories=["relation"])
+    parses = [sample.context.parses[row.sample_id] for row in sample.captions]
+    wanted = sum(generator(parse, random.Random(0)) is not None for parse in parses)
+    asked = found["negclip"].asked(["replace_relation"])
+    assert 0 < wanted < len(parses)
+    assert (asked.captions, asked.asked) == (len(parses), {"replaced_relation": wanted})
+    assert asked.negatives == wanted
+    assert not asked.shown
+
+
+def test_images_of_negatives_are_counted(sample: Sample) -> None:
+    rows = Table.of(sample.captions, Caption)
+    opening = Opening(0, rows, Path("images"), Path("state"), {})
+    edits = CounterfactualSettings(caption_editor="rules", image_generator="diffusion")
+    (setting,) = (
+        one for one in rule_settings({}, edits, opening, sample) if one.method == "sparcl"
+    )
+    asked = setting.asked(["relation"])
+    assert asked.asked == asked.shown
+    assert asked.asked["replaced_relation"] > 0

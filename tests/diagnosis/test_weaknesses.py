@@ -1,0 +1,62 @@
+"""Weaknesses of models with planted ones."""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from compo_pipeline.diagnosis.negatives import AskedChanges
+from compo_pipeline.diagnosis.weaknesses import kind_results, weaknesses
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.language.changes import Change
+from compo_pipeline.storage.records import Score
+
+KINDS: tuple[Change, ...] = ("swapped_attributes", "replaced_relation", "replaced_object")
+MODELS = {BASE: "base", FINE_TUNED: "ours"}
+
+
+def scored(right: Mapping[str, Mapping[Change, float]], items: int = 300) -> list[Score]:
+    """Scores with these shares of right items."""
+    drawn = random.Random(5)
+    return [
+        Score(
+            model, "foils", kind, "accuracy", str(n), f"{n}.jpg", (), drawn.random() < share, None
+        )
+        for model, kinds in right.items()
+        for kind, share in kinds.items()
+        for n in range(items)
+    ]
+
+
+def weak(right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]) -> list[str]:
+    counted = AskedChanges(100, 100, asked, {})
+    rows = compare([scored(right)], MODELS, [(FINE_TUNED, BASE)], {})
+    results = kind_results(rows, BASE, FINE_TUNED, counted)
+    assert {one.kind for one in results} == set(KINDS)
+    return [one.kind for one in weaknesses(results, counted)]
+
+
+HALF = dict.fromkeys(KINDS, 0.5)
+GOOD = dict.fromkeys(KINDS, 0.95)
+EVEN = dict.fromkeys(KINDS, 40)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_that_is_missed_and_not_asked_for_is_named(kind: Change) -> None:
+    assert weak({"base": HALF, "ours": {**GOOD, kind: 0.5}}, {**EVEN, kind: 0}) == [kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_named_without_both(kind: Change) -> None:
+    assert weak({"base": HALF, "ours": GOOD}, EVEN) == []
+    # Missed, though it is asked for: other negatives of it are no remedy.
+    assert weak({"base": HALF, "ours": {**GOOD, kind: 0.5}}, EVEN) == []
+    # Not asked for, and right all the same.
+    assert weak({"base": HALF, "ours": GOOD}, {**EVEN, kind: 0}) == []
+    assert weak({"base": GOOD, "ours": GOOD}, {**EVEN, kind: 0}) == []
+
+
+def test_the_worst_comes_first() -> None:
+    ours = {**GOOD, "replaced_relation": 0.5, "replaced_object": 0.62}
+    asked = {**EVEN, "replaced_relation": 0, "replaced_object": 0}
+    assert weak({"base": HALF, "ours": ours}, asked) == ["replaced_relation", "replaced_object"]
