@@ -27,11 +27,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests.published.world import COLOURS, THINGS
 
 import compo_pipeline
 from compo_pipeline.run import code_fingerprint, compute
 from compo_pipeline.storage.records import Parse
-from tests.published.world import COLOURS, THINGS
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
 # inherits what its controller has set here, so that `setdefault` would leave it all cores.

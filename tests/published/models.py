@@ -11,7 +11,6 @@ import open_clip
 import torch
 from open_clip.model import CustomTextCLIP
 from safetensors.torch import save_file
-
 from tests.published.world import COLOURS, THINGS
 
 CLIP: dict[str, Any] = {
