@@ -1,9 +1,9 @@
 """Each environment of published data goes from data to a champion, and refuses a worse model.
 
 The data are in their official layouts, the benchmarks are those of the paper's suite, both about
-pictures of two colours. A model of captions in place trains, is tuned where rows are held out, is mixed with its base and
-promoted. One of shuffled captions is compared with it. Only folders are named, and what `small`
-says: sizes of a few hundred pictures on two cores.
+pictures of two colours. A model of captions in place trains, is tuned where rows are held out, is
+mixed with its base and promoted. One of shuffled captions is compared with it and refused. Only
+folders are named, and what `small` says: sizes of a few hundred pictures on two cores.
 """
 
 from __future__ import annotations

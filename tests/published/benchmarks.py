@@ -19,7 +19,7 @@ SUBTASKS = ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
 
 
 def write(root: Path, pictures: Sequence[Row], images: Path) -> None:
-    """The files of all suites below their root, and COCO's images, which have a folder of their own.
+    """The files of all suites below their root, and COCO's images, which have their own folder.
 
     Args:
         root: `benchmarks.root`.

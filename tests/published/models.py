@@ -19,8 +19,8 @@ CLIP: dict[str, Any] = {
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1},
 }
 _PROJECTION = 3e-6
-"""Size of the weights that end a tower. Embeddings are normalised, so it changes none of them; but a
-step of 1e-6 turns such weights, and moves those of a size of 1 as little as in the papers."""
+"""Size of the weights that end a tower. Embeddings are normalised, so it changes none of them; but
+a step of 1e-6 turns such weights, while those of a size of 1 stay where they are."""
 
 
 def clip() -> open_clip.CLIP:
