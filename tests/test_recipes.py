@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.benchmarks.suites import members
 from compo_pipeline.configuration import settings as configuration
 from compo_pipeline.configuration import variants
 from compo_pipeline.configuration.settings import SettingsError, parse, speed_paths
@@ -350,6 +352,15 @@ def test_a_bias_starts_where_bases_of_a_scale_of_100_need_it(parameters, env):
     """Whatever the recipe's own method is; -12 is of the small base of the scenes."""
     found = leaves(parameters(env))
     assert {found[f"{name}.objective.bias"] for name in ("c2lip", "siglip", "sparcl")} == {-30.0}
+
+
+@pytest.mark.parametrize("env", RECIPES)
+def test_benchmarks_of_every_role_of_the_gate_can_be_scored(context, env):
+    """Without keys besides folders, as a recipe waives nothing."""
+    settings = run_settings(context(env).params)
+    asked = {rule.role for rule in settings.promotion.gate.rules.values()} - {None}
+    files = {BENCHMARKS[name].role for name in members(settings.benchmarks)}
+    assert settings.promotion.waive == () and asked <= files
 
 
 @pytest.mark.parametrize("env", RECIPES)

@@ -1,0 +1,94 @@
+"""Pictures of two coloured halves, and captions that name both colours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+COLOURS = {
+    "red": (220, 30, 30),
+    "green": (30, 160, 40),
+    "blue": (30, 50, 220),
+    "yellow": (235, 220, 40),
+    "black": (15, 15, 15),
+    "white": (245, 245, 245),
+}
+THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
+WIDTH, HEIGHT = 64, 48
+_NOISE = 12  # grey levels; no two pictures have equal bytes
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture by its number: what is left and right in it, and what says so."""
+
+    number: int
+
+    @cached_property
+    def _drawn(self) -> tuple[list[str], list[str]]:
+        draw = random.Random(self.number)
+        return draw.sample(list(COLOURS), 3), draw.sample(THINGS, 2)
+
+    @property
+    def colours(self) -> tuple[str, str]:
+        """Of the left and of the right half."""
+        left, right, _ = self._drawn[0]
+        return left, right
+
+    @property
+    def absent(self) -> str:
+        """A colour that is not in it."""
+        return self._drawn[0][2]
+
+    @property
+    def captions(self) -> tuple[str, str]:
+        """Two captions, in other words."""
+        return self.described(*self.colours)
+
+    def described(self, left: str, right: str) -> tuple[str, str]:
+        """Two captions with these colours."""
+        one, two = self._drawn[1]
+        return (
+            f"A {left} {one} next to a {right} {two}.",
+            f"There is a {right} {two} behind the large {left} {one} on the grass.",
+        )
+
+    @property
+    def foils(self) -> tuple[str, str]:
+        """The captions with a colour that is not in it."""
+        return self.described(self.absent, self.colours[1])
+
+    def image(self, *colours: str) -> Image.Image:
+        """It, or a picture of other colours with the same grain."""
+        pixels = np.random.default_rng(self.number).normal(0, _NOISE, (HEIGHT, WIDTH, 3))
+        left, right = colours or self.colours
+        pixels[:, : WIDTH // 2] += COLOURS[left]
+        pixels[:, WIDTH // 2 :] += COLOURS[right]
+        return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+    def write(self, path: Path) -> None:
+        """Save it in the format that the name says."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.image().save(path)
+
+
+Row = tuple[Picture, tuple[str, str]]
+"""A picture, and the captions that stand beside it."""
+
+
+def rows(first: int, count: int) -> list[Row]:
+    """Pictures from a number on, each with its own captions."""
+    return [(picture, picture.captions) for picture in map(Picture, range(first, first + count))]
+
+
+def shuffled(true: Sequence[Row]) -> list[Row]:
+    """The pictures with captions of others."""
+    texts = [own for _, own in true]
+    random.Random(0).shuffle(texts)
+    return [(picture, other) for (picture, _), other in zip(true, texts, strict=True)]
