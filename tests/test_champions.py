@@ -54,7 +54,6 @@ ENVIRONMENTS = {
     "fsc_coco": Environment(layouts.neg_clip, apart=LEXICON),
     "fsc_cc3m": Environment(layouts.img2dataset, apart=LEXICON),
     "fsc_laion_coco": Environment(layouts.img2dataset, apart=LEXICON),
-    "siglip_cc3m": Environment(layouts.dreamlip, base="small_siglip"),
     "table": Environment(layouts.table),
 }
 FAST = "laion"
