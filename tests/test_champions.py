@@ -59,7 +59,7 @@ ENVIRONMENTS = {
 FAST = "laion"
 TUNED = ("coco", "fsc_coco", "table")
 """Whose held-out rows make foils enough to tune on. The others hold out a tenth of their images, which
-of so few pictures makes too few: the study is refused."""
+of so few pictures that is too few: the study is refused."""
 
 
 def small() -> dict[str, Any]:
