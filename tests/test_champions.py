@@ -58,8 +58,8 @@ ENVIRONMENTS = {
 }
 FAST = "laion"
 TUNED = ("coco", "fsc_coco", "table")
-"""Whose held-out rows make foils enough to tune on. The others hold out a tenth of their images, which
-of so few pictures that is too few: the study is refused."""
+"""Whose held-out rows make foils enough to tune on. The others hold out a tenth of their images,
+which of so few pictures is too few: the study is refused."""
 
 
 def small() -> dict[str, Any]:
