@@ -27,7 +27,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from tests.published.world import COLOURS, THINGS
 
 import compo_pipeline
 from compo_pipeline.run import code_fingerprint, compute
@@ -280,8 +279,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 PIECES = ("▁", "▁a", "▁the", "▁red", "▁blue", "▁cube", "▁sphere", "▁left", "▁of")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-WORDS = tuple(f"▁{word}" for word in (*COLOURS, *THINGS) if f"▁{word}" not in PIECES)
-"""Of the captions in tests/published."""
 
 
 @pytest.fixture(scope="session")
@@ -292,7 +289,6 @@ def siglip_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces += [(piece, -2.0) for piece in PIECES] + [(letter, -9.0) for letter in LETTERS]
-    pieces += [(word, -2.0) for word in WORDS]
     inner = Tokenizer(models.Unigram(pieces, unk_id=2))
     space = {"replacement": "▁", "prepend_scheme": "always"}
     inner.pre_tokenizer = pre_tokenizers.Sequence(

@@ -162,12 +162,14 @@ def test_a_package_s_data_are_made_read_and_edited(kedro: Run, workspace: Path) 
 
 def test_a_package_s_base_model_is_loaded_by_its_name(kedro: Run) -> None:
     done = kedro(
-        "raw,ingest,validation,counterfactuals,views,training", **OWN, model__name="sqares-base"
+        "raw,ingest,validation,foils,counterfactuals,views,training",
+        **OWN,
+        model__name="sqares-base",
     )
     assert done.returncode == 1 and "did you mean 'squares-base'?" in done.stderr
     more = {"model__name": "squares-base", "training__max_steps": "1", "training__batch_size": "2"}
     more |= {"training__validation__every": "null", "evaluation__control": "false"}
-    done = kedro("raw,ingest,validation,counterfactuals,views,training", **OWN, **more)
+    done = kedro("raw,ingest,validation,foils,counterfactuals,views,training", **OWN, **more)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -134,6 +134,7 @@ def catalog(
             },
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
+            "params:views.split": "train",
             "params:benchmarks": replace(
                 shipped.benchmarks, **places, foils=FoilBenchmarkSettings("test")
             ),

@@ -100,7 +100,7 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
 
     Raises:
         SettingsError: one of them has no files, or one that cannot be used; names file and item.
-            Or none of the suite is there.
+            Or none of the suite is there, or the folder of all.
     """
     chosen = places(settings)
     if absent := [place for place in chosen if place.is_left_out]:
@@ -110,6 +110,11 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
                 f"benchmarks.suite: nothing of {settings.suite} is there: {folders}. `kedro run "
                 "--pipeline=benchmarks_available` says where its files are from; where there are "
                 "none, benchmarks.root=null"
+            )
+        if len(absent) == len(chosen) and settings.root and not Path(settings.root).is_dir():
+            raise SettingsError(
+                f"benchmarks.root: there is no folder {absent[0].root}, nor one of another "
+                "benchmark; where there are none, benchmarks.root=null"
             )
         log.warning("Not run, as there is no such folder: %s.", folders)
     return [task for place in chosen if place not in absent for task in load_place(place, settings)]
