@@ -148,6 +148,7 @@ def catalog(
                     name: str(folder / name / page)
                     for name, page in {
                         "report": "report.html",
+                        "diagnosis_report": "diagnosis.html",
                         "data_docs": "index.html",
                         "counterfactuals_preview": "index.html",
                         "foils_review_page": "review.html",
