@@ -1,9 +1,9 @@
 """Each environment of published data goes from data to a champion, and refuses a worse model.
 
 The data are in their official layouts, the benchmarks are those of the paper's suite, both about
-pictures of two colours. A model of captions in place trains, is tuned where rows are held out, is
+images of two colours. A model of captions in place trains, is tuned where rows are held out, is
 mixed with its base and promoted. One of shuffled captions is compared with it and refused. Only
-folders are named, and what `small` says: sizes of a few hundred pictures on two cores.
+folders are named, and what `small` says: sizes of a few hundred images on two cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compo_pipeline.configuration.settings import SettingsError, with_values
 from compo_pipeline.versions.promotion import PromotionError
 
 TRAINED, HELD_OUT, ASKED = 256, 400, 120
-"""Pictures that train, that are held out, and that benchmarks ask about: those of a metric are more
+"""Images that train, that are held out, and that are in benchmarks: those of a metric are more
 than promotion.gate.items, 100."""
 # The authors' code takes WordNet, which is no part of the package.
 LEXICON = {"fsc_clip.views.replacements": "lexicon"}
@@ -36,7 +36,7 @@ class Environment:
     Attributes:
         layout: writes them.
         base: the fixture of the model that is fine-tuned.
-        trained: pictures that train.
+        trained: images that train.
         apart: values of its own that are no folder.
     """
 
@@ -59,7 +59,7 @@ ENVIRONMENTS = {
 FAST = "laion"
 TUNED = ("coco", "fsc_coco", "table")
 """Whose held-out rows make foils enough to tune on. The others hold out a tenth of their images,
-which of so few pictures is too few: the study is refused."""
+which of so few images is too few: the study is refused."""
 
 
 def small() -> dict[str, Any]:
@@ -80,12 +80,6 @@ def small() -> dict[str, Any]:
 def small_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the base of most environments."""
     return models.write_clip(tmp_path_factory.mktemp("base") / "clip")
-
-
-@pytest.fixture(scope="session")
-def small_siglip(tmp_path_factory: pytest.TempPathFactory, tiny_siglip: Path) -> Path:
-    """Folder of the base of C2LIP's environment, with SigLIP's tokenizer."""
-    return models.write_siglip(tmp_path_factory.mktemp("base") / "siglip", tiny_siglip)
 
 
 class Chain:

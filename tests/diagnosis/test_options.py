@@ -1,6 +1,7 @@
 """Rules of hard negatives as they are measured, against the generators that write them."""
 
 import random
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ import pytest
 from compo_pipeline.configuration.settings import overlay
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.diagnosis.negatives import RememberedParses
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.project.settings import configured_values, loader_of
-from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.storage.tables import Table
 
 
@@ -48,7 +50,7 @@ def test_a_rule_asks_as_many_captions_as_its_generator_finds_something_in(
     generator = replacer(categories=["relation"])
     parses = [sample.context.parses[row.sample_id] for row in sample.captions]
     wanted = sum(generator(parse, random.Random(0)) is not None for parse in parses)
-    asked = found["negclip"].asked(["replace_relation"])
+    asked = found["negclip"].asked(("replace_relation",))
     assert 0 < wanted < len(parses)
     assert (asked.captions, asked.asked) == (len(parses), {"replaced_relation": wanted})
     assert asked.negatives == wanted
@@ -62,6 +64,21 @@ def test_images_of_negatives_are_counted(sample: Sample) -> None:
     (setting,) = (
         one for one in rule_settings({}, edits, opening, sample) if one.method == "sparcl"
     )
-    asked = setting.asked(["relation"])
+    asked = setting.asked(("relation",))
     assert asked.asked == asked.shown
     assert asked.asked["replaced_relation"] > 0
+
+
+def test_no_text_is_parsed_twice(sample: Sample) -> None:
+    asked: list[str] = []
+
+    def parser(texts: Iterable[str]) -> Mapping[str, Parse]:
+        asked.extend(texts)
+        return sample.parser(texts)
+
+    remembered = RememberedParses(parser)
+    sentences = [row.sentences[0] for row in sample.captions]
+    for texts in (sentences[:20], sentences, sentences):
+        found = remembered(texts)
+        assert {text: found[text] for text in texts} == sample.parser(texts)
+    assert sorted(asked) == sorted(set(sentences))

@@ -152,7 +152,7 @@ def test_the_benchmark_has_the_kinds_that_measure_something(
     rows = [
         *(foil("replaced_object", "test", "used", number) for number in range(3)),
         foil("replaced_object", "val", "used", 9),
-        foil("half_truth", "test", "told", 4),
+        foil("half_truth", "test", "guessable", 4),
         foil("added_attribute", "test", "few", 5),
     ]
     settings = BenchmarksSettings(
@@ -168,7 +168,7 @@ def test_the_benchmark_has_the_kinds_that_measure_something(
     assert [(item.positives, item.negatives) for item in task.items] == [
         ((f"a caption {number}",), (f"a foil {number}",)) for number in range(3)
     ]
-    assert "half_truth (told) 1, added_attribute (few) 1" in caplog.text
+    assert "half_truth (guessable) 1, added_attribute (few) 1" in caplog.text
 
 
 @pytest.mark.slow

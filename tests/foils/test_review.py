@@ -31,7 +31,7 @@ REVIEW: dict[str, Any] = {**REPORT, "split": "test", "verdicts": {}}
 
 
 def test_what_is_drawn_is_scored_and_depends_on_the_items_alone() -> None:
-    others = [foil(900, split="val"), foil(901, state="few"), foil(902, state="told")]
+    others = [foil(900, split="val"), foil(901, state="few"), foil(902, state="guessable")]
     drawn = draw([*ITEMS, *others], "test", "f00d")
     assert len(drawn) == DRAWN == len({one.item for one in drawn})
     assert {one.item for one in drawn} <= {one.item for one in ITEMS}

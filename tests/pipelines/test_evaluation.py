@@ -106,10 +106,15 @@ def catalog(
         )
         for n in range(1, IMAGES)
     ]
-    told = {"state": "told", "items": 200, "text_accuracy": 0.57, "text_accuracy_limit": 0.6}
+    guessable = {
+        "state": "guessable",
+        "items": 200,
+        "text_accuracy": 0.57,
+        "text_accuracy_limit": 0.6,
+    }
     kind = {"state": "used", "items": 5, "text_accuracy": 0.49, "text_accuracy_limit": 0.523}
     few = {"state": "few", "items": 12, "text_accuracy": None, "text_accuracy_limit": None}
-    kinds = {"replaced_object": kind, "half_truth": told, "swapped_objects": few}
+    kinds = {"replaced_object": kind, "half_truth": guessable, "swapped_objects": few}
     split_report = {"left_out": {}, "kinds": kinds}
     judged = {foil.item: "reject" if n == 2 else "accept" for n, foil in enumerate(foils)}
     review = {"builder": 1, "fingerprint": "f00d", "split": "test", "verdicts": judged}
@@ -254,7 +259,7 @@ def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -
     assert shown[5] == ["5"] and shown[6][0] == "20.0"
     without = [min(1.0, max(0.0, (each - 0.1) / 0.8)) for each in raw]
     assert [cell[0] for cell in shown[7:]] == [f"{100 * each:.1f}" for each in without]
-    assert "half truth: 200 items, not used, as text tells them: 57%, at most 60%" in part
+    assert "half truth: 200 items, not used, as they can be guessed from their texts: 57%, at most 60%" in part
     assert "swapped objects: 12 items, too few to be used" in part
     assert "Of 5 items, drawn at random and reviewed by a person, 1 are false" in part
 

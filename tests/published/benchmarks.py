@@ -1,4 +1,4 @@
-"""Files of the papers' benchmarks about pictures of their own, at least one benchmark a role.
+"""Files of the papers' benchmarks about images made here, at least one benchmark a role.
 
 Composition: SugarCrepe and SugarCrepe++. Retrieval: Flickr30k by Karpathy's file. Zero-shot
 classification: a set in the layout of CLIP_benchmark.
@@ -18,23 +18,23 @@ SUBTASKS = ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
 """Of SugarCrepe++. All of them ask for a colour here, so that few items decide."""
 
 
-def write(root: Path, pictures: Sequence[Row], images: Path) -> None:
+def write(root: Path, rows: Sequence[Row], images: Path) -> None:
     """The files of all suites below their root, and COCO's images, which have their own folder.
 
     Args:
         root: `benchmarks.root`.
-        pictures: that the benchmarks ask about.
+        rows: images and captions of the items.
         images: of SugarCrepe and SugarCrepe++.
     """
-    sugar_crepe(root, pictures, images)
-    flickr30k(root / "flickr30k", pictures)
-    webdataset(root / "zero_shot_sets" / "wds_cifar10", pictures)
+    sugar_crepe(root, rows, images)
+    flickr30k(root / "flickr30k", rows)
+    webdataset(root / "zero_shot_sets" / "wds_cifar10", rows)
 
 
-def sugar_crepe(root: Path, pictures: Sequence[Row], images: Path) -> None:
-    """The files of SugarCrepe and of SugarCrepe++; each subtask asks about all pictures."""
+def sugar_crepe(root: Path, rows: Sequence[Row], images: Path) -> None:
+    """The files of SugarCrepe and of SugarCrepe++; each subtask has an item of every image."""
     items = []
-    for one, texts in pictures:
+    for one, texts in rows:
         name = f"{one.number:012}.jpg"
         one.write(images / name)
         texts = {"caption": texts[0], "caption2": texts[1], "negative_caption": one.foils[0]}
@@ -48,10 +48,10 @@ def sugar_crepe(root: Path, pictures: Sequence[Row], images: Path) -> None:
         (root / "sugar_crepe_pp" / f"{subtask}.json").write_text(json.dumps(items))
 
 
-def flickr30k(root: Path, pictures: Sequence[Row]) -> None:
+def flickr30k(root: Path, rows: Sequence[Row]) -> None:
     """Karpathy's file, and the images in the benchmark's own folder."""
     listed = []
-    for one, texts in pictures:
+    for one, texts in rows:
         name = f"{one.number}.jpg"
         one.write(root / "images" / name)
         sentences = [{"raw": text} for text in texts]
@@ -59,7 +59,7 @@ def flickr30k(root: Path, pictures: Sequence[Row]) -> None:
     (root / "dataset_flickr30k.json").write_text(json.dumps({"images": listed}))
 
 
-def webdataset(root: Path, pictures: Sequence[Row]) -> None:
+def webdataset(root: Path, rows: Sequence[Row]) -> None:
     """A set of images by their left colour, as CLIP_benchmark exports one."""
     (root / "test").mkdir(parents=True)
     names = list(COLOURS)
@@ -68,7 +68,7 @@ def webdataset(root: Path, pictures: Sequence[Row]) -> None:
     (root / "zeroshot_classification_templates.txt").write_text(template)
     (root / "test" / "nshards.txt").write_text("1")
     with tarfile.open(root / "test" / "0.tar", "w") as tar:
-        for one, _ in pictures:
+        for one, _ in rows:
             colour = one.colours[0]
             image = io.BytesIO()
             one.image(colour, colour).save(image, "webp")

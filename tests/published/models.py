@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import torch
-from open_clip.model import CustomTextCLIP
 from safetensors.torch import save_file
 from tests.published.world import COLOURS, THINGS
 
@@ -26,7 +24,7 @@ a step of 1e-6 turns such weights, while those of a size of 1 stay where they ar
 def clip() -> open_clip.CLIP:
     """A CLIP with random weights that tells colours and their names apart, not which is which.
 
-    Attention is even. Words of the pictures' captions weigh more than others.
+    Attention is even. Words of the captions weigh more than others.
     """
     tokens = open_clip.get_tokenizer("ViT-B-32")([" ".join((*COLOURS, *THINGS))])
     words = tokens[0, 1 : 1 + len(COLOURS) + len(THINGS)]
@@ -62,36 +60,6 @@ def _quieten(embedding: torch.Tensor, words: list[int]) -> None:
     kept = embedding[words].clone()
     embedding.mul_(1e-4)
     embedding[words] = kept
-
-
-def write_siglip(folder: Path, tiny: Path) -> Path:
-    """A SigLIP with random weights that tells colours and their names apart, not which is which.
-
-    Args:
-        folder: to write.
-        tiny: folder of a small SigLIP, whose configuration and tokenizer it has.
-    """
-    shutil.copytree(tiny, folder)
-    config = json.loads((folder / "open_clip_config.json").read_text())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        known = {key: value for key, value in config["model_cfg"].items() if key != "custom_text"}
-        model = CustomTextCLIP(**known)
-    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
-    words = {f"▁{word}" for word in (*COLOURS, *THINGS)}
-    pieces = [number for number, (piece, _) in enumerate(vocabulary) if piece in words]
-    text = model.text
-    with torch.no_grad():
-        _quieten(text.token_embedding.weight, pieces)
-        text.positional_embedding.zero_()
-        for block in text.transformer.resblocks:
-            block.attn.in_proj_weight[: 2 * block.attn.embed_dim].zero_()
-            block.attn.out_proj.weight.mul_(10)
-        text.text_projection.weight.mul_(_PROJECTION / text.text_projection.weight.std())
-        text.text_projection.bias.zero_()
-        model.visual.trunk.patch_embed.proj.weight.mul_(10)
-        model.visual.trunk.pos_embed.zero_()
-    return _write(folder, model, config)
 
 
 def _write(folder: Path, model: torch.nn.Module, config: dict[str, Any]) -> Path:

@@ -1,4 +1,4 @@
-"""Pictures of two coloured halves, and captions that name both colours."""
+"""Images of two coloured halves, and captions that name both colours."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLOURS = {
 }
 THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
 WIDTH, HEIGHT = 64, 48
-_NOISE = 12  # grey levels; no two pictures have equal bytes
+_NOISE = 12  # grey levels; no two images have equal bytes
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture by its number: what is left and right in it, and what says so."""
+class TwoColours:
+    """An image by its number: the colours of its halves, and captions that name them."""
 
     number: int
 
@@ -65,7 +65,7 @@ class Picture:
         return self.described(self.absent, self.colours[1])
 
     def image(self, *colours: str) -> Image.Image:
-        """It, or a picture of other colours with the same grain."""
+        """It, or an image of other colours with the same grain."""
         pixels = np.random.default_rng(self.number).normal(0, _NOISE, (HEIGHT, WIDTH, 3))
         left, right = colours or self.colours
         pixels[:, : WIDTH // 2] += COLOURS[left]
@@ -78,17 +78,17 @@ class Picture:
         self.image().save(path)
 
 
-Row = tuple[Picture, tuple[str, str]]
-"""A picture, and the captions that stand beside it."""
+Row = tuple[TwoColours, tuple[str, str]]
+"""An image, and the captions that stand beside it."""
 
 
 def rows(first: int, count: int) -> list[Row]:
-    """Pictures from a number on, each with its own captions."""
-    return [(picture, picture.captions) for picture in map(Picture, range(first, first + count))]
+    """Images from a number on, each with its own captions."""
+    return [(image, image.captions) for image in map(TwoColours, range(first, first + count))]
 
 
 def shuffled(true: Sequence[Row]) -> list[Row]:
-    """The pictures with captions of others."""
+    """The images with captions of others."""
     texts = [own for _, own in true]
     random.Random(0).shuffle(texts)
-    return [(picture, other) for (picture, _), other in zip(true, texts, strict=True)]
+    return [(image, other) for (image, _), other in zip(true, texts, strict=True)]

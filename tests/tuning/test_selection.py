@@ -47,7 +47,7 @@ def captions(tmp_path: Path) -> list[Caption]:
 @pytest.fixture
 def foils(captions: list[Caption], tmp_path: Path) -> list[Foil]:
     """Of each held-out image one of each of three kinds, of which one is used."""
-    states = {"replaced_object": "used", "half_truth": "told", "swapped_objects": "few"}
+    states = {"replaced_object": "used", "half_truth": "guessable", "swapped_objects": "few"}
     found = []
     for row in captions[4:]:
         content = hashlib.sha256((tmp_path / row.image).read_bytes()).hexdigest()

@@ -81,7 +81,7 @@ def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
     """The rules of a setting that ask most for each kind, with those that it has; None where it
     cannot have them together.
     """
-    alone = {rule: setting.asked([rule]) for rule in setting.allowed}
+    alone = {rule: setting.asked((rule,)) for rule in setting.allowed}
     best = [max(alone, key=lambda rule: alone[rule].share(kind)) for kind in weak]
     rules = tuple(dict.fromkeys((*best, *setting.current)))
     try:

@@ -14,6 +14,20 @@ Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""
 
 
+class RememberedParses:
+    """A parser that parses no text twice: methods share most of their rules."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._known: dict[str, Parse] = {}
+
+    def __call__(self, texts: Iterable[str]) -> Mapping[str, Parse]:
+        """The parses of the texts, and of all before them."""
+        new = dict.fromkeys(text for text in texts if text not in self._known)
+        self._known.update(self._parser(new))
+        return self._known
+
+
 class Negatives(NamedTuple):
     """The hard negatives of a caption, and whether training sees images of them.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from compo_pipeline.configuration.settings import parse
@@ -33,7 +33,7 @@ class RuleSetting:
     """Its value."""
     allowed: tuple[str, ...]
     """The rules that it may list."""
-    asked: Callable[[Sequence[str]], AskedChanges]
+    asked: Callable[[tuple[str, ...]], AskedChanges]
     """What training would be asked with these rules."""
 
 
@@ -62,6 +62,8 @@ def rule_settings(
         sample: the captions.
     """
     editor = CAPTION_EDITORS[counterfactuals.caption_editor]
+    # The methods that train on edited captions share the editor.
+    edited = cache(partial(_asked_of_editor, counterfactuals, opening, sample))
     for name, entry in METHODS.items():
         kind = method_type(name)
         if entry.counterfactuals and editor.negatives_setting:
@@ -72,7 +74,7 @@ def rule_settings(
                 key,
                 parse(editor.settings, values, key),
                 editor.negatives_setting,
-                partial(_asked_of_editor, counterfactuals, opening, sample),
+                edited,
             )
         elif kind.negatives_setting:
             own = views.get(name, {})
@@ -90,17 +92,16 @@ def _setting(
     place: str,
     settings: Any,
     name: str,
-    asked: Callable[[str, Sequence[str]], AskedChanges],
+    asked: Callable[[str, tuple[str, ...]], AskedChanges],
 ) -> RuleSetting:
     """A list of rules among settings."""
     (rules, _) = get_args(get_type_hints(type(settings))[name])
-    return RuleSetting(
-        method, f"{place}.{name}", getattr(settings, name), get_args(rules), partial(asked, name)
-    )
+    current = getattr(settings, name)
+    return RuleSetting(method, f"{place}.{name}", current, get_args(rules), partial(asked, name))
 
 
 def _asked_of_method(
-    method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: Sequence[str]
+    method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: tuple[str, ...]
 ) -> AskedChanges:
     """What the views of a method ask."""
     built = build(method, {**views, setting: list(rules)})
@@ -119,7 +120,7 @@ def _asked_of_editor(
     opening: Opening,
     sample: Sample,
     setting: str,
-    rules: Sequence[str],
+    rules: tuple[str, ...],
 ) -> AskedChanges:
     """What the edited captions ask, and their images where some are generated."""
     name = settings.caption_editor

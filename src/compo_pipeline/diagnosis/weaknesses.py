@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.language.changes import Change
 
-BENCHMARK = "foils"
 LEAST_WRONG = 20.0
 """Per cent of the items of a kind that a model has wrong at least, for a weakness."""
 LEAST_CORRECTED = 0.5
@@ -61,7 +61,7 @@ def kind_results(
     found = []
     for row in rows:
         difference = row.of(model)
-        if row.benchmark == BENCHMARK and not row.averaged and not row.slice and difference:
+        if row.benchmark == FOILS and not row.averaged and not row.slice and difference:
             change = changes.get(row.name)
             share = asked.share(change) if change else 0.0
             values = row.values[base], row.values[model]

@@ -22,8 +22,12 @@ from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split
 VERSION = 1
 """Of the builder: equal captions give equal items under one version."""
 
-USED, FEW, TOLD = "used", "few", "told"
-STATES = {USED: "used", FEW: "too few to be used", TOLD: "not used, as text tells them"}
+USED, FEW, GUESSABLE = "used", "few", "guessable"
+STATES = {
+    USED: "used",
+    FEW: "too few to be used",
+    GUESSABLE: "not used, as they can be guessed from their texts",
+}
 _LEARNT = 100_000  # training captions of the trigram model
 _FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
 _PER_IMAGE = 50  # drafts of a kind that are candidates
@@ -162,7 +166,7 @@ def _items(
     if measured is not None:
         report.text_accuracy, report.text_accuracy_limit = measured
     if report.items >= settings.least and measured is not None:
-        report.state = USED if measured.limit <= settings.text_accuracy else TOLD
+        report.state = USED if measured.limit <= settings.text_accuracy else GUESSABLE
     names = {one: f"{kind}-{one.image[:16]}" for couple in couples for one in couple}
     return [
         _item(names[one], names[other], split, report.state, one, *drafted[one])

@@ -23,6 +23,12 @@ from compo_pipeline.counterfactuals.settings import (
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.project import plan
+from compo_pipeline.project.held_out import (
+    held_out_problems,
+    judging_problems,
+    split_problem,
+    unbuilt_problem,
+)
 from compo_pipeline.project.settings import (
     configured_values,
     edits_captions,
@@ -31,7 +37,6 @@ from compo_pipeline.project.settings import (
 )
 from compo_pipeline.run import engines
 from compo_pipeline.storage.remote import RemoteError
-from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -82,7 +87,7 @@ def _problems(
         yield from _signing(parameters.registration, signs=signs)
         judged = parameters.registration.alias is not None and "registered" in outputs
         if judged or "rescored" in outputs:
-            yield from _selecting_items(parameters)
+            yield from judging_problems(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:
         return
@@ -91,14 +96,10 @@ def _problems(
     generated = data.generated and bool({"source", "suite"} & outputs)
     if "source" in outputs and not generated:
         yield from _data(data)
-        yield from _carved(parameters)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
         how = f"; {_GENERATED}" if data.generated and not generated else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
-    if {"views", "views.split"} & read:
-        for split in splits_of(parameters.views.split):
-            if split != CARVED:  # there are such rows where foils.carve asks for them
-                yield from _split(split, "views.split", data)
+    yield from held_out_problems(parameters, read, outputs)
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters)
     if "training" in read:
@@ -111,9 +112,6 @@ def _problems(
     if "tuning" in read:
         tuned = parameters.tuning.benchmarks
         yield from _benchmarks(tuned, "tuning.benchmarks", data, generated=generated)
-        yield from _selecting(parameters)
-    if {"tuning", "tuning.benchmarks"} & read:
-        yield from _official(parameters.tuning.benchmarks)
     if "language.model" in read:
         yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
@@ -125,10 +123,6 @@ def _problems(
         yield from found
         if {METHOD_SETTINGS, "training"} <= read and not found:
             yield from _fit(parameters)
-    if "foils" in read:
-        yield from _foils(parameters)
-    if {"benchmarks", "evaluation"} <= read:
-        yield from _built(parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters)
     if "attention" in read:
         yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
@@ -199,36 +193,6 @@ def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
     yield from key_problems(settings.signing, signs=signs)
 
 
-def _selecting_items(parameters: RunSettings) -> Iterator[str]:
-    """Scored items that select weights or settings: no version may be judged by them."""
-    from compo_pipeline.benchmarks.loading import places
-
-    scored, tuned = parameters.benchmarks, parameters.tuning.benchmarks
-    validated = parameters.training.validation
-    try:
-        judging, tuning = places(scored), places(tuned)
-    except SettingsError:
-        return  # a name that is no benchmark's, which the check of the benchmarks tells
-    splits = {tuned.retrieval.split: "tuning.benchmarks.retrieval.split"}
-    folders = {place.root.resolve(): "tuning.benchmarks" for place in tuning}
-    if validated.every is not None:
-        splits[validated.split] = "training.validation.split"
-        if (root := validated.benchmarks.root) is not None:
-            key = "training.validation.benchmarks.root"
-            folders |= {(Path(root) / place.benchmark.name).resolve(): key for place in judging}
-    others = (
-        "whose items select; a version with an alias is judged by others: name these, or set "
-        "registration.alias=null"
-    )
-    split = scored.retrieval.split
-    if split is not None and split in splits:
-        yield f"benchmarks.retrieval.split: '{split}' is that of {splits[split]}, {others}"
-    for place in judging:
-        if (owner := folders.get(place.root.resolve())) is not None:
-            name = place.benchmark.name
-            yield f"benchmarks.sets.{name}: {place.root} is a folder of {owner}, {others}"
-
-
 def _check_cells(parameters: RunSettings) -> None:
     """Read the settings of every cell of the chosen set."""
     from compo_pipeline.comparison.cells import CONF, find_cells
@@ -245,79 +209,10 @@ def _check_cells(parameters: RunSettings) -> None:
             raise SettingsError("\n".join(f"{key}: {line}" for line in lines)) from None
 
 
-def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
-    if name is not None and name not in data.splits:
-        yield (
-            f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
-            "(data.splits)"
-        )
-
-
-def _foils(parameters: RunSettings) -> Iterator[str]:
-    """The splits whose rows become foils."""
-    foils, data = parameters.foils, parameters.data
-    for name, split in foils.splits.items():
-        if split == HELD_OUT and HELD_OUT not in data.splits:
-            if not foils.carve:
-                yield (
-                    f"foils.splits.{name}: no row is of the split '{HELD_OUT}'; set foils.carve to "
-                    f"the number of its images, or name one of {', '.join(data.splits)}"
-                )
-        else:
-            yield from _split(split, f"foils.splits.{name}", data)
-        if split in splits_of(parameters.views.split):
-            yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
-
-
-def _built(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
-    """Whether a set of foils is built."""
-    known = parameters.foils.splits
-    if name is not None and name not in known:
-        yield (
-            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
-            f"({', '.join(known) or 'there are none'}), or null"
-        )
-
-
-def _selecting(parameters: RunSettings) -> Iterator[str]:
-    """The splits of the items that select settings, which neither train nor are reported."""
-    from compo_pipeline.tuning.selection import TUNED
-
-    tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
-    built = tuned.foils.split
-    yield from _built(built, f"{TUNED}.foils.split", parameters)
-    if built is not None and built == reported.foils.split:
-        yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
-    taken: dict[str | None, str] = {
-        **dict.fromkeys(splits_of(parameters.views.split), "trains (views.split)"),
-        reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
-    }
-    split = tuned.retrieval.split
-    if split is not None and split in taken:
-        yield (
-            f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that only "
-            "selects, or null"
-        )
-
-
-def _official(tuned: BenchmarksSettings) -> Iterator[str]:
-    """Whether official benchmark files would select settings, or a ratio of WiSE-FT."""
-    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
-
-    yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
-
-
-def _carved(parameters: RunSettings) -> Iterator[str]:
-    """The names of the splits that hold rows out."""
-    for name in (HELD_OUT, CARVED):
-        if parameters.foils.carve and name in parameters.data.splits:
-            yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
-
-
 def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
     """The split or the images that are analysed."""
     if settings.images is None:
-        yield from _split(settings.split, "attention.split", data)
+        yield from split_problem(settings.split, "attention.split", data)
     elif not Path(settings.images).expanduser().exists():
         yield (
             f"attention.images: there is no file or folder {settings.images} (seen from "
@@ -378,7 +273,7 @@ def _benchmarks(
     from compo_pipeline.benchmarks.loading import from_files, with_key
     from compo_pipeline.images.decoding import is_there
 
-    yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
+    yield from split_problem(settings.retrieval.split, f"{key}.retrieval.split", data)
     if settings.root is not None and data.root in Path(settings.root).parents:
         if generated:
             return
@@ -418,10 +313,10 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
     settings, data = parameters.training.validation, parameters.data
     if settings.every is None:
         return
-    yield from _split(settings.split, f"{KEY}.split", data)
+    yield from split_problem(settings.split, f"{KEY}.split", data)
     yield from _refusal(check_split, settings, parameters.views.split, parameters.benchmarks)
     if (settings.figure or "").split("/")[0] == foils.NAME:
-        yield from _built(settings.split, f"{KEY}.figure", parameters)
+        yield from unbuilt_problem(settings.split, f"{KEY}.figure", parameters)
     try:
         files = benchmark_files(settings)
     except SettingsError as error:

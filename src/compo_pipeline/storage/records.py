@@ -233,7 +233,7 @@ class Foil:
 
     `item` is unique. `kind` is what the foil has changed, `split` the name of its set
     (`foils.splits`), `state` whether the items of kind and set measure something: "used"; "few",
-    where there are too few; "told", where a classifier of texts tells captions from foils.
+    where there are too few; "guessable", where a classifier of texts tells captions from foils.
     `sample_id`, `image_id` and `image` are those of a caption row, `image_hash` the sha256 of the
     image's bytes, `source` the caption that both texts are made of. `words` are the expressions
     that differ, the caption's first, or two that are exchanged. `preference` is by how much the

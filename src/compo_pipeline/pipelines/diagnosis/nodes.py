@@ -11,7 +11,12 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise
-from compo_pipeline.diagnosis.negatives import AskedChanges, Negatives, asked_changes
+from compo_pipeline.diagnosis.negatives import (
+    AskedChanges,
+    Negatives,
+    RememberedParses,
+    asked_changes,
+)
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.diagnosis.weaknesses import kind_results, weaknesses
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
@@ -51,7 +56,7 @@ def choose_sample(valid_captions: Sequence[Caption], split: Splits, language_mod
     )
     language = name_and_version(loaded(language_model))
     context = ViewContext.of(parse_by(language_model, sentences), language, 0, {})
-    return Sample(captions, context, partial(parses_of, language_model))
+    return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))
 
 
 def choose_opening(

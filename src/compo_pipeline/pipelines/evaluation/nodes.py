@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import not_run
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
@@ -145,7 +146,8 @@ def collect_facts(
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     found = Comparison.from_json(comparison)
     facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
-    return report.ReportFacts(facts, settings, _links(site))
+    foils = any(row.benchmark == FOILS for row in found.rows)
+    return report.ReportFacts(facts, settings, _links(site, foils=foils))
 
 
 def collect_foils(
@@ -226,18 +228,21 @@ def _main_settings(training: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
-def _links(site: Site) -> list[Link]:
-    """Pages of the same dataset and run; some are written by other pipelines, later or never."""
+def _links(site: Site, *, foils: bool) -> list[Link]:
+    """Pages of the same dataset and run; some are written by other pipelines, later or never. Those
+    of foils are left out where none are scored.
+    """
     pages = {
         "Data Docs": ("data_docs", "validation"),
         "Counterfactuals": ("counterfactuals_preview", "counterfactuals"),
-        "Review of foils": ("foils_review_page", "foils"),
         "Views": ("views_preview", "views"),
-        "Diagnosis": ("diagnosis_report", "diagnosis"),
         "WiSE-FT": ("wise_ft_report", "wise_ft"),
         "Attention": ("attention_report", "attention"),
         "Promotion": ("promotion_report", "promotion"),
     }
+    if foils:
+        pages["Review of foils"] = ("foils_review_page", "foils")
+        pages["Diagnosis"] = ("diagnosis_report", "diagnosis")
     return links(
         site.folder("report"),
         {

@@ -1,0 +1,152 @@
+"""Rows and items that train, that select and that are reported: no one does two of these. Checked
+before a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
+
+if TYPE_CHECKING:
+    from compo_pipeline.benchmarks.settings import BenchmarksSettings
+    from compo_pipeline.project.settings import RunSettings
+
+
+def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]) -> Iterator[str]:
+    """Splits and items that are not there, or that serve two purposes, one line each.
+
+    Args:
+        parameters: the project's.
+        read: names of the parameters that a pipeline reads.
+        outputs: what it writes.
+    """
+    if "source" in outputs:
+        yield from _carved(parameters)
+    if {"views", "views.split"} & read:
+        for split in splits_of(parameters.views.split):
+            if split != CARVED:  # there are such rows where foils.carve asks for them
+                yield from split_problem(split, "views.split", parameters.data)
+    if "foils" in read:
+        yield from _foils(parameters)
+    if {"benchmarks", "evaluation"} <= read:
+        yield from unbuilt_problem(
+            parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters
+        )
+    if "diagnosis" in outputs and parameters.benchmarks.foils.split is None:
+        yield (
+            "benchmarks.foils.split: a diagnosis needs scored foils, got null; "
+            "`kedro run --pipelines=foils,evaluation,diagnosis --params "
+            "foils.splits.test=test,benchmarks.foils.split=test` builds and scores them first"
+        )
+    if "tuning" in read:
+        yield from _selecting(parameters)
+    if {"tuning", "tuning.benchmarks"} & read:
+        yield from _official(parameters.tuning.benchmarks)
+
+
+def judging_problems(parameters: RunSettings) -> Iterator[str]:
+    """Scored items that select weights or settings: no version may be judged by them."""
+    from compo_pipeline.benchmarks.loading import places
+
+    scored, tuned = parameters.benchmarks, parameters.tuning.benchmarks
+    validated = parameters.training.validation
+    try:
+        judging, tuning = places(scored), places(tuned)
+    except SettingsError:
+        return  # a name that is no benchmark's, which the check of the benchmarks tells
+    splits = {tuned.retrieval.split: "tuning.benchmarks.retrieval.split"}
+    folders = {place.root.resolve(): "tuning.benchmarks" for place in tuning}
+    if validated.every is not None:
+        splits[validated.split] = "training.validation.split"
+        if (root := validated.benchmarks.root) is not None:
+            key = "training.validation.benchmarks.root"
+            folders |= {(Path(root) / place.benchmark.name).resolve(): key for place in judging}
+    others = (
+        "whose items select; a version with an alias is judged by others: name these, or set "
+        "registration.alias=null"
+    )
+    split = scored.retrieval.split
+    if split is not None and split in splits:
+        yield f"benchmarks.retrieval.split: '{split}' is that of {splits[split]}, {others}"
+    for place in judging:
+        if (owner := folders.get(place.root.resolve())) is not None:
+            name = place.benchmark.name
+            yield f"benchmarks.sets.{name}: {place.root} is a folder of {owner}, {others}"
+
+
+def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
+    """A split that the data have not."""
+    if name is not None and name not in data.splits:
+        yield (
+            f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
+            "(data.splits)"
+        )
+
+
+def _foils(parameters: RunSettings) -> Iterator[str]:
+    """The splits whose rows become foils."""
+    foils, data = parameters.foils, parameters.data
+    for name, split in foils.splits.items():
+        if split == HELD_OUT and HELD_OUT not in data.splits:
+            if not foils.carve:
+                yield (
+                    f"foils.splits.{name}: no row is of the split '{HELD_OUT}'; set foils.carve to "
+                    f"the number of its images, or name one of {', '.join(data.splits)}"
+                )
+        else:
+            yield from split_problem(split, f"foils.splits.{name}", data)
+        if split in splits_of(parameters.views.split):
+            yield f"foils.splits.{name}: '{split}' is the split that trains (views.split)"
+
+
+def unbuilt_problem(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
+    """A set of foils that is not built."""
+    known = parameters.foils.splits
+    if name is not None and name not in known:
+        yield (
+            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
+            f"({', '.join(known) or 'there are none'}), or null"
+        )
+
+
+def _selecting(parameters: RunSettings) -> Iterator[str]:
+    """The splits of the items that select settings, which neither train nor are reported."""
+    from compo_pipeline.tuning.selection import TUNED
+
+    tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
+    built = tuned.foils.split
+    yield from unbuilt_problem(built, f"{TUNED}.foils.split", parameters)
+    if built is not None and built == reported.foils.split:
+        yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
+    taken: dict[str | None, str] = {
+        **dict.fromkeys(splits_of(parameters.views.split), "trains (views.split)"),
+        reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
+    }
+    split = tuned.retrieval.split
+    if split is not None and split in taken:
+        yield (
+            f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that only "
+            "selects, or null"
+        )
+
+
+def _official(tuned: BenchmarksSettings) -> Iterator[str]:
+    """Whether official benchmark files would select settings, or a ratio of WiSE-FT."""
+    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+
+    try:
+        refuse_official(tuned, TUNED, INSTEAD)
+    except SettingsError as error:
+        yield error.message
+
+
+def _carved(parameters: RunSettings) -> Iterator[str]:
+    """The names of the splits that hold rows out."""
+    for name in (HELD_OUT, CARVED):
+        if parameters.foils.carve and name in parameters.data.splits:
+            yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
