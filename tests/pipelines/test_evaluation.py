@@ -259,7 +259,10 @@ def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -
     assert shown[5] == ["5"] and shown[6][0] == "20.0"
     without = [min(1.0, max(0.0, (each - 0.1) / 0.8)) for each in raw]
     assert [cell[0] for cell in shown[7:]] == [f"{100 * each:.1f}" for each in without]
-    assert "half truth: 200 items, not used, as they can be guessed from their texts: 57%, at most 60%" in part
+    assert (
+        "half truth: 200 items, not used, as they can be guessed from their texts: 57%, at most 60%"
+        in part
+    )
     assert "swapped objects: 12 items, too few to be used" in part
     assert "Of 5 items, drawn at random and reviewed by a person, 1 are false" in part
 
