@@ -29,6 +29,12 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
     }
 
 
+@pytest.mark.parametrize("reader", ["foils.hash_official_images", "evaluation.gather_items"])
+def test_benchmarks_of_generated_data_are_read_after_they_are_generated(reader):
+    nodes = {node.name for node in register_pipelines()["train_eval"].to_nodes(reader).nodes}
+    assert "raw.prepare_source" in nodes
+
+
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     points = [*entry_points(group=GROUP)]
     points.append(EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP))

@@ -15,6 +15,7 @@ import pytest
 
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.benchmarks.settings import (
+    BenchmarkSet,
     BenchmarksSettings,
     FoilBenchmarkSettings,
     RetrievalSettings,
@@ -22,7 +23,7 @@ from compo_pipeline.benchmarks.settings import (
 from compo_pipeline.foils.build import Image, Texts, build
 from compo_pipeline.foils.settings import KINDS, FoilSettings
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.pipelines.foils.nodes import build_foils
+from compo_pipeline.pipelines.foils.nodes import build_foils, hash_official_images
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption, Fact, Foil
 
@@ -60,6 +61,26 @@ def build_node(
     rows: list[Caption], facts: list[Fact], settings: FoilSettings, official: frozenset[str]
 ) -> tuple[list[Foil], dict[str, object]]:
     return build_foils(rows, facts, official, settings, "train", "compo_en")
+
+
+def test_official_images_are_those_of_the_data(tmp_path: Path) -> None:
+    """Of the images of a benchmark only one is in the data; others change no fingerprint."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(3):
+        (images / f"{number}.png").write_bytes(f"image {number}".encode())
+    items = {
+        str(each): {"filename": f"{each}.png", "caption": "a", "negative_caption": "b"}
+        for each in range(3)
+    }
+    folder = tmp_path / "sugar_crepe"
+    folder.mkdir()
+    (folder / "replace_obj.json").write_text(json.dumps(items))
+    benchmarks = BenchmarksSettings(root=str(tmp_path), sets={"sugar_crepe": BenchmarkSet()})
+    rows = [caption(name, 0, ["a dog"], "test") for name in ("own", "shared")]
+    facts = [fact(rows[0], content("own")), fact(rows[1], content("image 1"))]
+    assert hash_official_images(facts, SETTINGS, benchmarks, 1) == {content("image 1")}
+    assert hash_official_images(facts, FoilSettings(), benchmarks, 1) == frozenset()
 
 
 SETTINGS = FoilSettings(

@@ -26,15 +26,17 @@ log = logging.getLogger(__name__)
 
 
 def hash_official_images(
-    foils: FoilSettings, benchmarks: BenchmarksSettings, workers: int
+    facts: Sequence[Fact], foils: FoilSettings, benchmarks: BenchmarksSettings, workers: int
 ) -> frozenset[str]:
-    """SHA-256 of the images of the benchmarks that are read from files; none without foils."""
+    """SHA-256 of the data's images that are in a benchmark read from files; none without foils."""
     if not foils.splits:
         return frozenset()
     tasks = from_files(benchmarks)
     places = {place for task in tasks for item in task.items for place in task.places(item)}
     with ThreadPoolExecutor(workers) as pool:
-        return frozenset(filter(None, pool.map(image_hash, places)))
+        official = set(pool.map(image_hash, places))
+    hashes = Table.of(facts, Fact).column("image_hash").unique().to_pylist()
+    return frozenset(each for each in hashes if each and each in official)
 
 
 def build_foils(

@@ -17,7 +17,12 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 hash_official_images,
-                inputs=["params:foils", "params:benchmarks", "params:evaluation.workers"],
+                inputs=[
+                    "facts",
+                    "params:foils",
+                    "params:benchmarks",
+                    "params:evaluation.workers",
+                ],
                 outputs="official_images",
                 name="hash_official_images",
             ),
