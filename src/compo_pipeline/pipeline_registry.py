@@ -30,27 +30,30 @@ TRAIN_EVAL = (
     "registration",
 )
 # Packages whose results are in memory: parts of other pipelines, and no pipelines of their own.
-_INPUTS, _ITEMS, _ROWS, _SUITE, _DECISION = PARTS = (
+_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _SUITE, _LIST, _DECISION = PARTS = (
     "training_inputs",
     "benchmark_items",
     "training_rows",
+    "training_negatives",
     "suite_items",
+    "listed_models",
     "decision",
 )
 # Pipelines that run those of several packages.
 SUMS = {
     "training": (_INPUTS, "training"),
-    "evaluation": (_ITEMS, _ROWS, "evaluation"),
+    "evaluation": (_ITEMS, _ROWS, _NEGATIVES, "evaluation"),
     "rescore": (_ITEMS, _ROWS, "rescore"),
     "wise_ft": (_ITEMS, "wise_ft"),
     "tuning": (_INPUTS, "tuning"),
-    "benchmark": (_SUITE, "benchmark"),
+    "benchmark": (_SUITE, _LIST, "benchmark"),
+    "diagnosis": (_LIST, _NEGATIVES, "diagnosis"),
     "benchmark_diff": (_SUITE, "benchmark_diff"),
     "promotion": ("promotion", _DECISION),
     "rollback": ("rollback", _DECISION),
     "comparison": ("raw", "ingest", "validation", "comparison"),
-    "train_eval": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),
-    "__default__": (_INPUTS, _ITEMS, _ROWS, *TRAIN_EVAL),
+    "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, *TRAIN_EVAL),
+    "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, *TRAIN_EVAL),
 }
 
 

@@ -1,7 +1,9 @@
 """Advice from what rules would ask."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +11,18 @@ from hypothesis import strategies as st
 from compo_pipeline.diagnosis.advice import MOST_TIMES, TrainingRun, advise
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.diagnosis.weaknesses import KindResult
+from compo_pipeline.evaluation.comparison import Estimate
 from compo_pipeline.language.changes import Change
 
-RUN = TrainingRun("plain", 10, AskedChanges(100, 80, {"swapped_attributes": 40}, {}))
+ASKED = AskedChanges(100, 80, {"swapped_attributes": 40}, {})
+RUN = TrainingRun("plain", 10, lambda: ASKED, frozen=("token_embedding",))
+
+
+def weak(*kinds: Change, base: float = 70.0) -> list[KindResult]:
+    """Kinds of this accuracy of the base, which the model corrects by nothing."""
+    found = Estimate(base, base - 5, base + 5)
+    return [KindResult(kind, kind, 300, found, found, None, 50.0, kind, 0.0) for kind in kinds]
 
 
 def asked(
@@ -40,7 +51,7 @@ RULES: dict[str, Change] = {
 
 
 def test_each_weak_kind_has_a_rule_and_the_others_stay() -> None:
-    steps = advise(["replaced_relation", "swapped_objects"], RUN, [setting("one", RULES, 20)])
+    steps = advise(weak("replaced_relation", "swapped_objects"), RUN, [setting("one", RULES, 20)])
     values = {step.key: step.value for step in steps}
     assert values["method"] == "one"
     assert set(values["one.rules"]) == {"swap", "relate", "turn"}
@@ -49,9 +60,9 @@ def test_each_weak_kind_has_a_rule_and_the_others_stay() -> None:
 
 
 def test_the_runs_own_method_stays_where_it_asks_as_much() -> None:
-    ours = TrainingRun("two", RUN.epochs, RUN.asked)
+    ours = replace(RUN, method="two")
     settings = [setting("one", RULES, 20), setting("two", RULES, 20)]
-    assert [step.key for step in advise(["replaced_relation"], ours, settings)] == [
+    assert [step.key for step in advise(weak("replaced_relation"), ours, settings)] == [
         "two.rules",
         "training.epochs",
     ]
@@ -59,23 +70,56 @@ def test_the_runs_own_method_stays_where_it_asks_as_much() -> None:
 
 def test_images_of_negatives_come_before_more_negatives() -> None:
     settings = [setting("many", RULES, 60), setting("shown", RULES, 20, shown=True)]
-    steps = advise(["replaced_relation"], RUN, settings)
+    steps = advise(weak("replaced_relation"), RUN, settings)
     assert steps[0].value == "shown"
 
 
 def test_without_a_rule_for_a_kind_nothing_is_advised() -> None:
-    assert advise(["added_attribute"], RUN, [setting("one", RULES, 20)]) == ()
-    assert advise(["replaced_relation"], RUN, []) == ()
+    assert advise(weak("added_attribute"), RUN, [setting("one", RULES, 20)]) == ()
+    assert advise(weak("replaced_relation"), RUN, []) == ()
 
 
 @given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 50))
 def test_passes_make_up_for_rare_negatives_within_bounds(
     captions: int, most: int, epochs: int
 ) -> None:
-    run = TrainingRun("one", epochs, AskedChanges(100, most, {"replaced_object": most}, {}))
-    steps = advise(["replaced_relation"], run, [setting("one", RULES, captions)])
+    counted = AskedChanges(100, most, {"replaced_object": most}, {})
+    run = TrainingRun("one", epochs, lambda: counted)
+    steps = advise(weak("replaced_relation"), run, [setting("one", RULES, captions)])
     found = next((step.value for step in steps if step.key == "training.epochs"), epochs)
     assert epochs <= found <= MOST_TIMES * epochs
     if found < MOST_TIMES * epochs:
         assert found * captions >= epochs * most
         assert found == epochs or (found - 1) * captions < epochs * most
+
+
+def weights(
+    run: TrainingRun, base: float, *, shown: bool = True, method: str = "one"
+) -> dict[str, Any]:
+    """What is advised besides rules and passes."""
+    found = advise(
+        weak("replaced_relation", base=base), run, [setting(method, RULES, 40, shown=shown)]
+    )
+    left = {"method", "training.epochs", f"{method}.rules"}
+    return {step.key: step.value for step in found if step.key not in left}
+
+
+def test_what_the_base_guesses_is_learnt_by_both_towers_and_not_mixed_away() -> None:
+    mixed = replace(RUN, ratio=0.5, caches_features=True)
+    trains = {"one.objective.trains": ["image", "text"]}
+    assert weights(mixed, base=52.0) == {
+        **trains,
+        "training.frozen": ["token_embedding", "visual.trunk"],
+        "training.wise_ft.ratio": 1.0,
+    }
+    assert weights(mixed, base=70.0) == {}
+    assert weights(replace(RUN, ratio=0.5), base=52.0, shown=False) == {
+        "training.wise_ft.ratio": 1.0
+    }
+    assert weights(RUN, base=52.0) == trains
+
+
+def test_a_tower_that_trains_already_is_not_advised() -> None:
+    assert weights(replace(RUN, method="one"), base=52.0) == {}
+    text = replace(RUN, method="one", trains_images=False)
+    assert weights(text, base=52.0) == {"one.objective.trains": ["image", "text"]}

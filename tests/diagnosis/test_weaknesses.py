@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from compo_pipeline.diagnosis.negatives import AskedChanges
-from compo_pipeline.diagnosis.weaknesses import kind_results, weaknesses
+from compo_pipeline.diagnosis.weaknesses import foil_rows, kind_result, weaknesses
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
 from compo_pipeline.language.changes import Change
 from compo_pipeline.storage.records import Score
@@ -31,7 +31,7 @@ def scored(right: Mapping[str, Mapping[Change, float]], items: int = 300) -> lis
 def weak(right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]) -> list[str]:
     counted = AskedChanges(100, 100, asked, {})
     rows = compare([scored(right)], MODELS, [(FINE_TUNED, BASE)], {})
-    results = kind_results(rows, BASE, FINE_TUNED, counted)
+    results = [kind_result(row, BASE, FINE_TUNED, counted) for row in foil_rows(rows)]
     assert {one.kind for one in results} == set(KINDS)
     return [one.kind for one in weaknesses(results, counted)]
 

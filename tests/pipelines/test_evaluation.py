@@ -22,11 +22,13 @@ from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected
+from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, View
+from compo_pipeline.storage.table_files import write_rows
 
 IMAGES = 6
 
@@ -118,6 +120,8 @@ def catalog(
     split_report = {"left_out": {}, "kinds": kinds}
     judged = {foil.item: "reject" if n == 2 else "accept" for n, foil in enumerate(foils)}
     review = {"builder": 1, "fingerprint": "f00d", "split": "test", "verdicts": judged}
+    asked = single_view(captions[0], ("A red cup.",), ("A red key.",), "{}")
+    write_rows(folder / "views" / "epoch=00.parquet", [asked], View)
 
     def build(**changes: Any) -> DataCatalog:
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
@@ -145,6 +149,14 @@ def catalog(
             ),
             "params:language.model": "compo_en",
             "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
+            "views": folder / "views",
+            "params:method": "negclip",
+            "params:method_settings": {"views": {}, "objective": {}},
+            "params:method_settings.views": {},
+            "params:training": shipped.training,
+            "params:counterfactuals": shipped.counterfactuals,
+            "params:paths.counterfactuals_state": str(folder),
+            "params:generator_settings": {},
             "params:dataset": "toy",
             "params:data.root": str(data),
             "params:site": Site(
@@ -153,7 +165,6 @@ def catalog(
                     name: str(folder / name / page)
                     for name, page in {
                         "report": "report.html",
-                        "diagnosis_report": "diagnosis.html",
                         "data_docs": "index.html",
                         "counterfactuals_preview": "index.html",
                         "foils_review_page": "review.html",
@@ -169,6 +180,7 @@ def catalog(
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
             "scored_items": RowsDataset(filepath=str(folder / "items.parquet"), row="ScoredItem"),
             "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
+            "diagnosis": JSONDataset(filepath=str(folder / "diagnosis.json")),
             "comparison": JSONDataset(filepath=str(folder / "comparison.json")),
             "report": FolderDataset(filepath=str(folder / "report")),
         }
@@ -244,7 +256,7 @@ def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> 
 def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -> None:
     """Of five items one is false: of a share a that is right, (a - 0.1) / 0.8 without it."""
     page = (done.load("report") / "report.html").read_text(encoding="utf-8")
-    part = page.partition("<h2>Foils of own captions</h2>")[2].partition("<h2>")[0]
+    part = page.partition("<h2>Foils of own captions</h2>")[2].partition("<h3>")[0]
     cells = [re.sub(r"<[^>]*>", " ", cell) for cell in re.findall(r"<td.*?</td>", part, re.DOTALL)]
     kind, count, *shown = [cell.split() for cell in cells]
     assert (kind, count) == (["replaced", "object"], ["5"])
@@ -267,9 +279,18 @@ def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -
     assert "Of 5 items, drawn at random and reviewed by a person, 1 are false" in part
 
 
+def test_the_report_says_what_training_asked_for(done: DataCatalog) -> None:
+    """Every caption has a negative with another object; five items show no weakness."""
+    page = (done.load("report") / "report.html").read_text(encoding="utf-8")
+    part = page.partition("<h3>Diagnosis</h3>")[2].partition("<h2>")[0]
+    assert "of 1 captions 1 negatives were read" in part and "<td>100.0%</td>" in part
+    assert "No kind of change is missed and seldom asked for." in part
+    assert not (done.load("report") / "environment").exists()
+
+
 def test_a_review_of_older_items_ends_the_evaluation(done: DataCatalog) -> None:
     review = {**done.load("foils_review"), "fingerprint": "beef"}
-    given = {name: done.load(name) for name in ("comparison", "foils", "foils_report")}
+    given = {name: done.load(name) for name in ("comparison", "diagnosis", "foils", "foils_report")}
     read = {"params:benchmarks": done.load("params:benchmarks"), "foils_review": review, **given}
     older = DataCatalog({name: MemoryDataset(value) for name, value in read.items()})
     nodes = register_pipelines()["evaluation"].only_nodes("evaluation.collect_foils")

@@ -12,6 +12,7 @@ from open_clip_train.scheduler import cosine_lr
 
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.models import lora
+from compo_pipeline.models.encoding import image_projection
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.optimisation import (
@@ -19,6 +20,7 @@ from compo_pipeline.training.optimisation import (
     adapter_names,
     freeze,
     learning_rate,
+    projection_alone,
     refuse_long_warmup,
 )
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
@@ -201,6 +203,21 @@ def test_parts_of_siglip_s_text_tower_are_frozen_by_their_names_in_clip_s(
         "text.ln_final.bias",
         *(name for name, _ in model.named_parameters() if name.startswith("visual.trunk.norm.")),
     }
+
+
+@pytest.mark.parametrize("tower", ["tiny_clip", "tiny_siglip"])
+def test_the_projection_of_an_image_tower_trains_alone(
+    request: pytest.FixtureRequest, tower: str
+) -> None:
+    """open_clip's transformer has no trunk by that name, timm's has."""
+    model = load(request.getfixturevalue(tower)).model
+    projection = image_projection(model)
+    assert projection is not None
+    freeze(model, {"image"}, frozen=["visual.trunk"], scale=False)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    names = {name for name, _ in model.named_parameters()}
+    assert trained == {name for name in names if f"{name}.".startswith(f"{projection[1]}.")}
+    assert projection_alone(model, ["visual.trunk"]) and not projection_alone(model, [])
 
 
 def test_the_token_embedding_of_a_hugging_face_tower_is_frozen() -> None:

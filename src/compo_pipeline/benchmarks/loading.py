@@ -277,6 +277,16 @@ def _check_names(subtask: Subtask) -> None:
             raise SettingsError(f"{where}: the id {problem}")
 
 
+def gather_foils(
+    settings: BenchmarksSettings, foils: Iterable[Foil], data_root: Path
+) -> list[Subtask]:
+    """The kinds of foils that are scored; see `gather`."""
+    if settings.foils.split is None:
+        return []
+    limits = replace(ACCEPTED, exif=settings.exif)
+    return foils_of_captions.load(foils, settings.foils.split, data_root, limits)
+
+
 def gather(
     settings: BenchmarksSettings,
     captions: Iterable[Caption],
@@ -294,11 +304,9 @@ def gather(
     Raises:
         SettingsError: a benchmark that is on has no files or captions, or none is on.
     """
-    subtasks = from_files(settings)
-    limits = replace(ACCEPTED, exif=settings.exif)
-    if settings.foils.split is not None:
-        subtasks += foils_of_captions.load(foils, settings.foils.split, data_root, limits)
+    subtasks = [*from_files(settings), *gather_foils(settings, foils, data_root)]
     if settings.retrieval.split is not None:
+        limits = replace(ACCEPTED, exif=settings.exif)
         subtasks += retrieval.load(captions, data_root, settings.retrieval, limits)
     if not subtasks:
         raise SettingsError(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.language.changes import Change
+from compo_pipeline.training.settings import TRUNK
 
 MOST_TIMES = 4
 """At most so many times the passes of a run are advised."""
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Step:
     """A value to set, and why."""
 
     key: str
@@ -24,13 +28,32 @@ class Step(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingRun:
-    """What a model was trained with; `asked` in each of its epochs."""
+    """What a model is trained with.
+
+    Attributes:
+        method: its name.
+        epochs: passes.
+        count: the kinds of change that its negatives ask for in each pass.
+        trains_images: whether the image tower trains.
+        caches_features: whether images are embedded once, before training.
+        frozen: parts of the towers that do not train.
+        ratio: share of the fine-tuned weights in the mixture with those of the base.
+    """
 
     method: str
     epochs: int
-    asked: AskedChanges
+    count: Callable[[], AskedChanges]
+    trains_images: bool = True
+    caches_features: bool = False
+    frozen: tuple[str, ...] = ()
+    ratio: float = 1.0
+
+    @cached_property
+    def asked(self) -> AskedChanges:
+        """What `count` has counted."""
+        return self.count()
 
 
 class _Choice(NamedTuple):
@@ -52,15 +75,18 @@ class _Choice(NamedTuple):
 
 
 def advise(
-    weak: Sequence[Change], run: TrainingRun, settings: Iterable[RuleSetting]
+    weak: Sequence[KindResult], run: TrainingRun, settings: Iterable[RuleSetting]
 ) -> tuple[Step, ...]:
-    """The settings that make training ask for kinds of change.
+    """The settings that make training ask for kinds of change, and let it learn them.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
     negatives, since a negative that no image shows can be told by its text alone. The passes make
     up for a kind that is asked of fewer captions than the run asked for the kind that it asked for
     most.
+
+    What the base only guesses is in neither of its embeddings: the image tower trains too where the
+    negatives have images, and the weights are not mixed with the base's.
 
     Args:
         weak: the kinds, at least one.
@@ -70,11 +96,18 @@ def advise(
     Returns:
         Nothing if no setting has rules for all of the kinds.
     """
-    choices = [_choice(weak, setting) for setting in settings]
-    fit = [choice for choice in choices if choice and choice.value(weak, run.method)[1] > 0]
+    kinds = [one.change for one in weak if one.change is not None]
+    choices = [_choice(kinds, setting) for setting in settings]
+    fit = [choice for choice in choices if choice and choice.value(kinds, run.method)[1] > 0]
     if not fit:
         return ()
-    return tuple(_steps(weak, run, max(fit, key=lambda choice: choice.value(weak, run.method))))
+    best = max(fit, key=lambda choice: choice.value(kinds, run.method))
+    guessed = [one.change for one in weak if one.change is not None and one.at_chance]
+    return (
+        *_negatives(kinds, run, best),
+        *_passes(kinds, run, best.asked),
+        *(_weights(guessed, run, best) if guessed else ()),
+    )
 
 
 def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
@@ -90,31 +123,58 @@ def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
         return None
 
 
-def _steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+    """The method, and the rules of its negatives."""
     setting, asked = choice.setting, choice.asked
-    before, after = (
-        ", ".join(f"{kind.replace('_', ' ')} {one.share(kind):.0%}" for kind in weak)
-        for one in (run.asked, asked)
-    )
     if setting.method != run.method:
         shown = min(map(asked.shown_share, weak))
         images = f", with images of {shown:.0%}" if shown else ""
         reason = f"its negatives ask {min(map(asked.share, weak)):.0%} of the captions{images}"
         yield Step("method", setting.method, f"{reason}, for {_words(weak)}")
     if choice.rules != setting.current:
+        before, after = (
+            ", ".join(f"{_word(kind)} {one.share(kind):.0%}" for kind in weak)
+            for one in (run.asked, asked)
+        )
         reason = f"captions with such a negative: {after}, in this run {before}"
         yield Step(setting.key, list(choice.rules), reason)
+
+
+def _passes(weak: Sequence[Change], run: TrainingRun, asked: AskedChanges) -> Iterator[Step]:
+    """The passes over the data."""
     most = max(run.asked.asked, key=run.asked.share, default=None)
-    if most is not None:
-        least = min(weak, key=asked.share)
-        times = min(run.asked.share(most) / asked.share(least), MOST_TIMES)
-        if times > 1:
-            reason = (
-                f"{least.replace('_', ' ')} is asked of {asked.share(least):.0%} of the captions "
-                f"then, {most.replace('_', ' ')} was of {run.asked.share(most):.0%}"
-            )
-            yield Step("training.epochs", math.ceil(run.epochs * times), reason)
+    if most is None:
+        return
+    least = min(weak, key=asked.share)
+    times = min(run.asked.share(most) / asked.share(least), MOST_TIMES)
+    if times > 1:
+        reason = (
+            f"{_word(least)} is asked of {asked.share(least):.0%} of the captions then, "
+            f"{_word(most)} was of {run.asked.share(most):.0%}"
+        )
+        yield Step("training.epochs", math.ceil(run.epochs * times), reason)
+
+
+def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+    """The weights that train, and those that are exported."""
+    method, why = choice.setting.method, f"the base only guesses {_words(guessed)}"
+    if min(map(choice.asked.shown_share, guessed)) > 0 and not (
+        run.trains_images and method == run.method
+    ):
+        yield Step(
+            f"{method}.objective.trains", ["image", "text"], f"{why}: its images must differ too"
+        )
+        if run.caches_features and TRUNK not in run.frozen:
+            reason = "of the image tower the projection trains, so images are still embedded once"
+            yield Step("training.frozen", [*run.frozen, TRUNK], reason)
+    if run.ratio < 1:
+        reason = f"{why}: a mixture with its weights takes back what is learnt"
+        yield Step("training.wise_ft.ratio", 1.0, reason)
+
+
+def _word(kind: Change) -> str:
+    return kind.replace("_", " ")
 
 
 def _words(kinds: Sequence[Change]) -> str:
-    return ", ".join(kind.replace("_", " ") for kind in kinds)
+    return ", ".join(map(_word, kinds))

@@ -19,12 +19,28 @@ LEAST_ASKED = 0.5
 """A kind is seldom asked for below this share of the captions that are asked for the kind that is
 asked for most."""
 
+RULE = (
+    f"A weakness is missed (accuracy below {100 - LEAST_WRONG:.0f}%, less than "
+    f"{LEAST_CORRECTED:.0%} of the base's errors corrected, both by their intervals) and seldom "
+    f"asked for (of at most {LEAST_ASKED:.0%} as many captions as the kind that is asked for most)."
+)
+_GUESSED = 50.0  # of two texts
+
 
 @dataclass(frozen=True, slots=True)
 class KindResult:
     """A model on the items of a kind: accuracies in per cent, the difference from the base.
 
-    `change` is None for a kind of items whose negatives are not counted.
+    Attributes:
+        kind: its name.
+        label: for readers.
+        items: their number.
+        base: accuracy of the base.
+        model: accuracy of the model.
+        gain: difference of the two; None where the model is the base.
+        chance: accuracy of a guess.
+        change: what the kind changes; None for a kind of items whose negatives are not counted.
+        asked: share of the training captions with a negative of this kind.
     """
 
     kind: str
@@ -32,43 +48,52 @@ class KindResult:
     items: int
     base: Estimate
     model: Estimate
-    gain: Difference
+    gain: Difference | None
+    chance: float
     change: Change | None
     asked: float
-    """Share of the training captions with a negative of this kind."""
 
     @property
     def corrected(self) -> tuple[float, float, float]:
         """Share of the base's errors that the model corrects, net of new ones, and its interval."""
         wrong = 100.0 - self.base.value
-        if wrong <= 0:
-            return 1.0, 1.0, 1.0
+        if self.gain is None or wrong <= 0:
+            return (0.0, 0.0, 0.0) if wrong > 0 else (1.0, 1.0, 1.0)
         return self.gain.value / wrong, self.gain.low / wrong, self.gain.high / wrong
 
+    @property
+    def at_chance(self) -> bool:
+        """Whether the base may be guessing, by the interval of its accuracy."""
+        return self.base.low <= self.chance
 
-def kind_results(
-    rows: Iterable[Row], base: str, model: str, asked: AskedChanges
-) -> list[KindResult]:
-    """Results by kind of the foils, in the order of the rows.
+
+def foil_rows(rows: Iterable[Row]) -> list[Row]:
+    """The rows of a comparison about one kind of foils each."""
+    return [row for row in rows if row.benchmark == FOILS and not row.averaged and not row.slice]
+
+
+def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindResult:
+    """The result of a kind.
 
     Args:
-        rows: of a comparison.
-        base: key of the base in the rows' values.
+        row: of a comparison.
+        base: key of the base in the row's values.
         model: key of the model.
         asked: by its training.
     """
     changes: dict[str, Change] = {kind: kind for kind in get_args(Change)}
-    found = []
-    for row in rows:
-        difference = row.of(model)
-        if row.benchmark == FOILS and not row.averaged and not row.slice and difference:
-            change = changes.get(row.name)
-            share = asked.share(change) if change else 0.0
-            values = row.values[base], row.values[model]
-            found.append(
-                KindResult(row.name, row.label, row.items, *values, difference, change, share)
-            )
-    return found
+    change = changes.get(row.name)
+    return KindResult(
+        row.name,
+        row.label,
+        row.items,
+        row.values[base],
+        row.values[model],
+        row.of(model) if model != base else None,
+        _GUESSED if row.chance is None else row.chance,
+        change,
+        asked.share(change) if change else 0.0,
+    )
 
 
 def weaknesses(results: Sequence[KindResult], asked: AskedChanges) -> list[KindResult]:

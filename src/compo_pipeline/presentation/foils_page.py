@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compo_pipeline.benchmarks.foils import NAME
+from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.foils.build import STATES, USED
@@ -90,6 +91,7 @@ class FoilsSection:
     kinds: Sequence[KindRow] = ()
     unused: Sequence[UnusedKind] = ()
     noise: Noise | None = None
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
 
 
 def section(

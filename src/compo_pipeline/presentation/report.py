@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from compo_pipeline.evaluation.comparison import FINE_TUNED, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
-from compo_pipeline.presentation import pages, plots
+from compo_pipeline.presentation import diagnosis_page, pages, plots
+from compo_pipeline.presentation.diagnosis_page import ENVIRONMENT
 from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.records import Rejected
 
 PAGE = "report.html"
@@ -35,6 +37,8 @@ class ReportFacts:
     """Facts about the run, label to text: date, command, commit, recipe, ..."""
     settings: Mapping[str, Any]
     """Settings of the training."""
+    command: CommandOptions = field(default_factory=CommandOptions)
+    """Options of the run."""
     links: Sequence[pages.Link] = ()
     """Related pages."""
 
@@ -59,7 +63,9 @@ class ReportInputs:
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write `report.html` and its plots; the page itself needs no other file and no network."""
+    """Write `report.html`, its plots, and the environment that the diagnosis advises; the page
+    itself needs no other file and no network.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     comparison = inputs.comparison
     rows, labels = comparison.rows, comparison.labels
@@ -86,6 +92,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "benchmarks": comparison.benchmarks,
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
         "foils": inputs.foils,
+        "environment": ENVIRONMENT,
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
         "cards": inputs.cards,
         "attention": inputs.attention,
@@ -96,6 +103,8 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "quarantined": len({(row.row, row.sample_id, row.image) for row in inputs.quarantine}),
     }
     pages.write(folder / PAGE, PAGE, context)
+    diagnosis = inputs.foils.diagnosis
+    diagnosis_page.write_advised(diagnosis, inputs.facts.command, folder / ENVIRONMENT, {})
     return folder
 
 

@@ -37,11 +37,11 @@ def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]
         yield from unbuilt_problem(
             parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters
         )
-    if "diagnosis" in outputs and parameters.benchmarks.foils.split is None:
+    if "diagnoses" in outputs and parameters.benchmarks.foils.split is None:
         yield (
-            "benchmarks.foils.split: a diagnosis needs scored foils, got null; "
-            "`kedro run --pipelines=foils,evaluation,diagnosis --params "
-            "foils.splits.test=test,benchmarks.foils.split=test` builds and scores them first"
+            "benchmarks.foils.split: a diagnosis needs foils, got null; `kedro run "
+            "--pipelines=foils,diagnosis --params foils.splits.test=test,"
+            "benchmarks.foils.split=test` builds them first"
         )
     if "tuning" in read:
         yield from _selecting(parameters)

@@ -21,7 +21,7 @@ from compo_pipeline.models.encoding import image_projection, text_tower, token_e
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.training.checkpoint import TrainingError, last_good
 from compo_pipeline.training.ranks import ALONE, Ranks
-from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
+from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
 
 
 def freeze(
@@ -61,7 +61,8 @@ def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
     """The model's own names of what `training.frozen` names.
 
     A part of the text tower may be named without the `text.` under which some kinds of model keep
-    it, and `token_embedding` is found in towers of Hugging Face too.
+    it, `token_embedding` is found in towers of Hugging Face too, and `visual.trunk` is all of an
+    image tower but its projection.
 
     Raises:
         SettingsError: the model has no parameter or module of a name.
@@ -72,9 +73,13 @@ def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
         own = [given, f"text.{given}"]
         if given == "token_embedding":
             own += filter(None, [token_embedding_name(model)])
-        there = (name for name in own if any(_below(each, name) for each in names))
-        found.append(next(there, ""))
-        if not found[-1]:
+        there = next((name for name in own if any(_below(each, name) for each in names)), None)
+        if there is not None:
+            found.append(there)
+        elif given == TRUNK and (projection := image_projection(model)):
+            image = (name for name in names if _tower(name) == "image")
+            found += [name for name in image if not _below(name, projection[1])]
+        else:
             modules = [name for name, _ in model.named_modules()]
             parts = sorted({name.split(".")[0] for name in names})
             raise SettingsError(
@@ -86,9 +91,9 @@ def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
 
 def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:
     """Whether all of an image tower that trains, but for what is `frozen`, is its projection."""
-    found = image_projection(model)
+    found, fixed = image_projection(model), frozen_parts(model, frozen)
     parts = (name for name, _ in model.named_parameters() if _tower(name) == "image")
-    trained = [name for name in parts if not any(_below(name, prefix) for prefix in frozen)]
+    trained = [name for name in parts if not any(_below(name, prefix) for prefix in fixed)]
     return found is not None and all(_below(name, found[1]) for name in trained)
 
 

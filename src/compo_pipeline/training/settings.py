@@ -12,6 +12,10 @@ from compo_pipeline.configuration.settings import SPEED, Share, settings
 _BelowOne = Annotated[float, Field(ge=0, lt=1)]
 
 
+TRUNK = "visual.trunk"
+"""Name in `training.frozen` for all of an image tower but its projection."""
+
+
 @settings
 class OptimizerSettings:
     """AdamW and its schedule: linear from `lr_start` to `lr`, then cosine to `lr_end`."""
@@ -239,8 +243,9 @@ class TrainingSettings:
     """
 
     frozen: tuple[str, ...] = ()
-    """Names of parameters or modules (`token_embedding`, `visual.trunk`) that stay as the base has
-    them although their tower trains; parts of the text tower with or without the `text.` before it.
+    """Names of parameters or modules (`token_embedding`) that stay as the base has them although
+    their tower trains; parts of the text tower with or without the `text.` before it.
+    `visual.trunk` is all of an image tower but its projection.
     """
 
     lora: LowRankSettings = field(default_factory=LowRankSettings)

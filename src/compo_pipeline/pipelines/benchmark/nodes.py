@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.references import read_references
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
-from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
+from compo_pipeline.evaluation.suite import Suite, score_suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
@@ -28,22 +28,6 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import load_model
-
-
-def open_listed_models(
-    models: str,
-    model_lists: Mapping[str, Any],
-    registration: RegistrationSettings,
-    evaluation: EvaluationSettings,
-) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load the models of the list, by name, the baseline first."""
-    device = choose_device(evaluation.device, key="evaluation.device")
-    return {
-        name: partial(load_model, each, device, registration.signing)
-        for name, each in listed_models(models, model_lists).items()
-    }
 
 
 def read_published_values(suite: SuiteSettings) -> tuple[tuple[Paper, ...], tuple[str, ...]]:

@@ -10,7 +10,6 @@ from compo_pipeline.pipelines.benchmark.nodes import (
     choose_suite_cards,
     identify_named_rows,
     log_suite,
-    open_listed_models,
     read_published_values,
     score_list,
     slice_by_training,
@@ -22,17 +21,6 @@ def create_pipeline() -> Pipeline:
     """The benchmark pipeline."""
     return Pipeline(
         [
-            node(
-                open_listed_models,
-                inputs=[
-                    "params:models",
-                    "params:model_lists",
-                    "params:registration",
-                    "params:evaluation",
-                ],
-                outputs="listed_models",
-                name="open_listed_models",
-            ),
             node(
                 read_published_values,
                 inputs="params:suite",

@@ -1,4 +1,4 @@
-"""Diagnosis: the kinds of change that a model misses, and what to change in its training."""
+"""Diagnosis of the models of a list: the kinds of change that they miss, and what to change."""
 
 from compo_pipeline.pipelines.diagnosis.pipeline import create_pipeline
 

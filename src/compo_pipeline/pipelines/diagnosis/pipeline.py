@@ -5,12 +5,9 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.diagnosis.nodes import (
-    choose_opening,
-    choose_sample,
-    count_negatives,
-    diagnose,
-    list_rule_settings,
-    write_diagnosis,
+    diagnose_models,
+    score_foils,
+    write_diagnoses,
 )
 
 
@@ -19,58 +16,29 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                count_negatives,
-                inputs=["views", "params:language.model"],
-                outputs="asked_changes",
-                name="count_negatives",
-            ),
-            node(
-                choose_sample,
-                inputs=["valid_captions", "params:views.split", "params:language.model"],
-                outputs="caption_sample",
-                name="choose_sample",
-            ),
-            node(
-                choose_opening,
+                score_foils,
                 inputs=[
-                    "caption_sample",
-                    "params:counterfactuals",
+                    "foils",
+                    "listed_models",
+                    "params:benchmarks",
+                    "params:evaluation",
                     "params:data.root",
-                    "params:paths.counterfactuals_state",
-                    "params:generator_settings",
+                    "params:paths.embeddings",
                 ],
-                outputs="sample_opening",
-                name="choose_opening",
+                outputs="scored_foils",
+                name="score_foils",
             ),
             node(
-                list_rule_settings,
-                inputs=[
-                    "caption_sample",
-                    "sample_opening",
-                    "params:counterfactuals",
-                    "params:method",
-                    "params:method_settings.views",
-                ],
-                outputs="rule_settings",
-                name="list_rule_settings",
+                diagnose_models,
+                inputs=["scored_foils", "training_run", "rule_settings"],
+                outputs="diagnoses",
+                name="diagnose_models",
             ),
             node(
-                diagnose,
-                inputs=[
-                    "comparison",
-                    "asked_changes",
-                    "rule_settings",
-                    "params:method",
-                    "params:training.epochs",
-                ],
-                outputs="diagnosis",
-                name="diagnose",
-            ),
-            node(
-                write_diagnosis,
-                inputs=["diagnosis", "run", "params:site"],
+                write_diagnoses,
+                inputs=["diagnoses", "params:models", "params:model_lists", "params:site"],
                 outputs="diagnosis_report",
-                name="write_diagnosis",
+                name="write_diagnoses",
             ),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,9 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import not_run
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
+from compo_pipeline.diagnosis.advice import TrainingRun
+from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
+from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import (
@@ -104,6 +107,16 @@ def _benchmarks_digest(comparison: Comparison) -> str:
     return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
 
+def diagnose_run(
+    comparison: Mapping[str, Any],
+    training_run: TrainingRun,
+    rule_settings: Callable[[], Iterable[RuleSetting]],
+) -> dict[str, Any]:
+    """What the fine-tuned model misses, and what to change; empty where no foils were scored."""
+    rows = Comparison.from_json(comparison).rows
+    return diagnose(rows, BASE, FINE_TUNED, training_run, rule_settings).to_json()
+
+
 def choose_cards(
     comparison: Mapping[str, Any],
     scores: Sequence[Score],
@@ -147,7 +160,7 @@ def collect_facts(
     found = Comparison.from_json(comparison)
     facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
     foils = any(row.benchmark == FOILS for row in found.rows)
-    return report.ReportFacts(facts, settings, _links(site, foils=foils))
+    return report.ReportFacts(facts, settings, site.command, _links(site, foils=foils))
 
 
 def collect_foils(
@@ -156,8 +169,9 @@ def collect_foils(
     foils_report: Mapping[str, Any],
     foils_review: Mapping[str, Any],
     benchmarks: BenchmarksSettings,
+    diagnosis: Mapping[str, Any],
 ) -> foils_page.FoilsSection:
-    """The foils by kind, with what a person said of them.
+    """The foils by kind, with what a person said of them, and the diagnosis.
 
     Raises:
         SettingsError: the review is one of other items.
@@ -165,7 +179,8 @@ def collect_foils(
     split = benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise(drawn, review.read(foils_review, foils_report, drawn))
-    return foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
+    found = foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
+    return replace(found, diagnosis=Diagnosis.from_json(diagnosis))
 
 
 def write_report(
@@ -229,8 +244,8 @@ def _main_settings(training: Mapping[str, Any]) -> str:
 
 
 def _links(site: Site, *, foils: bool) -> list[Link]:
-    """Pages of the same dataset and run; some are written by other pipelines, later or never. Those
-    of foils are left out where none are scored.
+    """Pages of the same dataset and run; some are written by other pipelines, later or never. That
+    of foils is left out where none are scored.
     """
     pages = {
         "Data Docs": ("data_docs", "validation"),
@@ -242,7 +257,6 @@ def _links(site: Site, *, foils: bool) -> list[Link]:
     }
     if foils:
         pages["Review of foils"] = ("foils_review_page", "foils")
-        pages["Diagnosis"] = ("diagnosis_report", "diagnosis")
     return links(
         site.folder("report"),
         {

@@ -10,6 +10,7 @@ from compo_pipeline.pipelines.evaluation.nodes import (
     collect_facts,
     collect_foils,
     compare_models,
+    diagnose_run,
     log_comparison,
     log_report,
     open_models,
@@ -54,6 +55,12 @@ def create_pipeline() -> Pipeline:
                 name="log_comparison",
             ),
             node(
+                diagnose_run,
+                inputs=["comparison", "training_run", "rule_settings"],
+                outputs="diagnosis",
+                name="diagnose_run",
+            ),
+            node(
                 choose_cards,
                 inputs=["comparison", "scores", "benchmark_items", "params:evaluation"],
                 outputs="item_cards",
@@ -86,6 +93,7 @@ def create_pipeline() -> Pipeline:
                     "foils_report",
                     "foils_review",
                     "params:benchmarks",
+                    "diagnosis",
                 ],
                 outputs="foils_section",
                 name="collect_foils",

@@ -1,0 +1,100 @@
+"""The diagnosis of a model: results by kind of change, weaknesses, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import yaml
+
+from compo_pipeline.configuration.settings import overlay, parse
+from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise
+from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.diagnosis.weaknesses import RULE, KindResult, foil_rows, kind_result, weaknesses
+from compo_pipeline.evaluation.comparison import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A diagnosis, as stored on disk.
+
+    Attributes:
+        kinds: results by kind; none where no foils were scored.
+        weak: names of the kinds that are weaknesses, the worst first.
+        steps: settings to change.
+        captions: number of training captions whose negatives were counted.
+        negatives: number of these.
+    """
+
+    kinds: tuple[KindResult, ...] = ()
+    weak: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    captions: int = 0
+    negatives: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What it says, in a sentence or two."""
+        weak = ", ".join(kind.replace("_", " ") for kind in self.weak)
+        if not weak:
+            return "No kind of change is missed and seldom asked for."
+        if not self.steps:
+            return (
+                f"Missed and seldom asked for: {weak}. No rule of any method makes such negatives."
+            )
+        return f"Missed and seldom asked for: {weak}."
+
+    @property
+    def advice(self) -> dict[str, Any]:
+        """The values to set, by dotted key."""
+        return {step.key: step.value for step in self.steps}
+
+    @property
+    def yaml(self) -> str:
+        """The settings as YAML, each with its reason before it."""
+        return "\n".join(
+            f"# {step.reason}\n{yaml.safe_dump(overlay({step.key: step.value}), sort_keys=False)}"
+            for step in self.steps
+        )
+
+    @property
+    def rule(self) -> str:
+        """What a weakness is."""
+        return RULE
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain mappings and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Diagnosis:
+        """Read what `to_json` wrote."""
+        return parse(cls, content, "diagnosis")
+
+
+def diagnose(
+    rows: Iterable[Row],
+    base: str,
+    model: str,
+    run: TrainingRun,
+    settings: Callable[[], Iterable[RuleSetting]],
+) -> Diagnosis:
+    """Diagnose a model.
+
+    Args:
+        rows: of a comparison; those of foils count.
+        base: key of the base in the rows' values.
+        model: key of the model, which may be the base.
+        run: its training, or one that could follow.
+        settings: of the rules of negatives; asked for where there are weaknesses.
+    """
+    scored = foil_rows(rows)
+    if not scored:
+        return Diagnosis()
+    asked = run.asked
+    kinds = [kind_result(row, base, model, asked) for row in scored]
+    weak = weaknesses(kinds, asked)
+    steps = advise(weak, run, settings()) if weak else ()
+    names = tuple(one.kind for one in weak)
+    return Diagnosis(tuple(kinds), names, steps, asked.captions, asked.negatives)

@@ -1,0 +1,108 @@
+"""Nodes of the part `training_negatives`; what takes seconds is computed when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.counterfactuals.contract import Opening
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.diagnosis.advice import TrainingRun
+from compo_pipeline.diagnosis.negatives import (
+    AskedChanges,
+    Negatives,
+    RememberedParses,
+    asked_changes,
+)
+from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
+from compo_pipeline.language.parsing import loaded, name_and_version, parse_by, parses_of
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import build
+from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Splits, Table, training_rows
+from compo_pipeline.training.settings import TrainingSettings
+
+VIEWS = 2_000
+"""Views that are read at most."""
+CAPTIONS = 300
+"""Training captions on which rules are measured, at most."""
+
+
+def describe_training(
+    views: Path,
+    language_model: str,
+    method: str,
+    method_settings: Mapping[str, Any],
+    training: TrainingSettings,
+) -> TrainingRun:
+    """What a model is trained with, and the kinds of change that its negatives ask for."""
+    built = build(method, method_settings["views"], method_settings["objective"])
+    return TrainingRun(
+        method,
+        training.epochs,
+        partial(_asked, views, language_model),
+        trains_images="image" in built.trains,
+        caches_features=training.cache_features,
+        frozen=training.frozen,
+        ratio=training.wise_ft.ratio,
+    )
+
+
+def _asked(views: Path, language_model: str) -> AskedChanges:
+    """The kinds of change that a random sample of the first epoch's views asks for."""
+    rows = EpochViews(views).epoch(0)
+    drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
+    negatives = [Negatives.of(rows[place]) for place in drawn]
+    return asked_changes(negatives, partial(parses_of, language_model))
+
+
+def choose_sample(
+    valid_captions: Sequence[Caption], split: Splits, language_model: str
+) -> Callable[[], Sample]:
+    """A random sample of the captions that train, with their parses."""
+    return cache(partial(_sample, valid_captions, split, language_model))
+
+
+def _sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
+    rows = training_rows(valid_captions, split)
+    drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))
+    captions = [rows[place] for place in drawn]
+    sentences = (
+        (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
+    )
+    language = name_and_version(loaded(language_model))
+    context = ViewContext.of(parse_by(language_model, sentences), language, 0, {})
+    return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))
+
+
+def choose_opening(
+    sample: Callable[[], Sample],
+    counterfactuals: CounterfactualSettings,
+    root: Path,
+    state: str,
+    generator_settings: Mapping[str, Any],
+) -> Callable[[], Opening]:
+    """What the caption editor is opened with, for the sample."""
+
+    def opening() -> Opening:
+        captions = Table.of(sample().captions, Caption)
+        return Opening(counterfactuals.seed, captions, Path(root), Path(state), generator_settings)
+
+    return opening
+
+
+def list_rule_settings(
+    sample: Callable[[], Sample],
+    opening: Callable[[], Opening],
+    counterfactuals: CounterfactualSettings,
+    method: str,
+    method_views: Mapping[str, Any],
+) -> Callable[[], Iterable[RuleSetting]]:
+    """The settings of all methods that list rules of negatives; others than the run's have their
+    defaults.
+    """
+    return lambda: rule_settings({method: method_views}, counterfactuals, opening(), sample())
