@@ -648,6 +648,28 @@ def test_a_combination_is_of_named_variants(parameters, name, problem):
             with_variant(parameters("coco"), name, "coco", **own)
 
 
+def test_the_variant_of_a_study_keeps_the_values_of_the_one_it_tuned(parameters):
+    listed: dict[str, Any] = {"all": {"a": {RATE: 1.0}, "b": {RATE: 2.0, POSITIVES: 2}}}
+    listed["clic"] = {"a+b": {RATE: 3.0}}
+    kept = {POSITIVES: 2, RATE: 3.0}
+    for name in ("a+b+tuned", "a+b+tuned-wide", "a+b+tuned+tuned"):
+        assert combined(parameters, listed, name) == kept
+    assert combined(parameters, listed, "a+tuned")[RATE] == 1.0
+    # Values of its own override them, another study's do not.
+    listed["clic"]["a+b+tuned"] = {POSITIVES: 4}
+    assert combined(parameters, listed, "a+b+tuned") == {POSITIVES: 4, RATE: 3.0}
+    assert combined(parameters, listed, "a+b+tuned-wide") == kept
+    # A label of one's own, with what it stands for, is tuned too; a misspelt variant is refused.
+    own = {"clic": {"objective": {"positives": 5}}}
+    plain = combined(parameters, {}, "mine", **own)
+    assert combined(parameters, listed, "mine+tuned", **own) == plain
+    with pytest.raises(SettingsError, match=r"there is no 'c' of clic"):
+        combined(parameters, listed, "a+c+tuned")
+    # A named variant of that name is a variant as any other.
+    listed["clic"]["tuned"] = {POSITIVES: 1}
+    assert combined(parameters, listed, "a+tuned")[POSITIVES] == 1
+
+
 def test_the_environments_own_label_can_be_combined(parameters):
     plain = parameters("fsc_scenes")
     assert changes(plain, with_variant(plain, "fsc_scenes+lora", "fsc_scenes")) == FSC_ADAPTERS
