@@ -24,7 +24,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
     """A finished run without Data Docs, and without items to review."""
     monkeypatch.chdir(tmp_path)
     for page in ("a/report/report.html", "a/report/promotion.md", "a/export/README.md"):
-        Path(page).parent.mkdir(parents=True)
+        Path(page).parent.mkdir(parents=True, exist_ok=True)
         Path(page).write_text("")
     Path("a/foils_review").mkdir()
     registered = JSONDataset(filepath="registered.json")
