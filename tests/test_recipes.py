@@ -547,6 +547,18 @@ def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
         with_variant(plain, "no_local", "coco")
 
 
+@pytest.mark.parametrize("env", [*RECIPES, "table"])
+def test_images_that_select_are_not_reported(parameters, env):
+    """By split: foils of the set that tunes are of none that retrieval or reported foils have."""
+    plain = parameters(env)
+    tuned, reported = plain["tuning"]["benchmarks"], plain["benchmarks"]
+    sets = plain["foils"]["splits"]
+    assert (tuned["foils"]["split"], reported["foils"]["split"]) == ("val", "test")
+    assert sets["val"] != reported["retrieval"]["split"]
+    # Two sets of held-out rows have other images by the hash of their content.
+    assert sets["val"] != sets["test"] or sets["val"] == "held_out"
+
+
 CARVING = "coco laion redcaps cc12m fsc_cc3m fsc_laion_coco sparcl_coco siglip_cc3m".split()
 
 
