@@ -108,8 +108,9 @@ class Comparison:
     models, two of them, a challenger and its opponent, or recipes have names of their own. Values
     are per cent. `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of
     benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
-    scores, and `sources` says where its items are from (`Subtask.source`). `suite` is `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose
-    files are not there.
+    scores, and `sources` says where its items are from (`Subtask.source`). `suite` is
+    `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose files are not
+    there.
     """
 
     models: dict[str, ComparedModel]
