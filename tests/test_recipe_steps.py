@@ -148,7 +148,7 @@ RECIPES = {
 }
 
 
-STAGES = ("raw", "ingest", "validation", "counterfactuals", "views", "training")
+STAGES = ("raw", "ingest", "validation", "foils", "counterfactuals", "views", "training")
 
 
 def two_steps(root: Path, base: Path) -> dict[str, Any]:
