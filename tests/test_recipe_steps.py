@@ -165,6 +165,7 @@ def two_steps(root: Path, base: Path) -> dict[str, Any]:
             "log_every": 1,
             "device": "cpu",
         },
+        "benchmarks": {"root": None},
         # Images of counterfactuals take a diffusion model.
         "counterfactuals": {"image_generator": None},
         # FSC-CLIP's take WordNet.

@@ -166,8 +166,13 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     for subtask in subtasks:
         _check_names(subtask)
     limits = Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif)
-    known = {"title": title, "limits": limits, "source": str(place.root)}
-    found = [replace(_with_ties(subtask, place, settings.ties), **known) for subtask in subtasks]
+    source = str(place.root)
+    found = [
+        replace(
+            _with_ties(subtask, place, settings.ties), title=title, limits=limits, source=source
+        )
+        for subtask in subtasks
+    ]
     _check_items(name, settings, found)
     return [_limited(subtask, place) for subtask in found]
 
