@@ -66,7 +66,7 @@ def coco_2014(root: Path) -> int:
 
 def neg_clip(root: Path) -> int:
     """NegCLIP's files, two captions an image."""
-    for name, numbers in (("train", range(IMAGES)), ("valid", range(90, 92))):
+    for name, numbers in (("train", range(IMAGES)), ("valid", range(90, 100))):
         with (root / f"{name}_neg_clip.tsv").open("w", newline="") as file:
             rows = csv.writer(file, delimiter="\t")
             rows.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
