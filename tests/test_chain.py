@@ -174,8 +174,7 @@ def test_a_study_leaves_a_run_per_trial_values_that_run_and_a_page(catalog, work
     assert best.exists() == (study["best"] is not None)
     if study["best"] is not None:
         given = yaml.safe_load(best.read_text())
-        rate = study["best"]["values"]["training.optimizer.lr"]
-        assert given["training"]["optimizer"]["lr"] == rate
+        assert given["variants"]["clic"] == {"default+tuned": study["best"]["values"]}
     trials = workspace / "data" / "06_models" / "smoke" / "clic" / "default" / "seed=0" / "tuning"
     assert not [path for path in (trials / "trials").rglob("*") if path.is_file()]
 

@@ -21,14 +21,16 @@ PARAMETERS = {"command": TYPED, "tracking": {"uri": None}, "promotion": {"dry_ru
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
-    """A finished run without Data Docs."""
+    """A finished run without Data Docs, and without items to review."""
     monkeypatch.chdir(tmp_path)
-    for page in ("a/report/report.html", "a/export/README.md"):
-        Path(page).parent.mkdir(parents=True)
+    for page in ("a/report/report.html", "a/report/promotion.md", "a/export/README.md"):
+        Path(page).parent.mkdir(parents=True, exist_ok=True)
         Path(page).write_text("")
+    Path("a/foils_review").mkdir()
     registered = JSONDataset(filepath="registered.json")
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
-    folders = {"report": "a/report", "export": "a/export", "data_docs": "a/data_docs"}
+    names = ("report", "export", "data_docs")
+    folders = {name: f"a/{name}" for name in names} | {"foils_review_page": "a/foils_review"}
     places = {name: FolderDataset(filepath=str(tmp_path / path)) for name, path in folders.items()}
     return DataCatalog({**places, "registered": registered})
 
@@ -41,7 +43,8 @@ def printed(catalog: DataCatalog, parameters: dict[str, Any], *entries: str) -> 
 
 
 def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatalog) -> None:
-    lines = printed(catalog, PARAMETERS, "report", "export", "data_docs", "registered")
+    entries = ("report", "export", "data_docs", "foils_review_page", "registered")
+    lines = printed(catalog, PARAMETERS, *entries)
     shown = [line.split(maxsplit=1) for line in lines if line and not line.startswith(" ")]
     assert shown[:-1] == [
         ["Report", "a/report/report.html"],

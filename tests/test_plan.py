@@ -72,7 +72,7 @@ def test_rows_that_are_held_out_are_said_before_and_after_they_are_counted(recip
     assert "1 pass over 998,000 in" in said and "are not the published rows" in said
     assert "1 pass over 1,000,000 in" in "\n".join(plan.lines(published))
     line = plan.exact_line(carving, table)
-    assert line.startswith("Rows: 1,970 train; 30 are held out for foils, so these are not the pub")
+    assert line.startswith("Rows: 1,970 train, not the published rows: 30 are held out for foils; ")
     assert plan.exact_line(published, table).startswith("Rows: 2,000 train; 1 pass")
 
 

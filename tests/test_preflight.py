@@ -754,6 +754,7 @@ def deny(*_: Any, **__: Any) -> None:
     ("scored", "expected"),
     [
         ({"retrieval": {"split": "val"}}, "benchmarks.retrieval.split: 'val' is that of tuning"),
+        ({"foils": {"split": "val"}}, "benchmarks.foils.split: 'val' is that of tuning"),
         ({"root": "made/val"}, "benchmarks.sets.sugar_crepe: "),
         (
             {"sets": {"sugar_crepe": {"root": "made/test/../val/sugar_crepe"}}},
@@ -765,13 +766,14 @@ def test_no_version_is_judged_by_items_that_select(
     problems: Problems, scored: dict[str, Any], expected: str
 ) -> None:
     def found(pipeline: str, scored: dict[str, Any] = scored, **settings: Any) -> list[str]:
-        tuning = {"benchmarks": {"root": "made/val"}}
+        tuning = {"benchmarks": {"root": "made/val", "foils": {"split": "val"}}}
         lines = problems(pipeline, benchmarks=scored, tuning=tuning, **settings)
         return [line for line in lines if line.startswith(expected) and "select" in line]
 
-    for pipeline in ("train_eval", "registration", "rescore"):
+    for pipeline in ("train_eval", "rescore"):
         assert found(pipeline), pipeline
     assert not found("evaluation")
+    assert not found("registration")  # it registers what an earlier evaluation has scored
     assert not found("train_eval", registration={"alias": None})
     assert found("rescore", registration={"alias": None, "rescore": "champion"})
     assert not found("train_eval", scored={"root": "made/test"})

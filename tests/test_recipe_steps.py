@@ -66,7 +66,7 @@ def coco_2014(root: Path) -> int:
 
 def neg_clip(root: Path) -> int:
     """NegCLIP's files, two captions an image."""
-    for name, numbers in (("train", range(IMAGES)), ("valid", range(90, 92))):
+    for name, numbers in (("train", range(IMAGES)), ("valid", range(90, 100))):
         with (root / f"{name}_neg_clip.tsv").open("w", newline="") as file:
             rows = csv.writer(file, delimiter="\t")
             rows.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
@@ -148,7 +148,7 @@ RECIPES = {
 }
 
 
-STAGES = ("raw", "ingest", "validation", "counterfactuals", "views", "training")
+STAGES = ("raw", "ingest", "validation", "foils", "counterfactuals", "views", "training")
 
 
 def two_steps(root: Path, base: Path) -> dict[str, Any]:
@@ -165,6 +165,7 @@ def two_steps(root: Path, base: Path) -> dict[str, Any]:
             "log_every": 1,
             "device": "cpu",
         },
+        "benchmarks": {"root": None},
         # Images of counterfactuals take a diffusion model.
         "counterfactuals": {"image_generator": None},
         # FSC-CLIP's take WordNet.

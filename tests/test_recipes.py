@@ -547,6 +547,18 @@ def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
         with_variant(plain, "no_local", "coco")
 
 
+@pytest.mark.parametrize("env", [*RECIPES, "table"])
+def test_images_that_select_are_not_reported(parameters, env):
+    """By split: foils of the set that tunes are of none that retrieval or reported foils have."""
+    plain = parameters(env)
+    tuned, reported = plain["tuning"]["benchmarks"], plain["benchmarks"]
+    sets = plain["foils"]["splits"]
+    assert (tuned["foils"]["split"], reported["foils"]["split"]) == ("val", "test")
+    assert sets["val"] != reported["retrieval"]["split"]
+    # Two sets of held-out rows have other images by the hash of their content.
+    assert sets["val"] != sets["test"] or sets["val"] == "held_out"
+
+
 CARVING = "coco laion redcaps cc12m fsc_cc3m fsc_laion_coco sparcl_coco siglip_cc3m".split()
 
 
@@ -646,6 +658,28 @@ def test_a_combination_is_of_named_variants(parameters, name, problem):
     for own in ({}, {"clic": {"objective": {"positives": 3}}}):
         with pytest.raises(SettingsError, match=f"^variant: .*{problem}"):
             with_variant(parameters("coco"), name, "coco", **own)
+
+
+def test_the_variant_of_a_study_keeps_the_values_of_the_one_it_tuned(parameters):
+    listed: dict[str, Any] = {"all": {"a": {RATE: 1.0}, "b": {RATE: 2.0, POSITIVES: 2}}}
+    listed["clic"] = {"a+b": {RATE: 3.0}}
+    kept = {POSITIVES: 2, RATE: 3.0}
+    for name in ("a+b+tuned", "a+b+tuned-wide", "a+b+tuned+tuned"):
+        assert combined(parameters, listed, name) == kept
+    assert combined(parameters, listed, "a+tuned")[RATE] == 1.0
+    # Values of its own override them, another study's do not.
+    listed["clic"]["a+b+tuned"] = {POSITIVES: 4}
+    assert combined(parameters, listed, "a+b+tuned") == {POSITIVES: 4, RATE: 3.0}
+    assert combined(parameters, listed, "a+b+tuned-wide") == kept
+    # A label of one's own, with what it stands for, is tuned too; a misspelt variant is refused.
+    own = {"clic": {"objective": {"positives": 5}}}
+    plain = combined(parameters, {}, "mine", **own)
+    assert combined(parameters, listed, "mine+tuned", **own) == plain
+    with pytest.raises(SettingsError, match=r"there is no 'c' of clic"):
+        combined(parameters, listed, "a+c+tuned")
+    # A named variant of that name is a variant as any other.
+    listed["clic"]["tuned"] = {POSITIVES: 1}
+    assert combined(parameters, listed, "a+tuned")[POSITIVES] == 1
 
 
 def test_the_environments_own_label_can_be_combined(parameters):

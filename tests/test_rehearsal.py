@@ -51,7 +51,7 @@ def test_only_names_rows_and_a_fixed_warm_up_differ(context, env) -> None:
     changed = {key for key in before.keys() & after.keys() if before[key] != after[key]}
     names = ("paths.", "site.", "dataset", "subset", "ingest.journal", "registration.", "tuning.")
     rows = {key for key in changed if not key.startswith(names)}
-    assert rows <= {"data.sample.rows", "training.optimizer.warmup_steps"}
+    assert rows <= {"data.sample.rows", "foils.carve", "training.optimizer.warmup_steps"}
     assert after["data.sample.rows"] == ROWS
 
 
@@ -68,6 +68,14 @@ def test_the_warm_up_ends_before_a_rehearsal_does(context, env) -> None:
 def test_a_smaller_sample_of_the_recipe_stays(context) -> None:
     given = {"subset": 1000, "data": {"sample": {"rows": 10}}}
     assert context("coco", **given).params["data"]["sample"]["rows"] == 10
+
+
+@pytest.mark.parametrize(
+    ("env", "rows", "images"),
+    [("coco", 1000, 100), ("fsc_cc3m", 50_000, 2000), ("laion", 5, 1), ("fsc_scenes", 1000, 0)],
+)
+def test_images_are_held_out_in_proportion(context, env, rows, images) -> None:
+    assert context(env, subset=rows).params["foils"]["carve"] == images
 
 
 def test_its_rows_are_among_those_of_any_larger_sample() -> None:

@@ -105,14 +105,14 @@ def test_named_secrets_are_masked(text: str) -> None:
 def commands(site: Site, tmp_path: Path) -> Iterator[str]:
     """All that shows the command line: pages, cards, files of a study, next steps."""
     yield from site.facts("train_eval").values()
-    run = name_tuned_run(site.command)
+    run = name_tuned_run(site.command, "clic", "default")
     finished = optuna.create_study()
     finished.add_trial(optuna.trial.create_trial(value=1.0))
     best = results.write(finished, {}, tmp_path, run)
     assert best is not None
     yield best.read_text()
     yield run.command({"training.epochs": 2})
-    yield from run.advice()
+    yield from run.advice({})
 
 
 def test_no_command_shows_a_secret(

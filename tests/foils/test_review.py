@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from kedro.io import DatasetError
 
+from compo_pipeline.benchmarks.settings import BenchmarksSettings, FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import ReceivedJsonDataset
+from compo_pipeline.datasets.catalog import PageDataset, ReceivedJsonDataset
 from compo_pipeline.foils.review import DRAWN, Noise, corrected, draw, noise, read
+from compo_pipeline.pipelines.foils.nodes import write_review_page
 from compo_pipeline.storage.records import Foil
 
 REPORT = {"builder": 1, "fingerprint": "f00d"}
 KINDS = ("replaced_object", "half_truth")
+
+
+BENCHMARKS = BenchmarksSettings(foils=FoilBenchmarkSettings("test"))
 
 
 def foil(number: int, kind: str = KINDS[0], split: str = "test", state: str = "used") -> Foil:
@@ -43,6 +48,15 @@ def test_what_is_drawn_is_scored_and_depends_on_the_items_alone() -> None:
     # Every item is as likely as any other one.
     counts = Counter(one.item for n in range(300) for one in draw(ITEMS, "test", f"{n}"))
     assert all(60 < counts[one.item] < 145 for one in ITEMS)
+
+
+def test_a_run_without_items_has_no_page_to_review(tmp_path: Path) -> None:
+    page = PageDataset(filepath=str(tmp_path / "foils_review"), page="review.html")
+    report = {**REPORT, "language": "compo_en"}
+    for items in (ITEMS, [foil(901, state="few")]):
+        page.save(write_review_page(items, report, {}, BENCHMARKS, tmp_path))
+        # DVC wants the folder of a stage's output.
+        assert [file.name for file in page.load().iterdir()] == ["review.html"][: len(items) > 1]
 
 
 @pytest.mark.parametrize(

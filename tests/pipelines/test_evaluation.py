@@ -140,6 +140,7 @@ def catalog(
                 "label": "CLIC",
                 "variant": "mine",
                 "seed": 7,
+                "rows": "12 that the sample leaves are held out for foils",
             },
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
@@ -322,6 +323,7 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     # What a reader needs to make it again.
     assert "kedro run --pipeline=train_eval --env=toy --params evaluation.workers=2" in page
     assert "CLIC, variant mine, seed 7" in page and run_id in page
+    assert "12 that the sample leaves are held out for foils" in page
 
 
 def test_files_hold_no_number_that_json_has_not(done: DataCatalog, folder: Path) -> None:

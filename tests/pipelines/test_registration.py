@@ -11,6 +11,7 @@ import torch
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.runner import SequentialRunner
 
+from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.comparison import compare, run_pairs
@@ -24,6 +25,7 @@ from compo_pipeline.storage.files import causes
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.evidence import read_evidence
 from compo_pipeline.versions.settings import RegistrationSettings
 
 SCORES = [
@@ -36,10 +38,11 @@ ROWS = tuple(compare([SCORES], MODELS, run_pairs(MODELS), {}))
 COMPARED = {role: ComparedModel(name, name) for role, name in MODELS.items()}
 
 
-def compared(fingerprint: str) -> dict[str, Any]:
+def compared(fingerprint: str, split: str = "test") -> dict[str, Any]:
     """The comparison of a checkpoint with its base."""
     tuned = replace(COMPARED["fine_tuned"], fingerprint=fingerprint)
-    return Comparison({**COMPARED, "fine_tuned": tuned}, ROWS, "toy").to_json()
+    models = {**COMPARED, "fine_tuned": tuned}
+    return Comparison(models, ROWS, "toy", sources={"retrieval": split}).to_json()
 
 
 @pytest.fixture
@@ -63,6 +66,7 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
         "params:evaluation": EvaluationSettings(device="cpu"),
         "params:data.root": str(tmp_path),
         "params:promotion.waive": (),
+        "params:tuning.benchmarks": BenchmarksSettings(retrieval=RetrievalSettings("val")),
         "params:registration": RegistrationSettings(
             "pipeline-clip", alias="fresh", precision="fp16"
         ),
@@ -98,7 +102,19 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(
     assert recorded.data.metrics["_headline/retrieval.i2t_r1.raw"] == 75
     card = (folder / "README.md").read_text()
     assert registered["run_id"] in card and "| 75.0 [" in card and "variant wide" in card
+    assert "Training rows" not in card
     assert run(entries, folder) == {**registered, "fresh": False}
+
+
+def test_the_card_says_of_held_out_rows_what_the_run_does(
+    entries: dict[str, Any], tmp_path: Path
+) -> None:
+    entries["run"]["rows"] = "not the published rows: 12 are held out for foils"
+    run(
+        {**entries, "params:registration": RegistrationSettings("carved-clip")}, tmp_path / "export"
+    )
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert f"- Training rows: {entries['run']['rows']}\n" in card
 
 
 def test_a_rehearsal_gets_a_tag_and_no_alias(entries: dict[str, Any], tmp_path: Path) -> None:
@@ -111,6 +127,26 @@ def test_a_rehearsal_gets_a_tag_and_no_alias(entries: dict[str, Any], tmp_path: 
     assert client.get_model_version("rehearsed-clip", "1").tags["rehearsal"] == "1000"
     card = (tmp_path / "export" / "README.md").read_text()
     assert "A rehearsal on 1,000 training rows" in card.partition("\n# ")[2].partition("- Base")[0]
+
+
+@pytest.mark.parametrize(
+    ("split", "key"),
+    [("val", "tuning.benchmarks.retrieval.split"), ("mine", "training.validation.split")],
+)
+def test_a_model_that_was_scored_on_items_that_select_gets_no_alias(
+    entries: dict[str, Any], tmp_path: Path, split: str, key: str
+) -> None:
+    """As the evaluation and the training recorded them, whatever the configuration is now."""
+    recipe = {"validation": {"every": 5, "split": "mine", "rows": 512, "figure": None}}
+    trained = {"seed": 3, "training": {"fingerprint": {"training": recipe}}}
+    folder = tmp_path / "selected"
+    entries["checkpoint"] = export(load(entries["checkpoint"]), folder, metadata=trained)
+    entries["comparison"] = compared(load(folder).fingerprint, split)
+    with pytest.raises(SettingsError, match=rf"^benchmarks.retrieval.split: '{split}' .*{key}"):
+        run(entries, tmp_path / "export")
+    settings = RegistrationSettings(f"unnamed-{split}", alias=None)
+    run({**entries, "params:registration": settings}, tmp_path / "export")
+    assert read_evidence(tmp_path / "export").selecting == {"retrieval": key}
 
 
 def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any], tmp_path: Path) -> None:

@@ -369,12 +369,22 @@ def test_wrong_settings_are_refused_by_key(
         node(**changes)
 
 
-def test_rows_that_are_carved_are_counted_and_do_not_train(tmp_path: Path) -> None:
-    rows = [
-        Caption(f"{n}", f"{n}", f"{n}.png", 8, 8, ("a cat",), "x", "carved" if n < 2 else "train")
-        for n in range(6)
-    ]
-    args = ({"data_hash": "x"}, tmp_path, tmp_path, tmp_path)
-    own, whole = (gather_data(rows, split, *args) for split in ("train", ("train", "carved")))
-    assert ([row.sample_id for row in own.captions], own.carved) == (["2", "3", "4", "5"], 2)
-    assert (len(whole.captions), whole.carved) == (6, 0)
+def test_rows_that_are_held_out_are_counted_and_do_not_train(tmp_path: Path) -> None:
+    def gathered(trains: str | tuple[str, ...], *splits: str) -> tuple[list[str], str | None]:
+        rows = [
+            Caption(f"{n}", f"{n}", f"{n}.png", 8, 8, ("a cat",), "x", split)
+            for n, split in enumerate(splits)
+        ]
+        found = gather_data(rows, trains, {"data_hash": "x"}, tmp_path, tmp_path, tmp_path)
+        return [row.sample_id for row in found.captions], found.rows
+
+    carved = "not the published rows: 2 are held out for foils"
+    assert gathered("train", "carved", "carved", "train") == (["2"], carved)
+    published = ("train", "carved")
+    assert gathered(published, "carved", "carved", "train") == (["0", "1", "2"], None)
+    left = "1 that the sample leaves are held out for foils"
+    assert gathered("train", "held_out", "train") == (["1"], left)
+    assert gathered(published, "held_out", "train") == (["1"], left)
+    both = f"{carved}, beside 1 that the sample leaves"
+    assert gathered("train", "carved", "train", "held_out", "carved") == (["1"], both)
+    assert gathered("train", "train", "val") == (["0"], None)

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.variants import VariantName
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
 from compo_pipeline.project.settings import RunSettings
@@ -26,8 +28,20 @@ def test_commands_of_the_best_values_say_what_this_run_was_told() -> None:
         "training": {"epochs": 2},
         "tuning": {"study": {"trials": 3}},
     }
-    run = nodes.name_tuned_run(CommandOptions("smoke", given))
-    assert run == TunedRun("smoke", {"seed": 1, "training.epochs": 2, "variant": "tuned"})
+    told = {"seed": 1, "training.epochs": 2}
+    run = nodes.name_tuned_run(CommandOptions("smoke", given), "clic", "lora")
+    assert run == TunedRun("smoke", {**told, "variant": "lora+tuned"}, "clic")
+
+
+def test_studies_of_one_variant_have_variants_of_their_own() -> None:
+    names = {
+        nodes.name_tuned_run(
+            CommandOptions("smoke", {"tuning": {"study": {"name": name}}}), "clic", "lora"
+        ).given["variant"]
+        for name in ("wide", "of mine", "of/mine", "x" * 250)
+    }
+    assert len(names) == 4 and "lora+tuned-wide" in names
+    assert all(TypeAdapter(VariantName).validate_python(name) for name in names)
 
 
 @pytest.mark.parametrize(

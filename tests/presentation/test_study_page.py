@@ -16,6 +16,7 @@ from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.space import Parameter, Space
 
 LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"
+RUN = TunedRun(None, {"variant": "default+tuned"}, "clic")
 SPACE = Space(
     (
         Parameter(LR, FloatDistribution(1e-4, 1e-2, log=True)),
@@ -29,7 +30,7 @@ def page(make, tmp_path):
     """Writes the page of a study; its text without plotly.js."""
 
     def text(study, run=None, confirmation=None):
-        used = run or TunedRun()
+        used = run or RUN
         written = write(study, make.configured, tmp_path / "new", SPACE, used, confirmation)
         html = written.read_text(encoding="utf-8")
         HTMLParser().feed(html)
@@ -57,7 +58,7 @@ def words(html):
 
 
 def test_the_page_opens_without_a_network(study, tmp_path, make):
-    html = write(study, make.configured, tmp_path, SPACE, TunedRun()).read_text()
+    html = write(study, make.configured, tmp_path, SPACE, RUN).read_text()
     assert html.count(get_plotlyjs()) == 1
     rest = html.replace(get_plotlyjs(), "")
     assert not re.search(r"""(?:src|href)\s*=\s*["']""", rest)
@@ -67,12 +68,15 @@ def test_the_page_opens_without_a_network(study, tmp_path, make):
 
 
 def test_the_head_says_what_was_found(page, study):
-    text = words(page(study, TunedRun("smoke", {"method": "clic"})))
+    text = words(page(study, TunedRun("smoke", {"method": "clic", "variant": "c1+tuned"}, "clic")))
     assert "5 trials: 3 finished, 1 pruned, 1 failed; 2 of the finished trials meet" in text
     assert "Trial 1 is the best: score 71.25." in text
     assert "The configured values (trial 0) have score 66.5: a difference of +4.75." in text
     assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01 (log scale)" in text
-    assert "kedro run --pipeline=train_eval --env=smoke --params method=clic,training" in text
+    assert (
+        "kedro run --pipeline=train_eval --env=smoke --params method=clic,variant=c1+tuned,training"
+        in text
+    )
 
 
 def test_configured_values_that_break_a_constraint_are_told_as_measured(make, page):

@@ -8,9 +8,10 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from mlflow.entities.model_registry import ModelVersion
@@ -27,6 +28,7 @@ GATE = Gate(
 )
 SETTINGS = PromotionSettings(gate=GATE)
 ITEMS = 40
+NONE: Mapping[str, str] = MappingProxyType({})
 # Nothing of the items is in the training data.
 CLEAN = Overlap("sugar_crepe_pp", "swap_att", ITEMS, 0, 0, None, ITEMS, 0)
 
@@ -46,10 +48,11 @@ def opened(
     base: int = 0,
     scored: tuple[ScoresFingerprint, ...] = (),
     overlaps: tuple[Overlap, ...] = (CLEAN,),
+    selecting: Mapping[str, str] = NONE,
 ) -> Any:
     """What stands for the verified files of a version with invented scores."""
     return SimpleNamespace(
-        evidence=Evidence("v", "b", scored, {}, overlaps),
+        evidence=Evidence("v", "b", scored, {}, overlaps, dict(selecting)),
         lineage=SimpleNamespace(version=version, fingerprint="v", base_fingerprint="b"),
         tables=lambda: EvidenceTables(made_up(right), made_up(base), {}),
     )

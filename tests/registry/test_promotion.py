@@ -132,6 +132,22 @@ def test_a_waiver_is_recorded_on_the_version_until_it_is_not_needed(
     assert promoted.gate != refused.gate
 
 
+def test_a_version_that_was_scored_on_items_that_select_is_refused(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selecting = {"retrieval": "tuning.benchmarks.retrieval.split"}
+
+    def known(version: Any, *_: object) -> Any:
+        return made.opened(int(version.version), 35, 20, selecting=selecting)
+
+    monkeypatch.setattr(promotion, "verified_files", known)
+    refused = promote(model, "challenger", SETTINGS, UNSIGNED)
+    assert (refused.outcome, refused.reason) == ("refused", "Failed: evidence.")
+    (check,) = refused.checks
+    assert "items that select" in check.finding and selecting["retrieval"] in check.finding
+    assert "registration.rescore=challenger" in check.finding
+
+
 def tags_of(name: str, number: int = 3) -> dict[str, str]:
     return dict(mlflow.MlflowClient().get_model_version(name, str(number)).tags)
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 
-from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.configuration.settings import leaves, overlay, with_values
+from compo_pipeline.methods.registry import build
+from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.tuning import results
 from compo_pipeline.tuning.results import (
     TunedRun,
@@ -26,6 +30,7 @@ from compo_pipeline.tuning.results import (
 )
 
 BOTH = ("maximize", "maximize")
+RUN = TunedRun(None, {"variant": "default+tuned"}, "clic")
 
 
 def numbers(trials):
@@ -108,12 +113,18 @@ def study(make):
 
 
 def test_the_file_holds_values_and_says_whose(make, study, tmp_path):
-    path = write(study, make.configured, tmp_path / "new", TunedRun())
+    path = write(study, make.configured, tmp_path / "new", RUN)
     text = path.read_text()
     assert path.name == "best_params.yml"
     assert yaml.safe_load(text) == {
-        "training": {"optimizer": {"lr": 0.0034567890123}},
-        "clic": {"objective": {"positives": 3}},
+        "variants": {
+            "clic": {
+                "default+tuned": {
+                    "training.optimizer.lr": 0.0034567890123,
+                    "clic.objective.positives": 3,
+                }
+            }
+        }
     }
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert "trial 1 of 4 in the study 'clic-scenes'" in head[0]
@@ -123,34 +134,33 @@ def test_the_file_holds_values_and_says_whose(make, study, tmp_path):
 
 def test_the_file_says_where_the_configured_values_break_a_constraint(make, tmp_path):
     plain = make.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
-    text = write(
-        make.study(plain, make.trial(68.5, drop=-1.0)), make.configured, tmp_path, TunedRun()
-    )
+    text = write(make.study(plain, make.trial(68.5, drop=-1.0)), make.configured, tmp_path, RUN)
     assert "(trial 0): score 70, but they violate a constraint" in text.read_text()
 
 
 def test_every_trial_of_a_front_has_a_file(make, tmp_path):
     trials = [make.trial(1.0, 9.0), make.trial(8.0, 8.0, positives=5), make.trial(9.0, 1.0)]
-    path = write(make.study(*trials, directions=BOTH), make.configured, tmp_path, TunedRun())
-    assert yaml.safe_load(path.read_text())["clic"]["objective"]["positives"] == 5
+    path = write(make.study(*trials, directions=BOTH), make.configured, tmp_path, RUN)
+    values = yaml.safe_load(path.read_text())["variants"]["clic"]["default+tuned"]
+    assert values["clic.objective.positives"] == 5
     assert (
         "objective 1 8, objective 2 8" in path.read_text()
         and "(trials 0, 1, 2)" in path.read_text()
     )
     files = {file.name for file in (tmp_path / results.FRONT).iterdir()}
     assert files == {"trial_0.yml", "trial_1.yml", "trial_2.yml"}
-    assert write(make.study(trials[0], directions=BOTH), make.configured, tmp_path, TunedRun())
+    assert write(make.study(trials[0], directions=BOTH), make.configured, tmp_path, RUN)
     assert not (tmp_path / results.FRONT).exists()
 
 
 def test_no_recipe_is_left_where_there_is_none(make, study, tmp_path):
-    path = write(study, make.configured, tmp_path, TunedRun())
+    path = write(study, make.configured, tmp_path, RUN)
     assert (
         write(
             make.study(make.failed("x"), make.trial(3.0, drop=1.0)),
             make.configured,
             tmp_path,
-            TunedRun(),
+            RUN,
         )
         is None
     )
@@ -160,7 +170,7 @@ def test_no_recipe_is_left_where_there_is_none(make, study, tmp_path):
 def test_a_running_study_is_written_as_far_as_it_is(make, tmp_path):
     study = make.study(make.trial(3.0))
     study.ask()
-    assert "trial 0 of 2" in write(study, make.configured, tmp_path, TunedRun()).read_text()
+    assert "trial 0 of 2" in write(study, make.configured, tmp_path, RUN).read_text()
 
 
 SCALARS = st.one_of(
@@ -174,7 +184,7 @@ SCALARS = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(["a", "b.c", "b.d.e", "f_g.h"]), SCALARS, min_size=1))
 def test_the_command_line_says_the_same_as_the_file(values):
-    words = shlex.split(TunedRun(given={}).command(values))
+    words = shlex.split(TunedRun(None, {}, "clic").command(values))
     assert words[:3] == ["kedro", "run", "--pipeline=train_eval"]
     assert words[3] == "--params"
     got = _split_params(None, None, words[4])
@@ -183,18 +193,20 @@ def test_the_command_line_says_the_same_as_the_file(values):
 
 
 def test_the_command_line_names_environment_method_and_variant():
-    run = TunedRun("fsc_scenes", {"method": "fsc_clip", "variant": "tuned"})
-    assert run.command({"fsc_clip.objective.gamma": 1.5}) == (
+    given = {"method": "fsc_clip", "fsc_clip.objective.gamma": 1, "variant": "lora+tuned"}
+    run, values = TunedRun("fsc_scenes", given, "fsc_clip"), {"fsc_clip.objective.gamma": 1.5}
+    assert run.command(values) == (
         "kedro run --pipeline=train_eval --env=fsc_scenes "
-        "--params method=fsc_clip,variant=tuned,fsc_clip.objective.gamma=1.5"
+        "--params method=fsc_clip,fsc_clip.objective.gamma=1.5,variant=lora+tuned"
     )
-    assert run.advice() == [
-        "or write them into conf/fsc_scenes/parameters.yml and run",
-        "  kedro run --pipeline=train_eval --env=fsc_scenes --params method=fsc_clip,variant=tuned",
+    assert run.advice(values) == [
+        "or add this entry to `variants` in conf/fsc_scenes/parameters.yml and run",
+        "  kedro run --pipeline=train_eval --env=fsc_scenes "
+        "--params method=fsc_clip,variant=lora+tuned",
     ]
-    assert TunedRun("base").advice() == [
-        "or copy this file to conf/tuned/parameters.yml and run",
-        "  kedro run --pipeline=train_eval --env=tuned --params variant=tuned",
+    assert RUN.advice({}) == [
+        "or add this entry to `variants` in conf/base/parameters_variants.yml and run",
+        "  kedro run --pipeline=train_eval --params variant=default+tuned",
     ]
 
 
@@ -220,27 +232,55 @@ def session(bootstrapped, tmp_path, monkeypatch):
     return folder, load
 
 
-def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
-    make, study, session, tmp_path
+@pytest.mark.parametrize(
+    ("env", "given"),
+    [
+        ("base", {}),
+        ("base", {"variant": "c1"}),
+        ("base", {"variant": "datacomp+lora"}),
+        ("base", {"variant": "mine", "training": {"optimizer": {"lr": 0.5, "warmup": 0.3}}}),
+        ("fsc_scenes", {"variant": "fsc_scenes+lora"}),
+        ("coco", {"variant": "published", "tuning": {"study": {"name": "wide"}}}),
+        ("coco", {"variant": "lora+tuned", "clic": {"objective": {"positives": 4}}}),
+    ],
+)
+def test_both_ways_of_running_a_recipe_train_what_the_study_confirmed(
+    make, session, tmp_path, env, given
 ):
+    """With the values of the study's variant, which may set a searched key itself."""
     folder, load = session
-    path = write(study, make.configured, tmp_path / "tuning", TunedRun())
-    by_params, by_copy = re.findall(r"^#   (kedro run .*)$", path.read_text(), re.MULTILINE)
-    plain, entries = load("kedro run --pipeline=train_eval --params variant=tuned")
-    (folder / "conf" / "tuned").mkdir()
-    shutil.copy(path, folder / "conf" / "tuned" / "parameters.yml")
-    for line in (by_params, by_copy):
-        params, catalog = load(line)
-        assert params["training"]["optimizer"]["lr"] == 0.0034567890123
-        assert params["method_settings"]["objective"]["positives"] == 3
-        assert "/tuned/" in catalog["checkpoint"]["filepath"]
-        assert catalog == entries
-        params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
-        own, before = params["method_settings"], plain["method_settings"]
-        own["objective"]["positives"] = before["objective"]["positives"]
-        typed = {"command": plain["command"]}
-        typed["site"] = {**params["site"], **typed}
-        assert {**params, **typed} == plain
+    line = f"kedro run --env={env} --params seed=0,{','.join(map('='.join, texts(given)))}"
+    plain, _ = load(line.rstrip(","))
+    method, variant = plain["method"], plain["variant"]
+    done = make.study(make.trial(1.0, lr=0.0034567890123, positives=3, drop=-1.0))
+    run = name_tuned_run(CommandOptions(env, given), method, variant)
+    path = write(done, make.configured, tmp_path / "tuning", run)
+    by_params, by_entry = re.findall(r"^#   (kedro run .*)$", path.read_text(), re.MULTILINE)
+
+    def trained(params: dict[str, Any]) -> dict[str, Any]:
+        """What a study's confirmation has of a configuration, and what the views are drawn by."""
+        built = build(method, **params["method_settings"]).configuration
+        names = ("model", "views", "counterfactuals", "foils", "data")
+        return {"training": params["training"], method: built} | {n: params[n] for n in names}
+
+    owners = ("training", method)
+    values = {key: v for key, v in best(done).params.items() if key.partition(".")[0] in owners}
+    confirmed = with_values(trained(plain), values)
+    found, catalog = load(by_params)
+    assert trained(found) == confirmed
+    place = folder / re.search(r"in (conf\S+) and run", path.read_text())[1]
+    read = yaml.safe_load(place.read_text())
+    merged = read.setdefault("variants", {}).setdefault(method, {})
+    merged |= yaml.safe_load(path.read_text())["variants"][method]
+    place.write_text(yaml.safe_dump(read))
+    entered, entries = load(by_entry)
+    assert trained(entered) == confirmed and entries == catalog
+    assert found["variant"] == entered["variant"] != variant
+    assert f"/{found['variant']}/" in catalog["checkpoint"]["filepath"]
+
+
+def texts(given: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(key, str(value)) for key, value in leaves(given)]
 
 
 def test_a_summary_counts_trials_steps_and_seconds(make):

@@ -76,8 +76,3 @@ def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
     content = ReceivedJsonDataset(filepath=str(file)).load()
     found = noise(drawn, read(content, REPORT, drawn))
     assert found["half_truth"][:4] == (4, 2, 0, 0.5)
-
-
-def test_a_page_without_items_says_why(tmp_path: Path) -> None:
-    page = write([], REPORT, tmp_path, tmp_path / "review.html").read_text()
-    assert "There is nothing to review" in page and "Save" not in page

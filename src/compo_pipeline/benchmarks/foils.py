@@ -39,7 +39,7 @@ def load(foils: Iterable[Foil], split: str, root: Path, limits: Limits = ACCEPTE
         named = ", ".join(f"{name} {count}" for name, count in left_out.items()) or "no item"
         log.warning("Foils of the split '%s' that are not scored: %s.", split, named)
     return [
-        Subtask(NAME, kind, ("image_to_text",), root, tuple(own), limits=limits)
+        Subtask(NAME, kind, ("image_to_text",), root, tuple(own), limits=limits, source=split)
         for kind, own in items.items()
     ]
 

@@ -52,7 +52,8 @@ class Subtask:
     say in what else scoring differs from the official run. `official_draw` is the number of items
     that a paper draws of it as they are drawn here, None where no paper is known to. `title` is the
     benchmark's label in reports if its files are not the official ones ("SugarCrepe-style").
-    `limits` say what is accepted as an image.
+    `limits` say what is accepted as an image. `source` is the split, or set of foils, of the
+    dataset whose items they are; of a benchmark's files it is their folder.
     """
 
     benchmark: str
@@ -70,6 +71,7 @@ class Subtask:
     official_draw: int | None = field(default=None, repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
     limits: Limits = field(default=Limits(), repr=False, compare=False)
+    source: str = field(default="", repr=False, compare=False)
 
     def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
         """Every text that a model must encode to score the items, repeats included.
@@ -202,3 +204,8 @@ class Benchmark:
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
     """Labels of the benchmarks whose files are not the official ones."""
     return {task.benchmark: task.title for task in subtasks if task.title}
+
+
+def sources(subtasks: Iterable[Subtask]) -> dict[str, str]:
+    """Where the items of each benchmark are from: `Subtask.source`."""
+    return {task.benchmark: task.source for task in subtasks}

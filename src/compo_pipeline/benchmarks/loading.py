@@ -120,6 +120,17 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     return [task for place in chosen if place not in absent for task in load_place(place, settings)]
 
 
+def sources(settings: BenchmarksSettings) -> dict[str, str]:
+    """Where the items of each benchmark that is switched on will be from: `Subtask.source`.
+
+    Raises:
+        SettingsError: a name is not one of a benchmark or suite.
+    """
+    found = {place.benchmark.name: str(place.root) for place in places(settings)}
+    own = {retrieval.NAME: settings.retrieval.split, foils_of_captions.NAME: settings.foils.split}
+    return found | {name: split for name, split in own.items() if split is not None}
+
+
 def not_run(settings: BenchmarksSettings) -> tuple[str, ...]:
     """Labels of the optional benchmarks whose folders are absent."""
     return tuple(place.benchmark.label for place in places(settings) if place.is_left_out)
@@ -155,8 +166,11 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     for subtask in subtasks:
         _check_names(subtask)
     limits = Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif)
+    source = str(place.root)
     found = [
-        replace(_with_ties(subtask, place, settings.ties), title=title, limits=limits)
+        replace(
+            _with_ties(subtask, place, settings.ties), title=title, limits=limits, source=source
+        )
         for subtask in subtasks
     ]
     _check_items(name, settings, found)

@@ -82,7 +82,8 @@ def load(
             "or null to leave retrieval out"
         )
     items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
-    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits)]
+    source = settings.split or ""
+    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits, source=source)]
 
 
 def _coco(root: Path, images: Path) -> list[Subtask]:

@@ -11,6 +11,8 @@ from typing import Any
 from compo_pipeline.configuration.settings import SettingsError, with_values
 
 KEY = "subset"
+# Of the training rows, one held-out image to so many at most.
+_SHARE = 10
 TAG = "rehearsal"
 """In MLflow: of runs and of registered versions."""
 
@@ -30,7 +32,9 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
     """The settings of a run with what a rehearsal changes; those of any other run as they are.
 
     The rows are the first ones of the sample that a run with `data.sample.rows` would draw. A
-    warm-up of a fixed number of steps would outlast the training: it becomes a share of it.
+    warm-up of a fixed number of steps would outlast the training: it becomes a share of it. Images
+    that are held out (`foils.carve`) are at most a tenth as many as the rows, as of a recipe's
+    training images at most a tenth is.
 
     Args:
         values: all settings, as YAML has them.
@@ -49,9 +53,12 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
         )
     sample = values["data"]["sample"]["rows"]
     trains = values["views"]["split"]
+    sample = rows if sample is None else min(rows, sample)
+    carve = values["foils"]["carve"]
     changes = {
         "dataset": dataset_name(values["dataset"], rows),
-        "data.sample.rows": rows if sample is None else min(rows, sample),
+        "data.sample.rows": sample,
+        "foils.carve": min(carve, max(1, sample // _SHARE)),
         "data.sample.split": trains if isinstance(trains, str) else trains[0],
         "training.optimizer.warmup_steps": None,
         "registration.alias": None,

@@ -2,12 +2,16 @@
 
 They are listed under the YAML key `variants`, by method or under `all`, with dotted keys. What a
 method says of a name is added to what `all` says of it. `a+b` stands for the values of both.
+`a+tuned` is variant `a`, a label too, with the best values of a study: those that stand under the
+name `a+tuned`, or `--params`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -20,11 +24,13 @@ log = logging.getLogger(__name__)
 KEY = "variants"
 ALL = "all"
 PLUS = "+"
+TUNED = "tuned"
 _ONE = "[A-Za-z0-9][A-Za-z0-9_.-]*"
+_LONGEST = 100
 # The value of `variant`, part of the name of a folder; YAML reads a variant 2 as a number.
 VariantName = Annotated[
     str,
-    Field(pattern=rf"^{_ONE}(\+{_ONE})*$", max_length=100, coerce_numbers_to_str=True),
+    Field(pattern=rf"^{_ONE}(\+{_ONE})*$", max_length=_LONGEST, coerce_numbers_to_str=True),
 ]
 _NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
 # Their tables are shared by all variants, or name where results lie.
@@ -61,9 +67,13 @@ def applied(
     name, method = str(parameters["variant"]), parameters["method"]
     known = named(parameters, method)
     explicit = {key for key, _ in leaves(runtime)}
-    for part in name.split(PLUS):
+    untuned = name
+    while (base := _untuned(untuned, known)) != untuned:  # a study of tuned values
+        untuned = base
+    for part in untuned.split(PLUS):
         if part not in known and part != environment:
-            _refuse_unknown(part, parameters, labelled=not runtime.keys() <= _NAMES)
+            labelled = not runtime.keys() <= _NAMES
+            _refuse_unknown(part, {**parameters, "variant": untuned}, labelled=labelled)
     found, differing = _values(parameters)
     for key, each in found.items():
         if key.partition(".")[0] in _SHARED or key in _SHARED_KEYS:
@@ -91,6 +101,22 @@ def place_of(parameters: Mapping[str, Any], key: str) -> str:
     """Which named variant gives a dotted key its value, for errors; empty where none does."""
     found, _ = _values(parameters)
     return f"{found[key].place}: " if key in found else ""
+
+
+def tuned(variant: str, study: str | None = None) -> str:
+    """The variant of the best values of a study: `lora+tuned`, `lora+tuned-<study>`.
+
+    Args:
+        variant: of the study.
+        study: its name, where it is not the default one, which has another study of this variant.
+    """
+    if study is None:
+        return f"{variant}{PLUS}{TUNED}"
+    name = f"{variant}{PLUS}{TUNED}-{study}"
+    if re.fullmatch(_ONE, study) and len(name) <= _LONGEST:
+        return name
+    hashed = hashlib.blake2b(study.encode(), digest_size=8).hexdigest()
+    return f"{variant}{PLUS}{TUNED}-{hashed}"
 
 
 def named(parameters: Mapping[str, Any], method: str) -> dict[str, dict[str, Any]]:
@@ -133,10 +159,19 @@ def _entry(parameters: Mapping[str, Any], owner: str, name: str) -> Mapping[str,
 def _layers(parameters: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Owners and names of the entries that a variant stands for; later ones override."""
     name, owners = str(parameters["variant"]), (ALL, parameters["method"])
-    parts = name.split(PLUS)
-    yield from ((owner, parts) for owner in owners)
+    untuned, parts = _untuned(name, named(parameters, parameters["method"])), name.split(PLUS)
+    if untuned != name:
+        yield from _layers({**parameters, "variant": untuned})
+    else:
+        yield from ((owner, parts) for owner in owners)
     if len(parts) > 1:
         yield from ((owner, [name]) for owner in owners)
+
+
+def _untuned(name: str, known: Container[str]) -> str:
+    """A variant without the label of a study's best values; a named variant is no such label."""
+    base, _, last = name.rpartition(PLUS)
+    return base if base and last.partition("-")[0] == TUNED and last not in known else name
 
 
 def _refuse_unknown(name: str, parameters: Mapping[str, Any], *, labelled: bool) -> None:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.items import Subtask, sets_of, titles
+from compo_pipeline.benchmarks.items import Subtask, sets_of, sources, titles
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import (
     BASE,
@@ -108,8 +108,9 @@ class Comparison:
     models, two of them, a challenger and its opponent, or recipes have names of their own. Values
     are per cent. `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of
     benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
-    scores. `suite` is `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose
-    files are not there.
+    scores, and `sources` says where its items are from (`Subtask.source`). `suite` is
+    `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose files are not
+    there.
     """
 
     models: dict[str, ComparedModel]
@@ -119,6 +120,7 @@ class Comparison:
     audits: tuple[Audit, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     titles: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     slices: tuple[Row, ...] = ()
     scored: tuple[ScoresFingerprint, ...] = ()
     suite: str = ""
@@ -278,6 +280,7 @@ def compare_run(
         audits=scored.audits,
         overlaps=tuple(overlaps(items.subtasks, known, settings.workers, items.slices)),
         titles=labels,
+        sources=sources(items.subtasks),
         slices=sliced,
         scored=tuple(scores_fingerprints(items.subtasks, settings)),
     )

@@ -34,14 +34,14 @@ def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Pa
     """Write the page; it needs no other file and no network.
 
     Args:
-        drawn: its items, in their order.
+        drawn: its items, in their order; at least one.
         report: `foils_report`.
         root: folder that the images' paths are relative to.
         file: where to write.
     """
-    split = drawn[0].split if drawn else ""
+    split = drawn[0].split
     context = {
-        "title": f"Review of the foils of '{split}'" if drawn else "Review of foils",
+        "title": f"Review of the foils of '{split}'",
         "facts": {"fingerprint": report["fingerprint"], "language model": report["language"]},
         "review": {
             "builder": report["builder"],

@@ -5,7 +5,6 @@ before a run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline.configuration.settings import SettingsError
@@ -51,32 +50,15 @@ def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]
 
 def judging_problems(parameters: RunSettings) -> Iterator[str]:
     """Scored items that select weights or settings: no version may be judged by them."""
-    from compo_pipeline.benchmarks.loading import places
+    from compo_pipeline.benchmarks import loading
+    from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
 
-    scored, tuned = parameters.benchmarks, parameters.tuning.benchmarks
-    validated = parameters.training.validation
+    validation, tuned = parameters.training.validation, parameters.tuning.benchmarks
     try:
-        judging, tuning = places(scored), places(tuned)
+        scored = loading.sources(parameters.benchmarks)
+        yield from describe_selecting(scored, selecting_benchmarks(scored, validation, tuned))
     except SettingsError:
         return  # a name that is no benchmark's, which the check of the benchmarks tells
-    splits = {tuned.retrieval.split: "tuning.benchmarks.retrieval.split"}
-    folders = {place.root.resolve(): "tuning.benchmarks" for place in tuning}
-    if validated.every is not None:
-        splits[validated.split] = "training.validation.split"
-        if (root := validated.benchmarks.root) is not None:
-            key = "training.validation.benchmarks.root"
-            folders |= {(Path(root) / place.benchmark.name).resolve(): key for place in judging}
-    others = (
-        "whose items select; a version with an alias is judged by others: name these, or set "
-        "registration.alias=null"
-    )
-    split = scored.retrieval.split
-    if split is not None and split in splits:
-        yield f"benchmarks.retrieval.split: '{split}' is that of {splits[split]}, {others}"
-    for place in judging:
-        if (owner := folders.get(place.root.resolve())) is not None:
-            name = place.benchmark.name
-            yield f"benchmarks.sets.{name}: {place.root} is a folder of {owner}, {others}"
 
 
 def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[str]:

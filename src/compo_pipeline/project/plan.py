@@ -19,7 +19,7 @@ from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import (
     CARVED,
     Table,
-    carved_rows,
+    held_out_note,
     splits_of,
     training_rows,
 )
@@ -75,11 +75,11 @@ def lines(parameters: RunSettings) -> Iterator[str]:
 def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
     """Rows and steps after validation."""
     rows = training_rows(captions, parameters.views.split)
-    carved = carved_rows(captions, parameters.views.split)
-    held = f"{carved:,} are held out for foils, so these are not the published rows; "
+    note = held_out_note(captions, parameters.views.split)
+    held = f", {note}" if note else ""
     images = _view_an_image(_method(parameters))
     views = len(rows.column("image_id").unique()) if images else len(rows)
-    return f"Rows: {len(rows):,} train; {held if carved else ''}{_training(parameters, views)}"
+    return f"Rows: {len(rows):,} train{held}; {_training(parameters, views)}"
 
 
 def markdown(recipes: Mapping[str, RunSettings]) -> str:

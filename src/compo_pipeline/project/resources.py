@@ -85,8 +85,9 @@ def _problems(
     if "registration" in read:
         signs = bool({"registered", "rescored", "copied_version"} & outputs)
         yield from _signing(parameters.registration, signs=signs)
+        # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
         judged = parameters.registration.alias is not None and "registered" in outputs
-        if judged or "rescored" in outputs:
+        if (judged and "comparison" in outputs) or "rescored" in outputs:
             yield from judging_problems(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:

@@ -101,8 +101,9 @@ def show_results(
     for entry, (label, page) in _RESULTS.items():
         if entry in outputs and catalog.exists(entry):
             folder = Path(catalog[entry]._describe()["filepath"])
-            path = next(folder.glob(page), folder) if page else folder
-            rows.append((label, os.path.relpath(path)))
+            # A folder without its page: there was nothing to show.
+            if path := next(folder.glob(page), None) if page else folder:
+                rows.append((label, os.path.relpath(path)))
     if "metrics" in outputs and catalog.exists("metrics"):
         path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
         commit = ", to be committed: `dvc metrics diff` compares commits"

@@ -356,6 +356,21 @@ def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
     return len(Table.of(captions, Caption).having("split", [CARVED]))
 
 
+def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
+    """What is said of the rows that train where `foils.carve` holds some out; None without any.
+
+    Args:
+        captions: valid rows of all splits.
+        trains: the split that trains, or those that do.
+    """
+    table = Table.of(captions, Caption)
+    carved, left = carved_rows(table, trains), len(table.having("split", [HELD_OUT]))
+    if not carved:
+        return f"{left:,} that the sample leaves are held out for foils" if left else None
+    beside = f", beside {left:,} that the sample leaves" if left else ""
+    return f"not the published rows: {carved:,} are held out for foils{beside}"
+
+
 def grouped(rows: Iterable[Row], size: int | None = None) -> Iterator[list[Row]]:
     """Rows in lists of at most `size`, by default 5,000."""
     remaining = iter(rows)

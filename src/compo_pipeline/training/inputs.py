@@ -65,8 +65,8 @@ class TrainingData:
     root: Path
     """Folder of the rows' images."""
 
-    carved: int = 0
-    """Published rows that are held out of training."""
+    rows: str | None = None
+    """What is said of the rows that train, where some are held out of training."""
 
 
 @dataclass(frozen=True)
@@ -126,5 +126,5 @@ class TrainingInputs:
     prepare: PrepareSettings = LOCAL
     """What embeds images before training."""
 
-    carved: int = 0
-    """Published rows that are held out of training."""
+    rows: str | None = None
+    """What is said of the rows that train, where some are held out of training."""

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from optuna import Study
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.configuration import variants
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.storage.files import write_text
 from compo_pipeline.tuning.space import Value
@@ -24,7 +24,7 @@ from compo_pipeline.tuning.trial import SCORE, STEPS
 
 BEST = "best_params.yml"
 FRONT = "front"
-# Environments that `conf/tuned` can replace, because they have no recipe of their own.
+# Environments without a recipe of their own, whose variants are those of conf/base.
 _PLAIN = (None, "base", "local")
 
 
@@ -32,24 +32,32 @@ _PLAIN = (None, "base", "local")
 class TunedRun:
     """How `train_eval` runs with the values of a trial."""
 
-    env: str | None = None
+    env: str | None
     """Kedro's environment; None is its default."""
-    given: Mapping[str, Value] = field(default_factory=lambda: {"variant": "tuned"})
-    """Other parameters by dotted key. The variant separates the run's folders from the configured
-    run's.
+    given: Mapping[str, Value]
+    """Other parameters by dotted key. The `variant` is the study's with the label of tuned values:
+    it keeps the values of the study's, and separates the run's folders from the study's own.
     """
+    method: str
 
     def command(self, values: Mapping[str, Value]) -> str:
         """Command line that trains and evaluates with values by dotted key."""
         return kedro_run("train_eval", self.env, {**self.given, **values})
 
-    def advice(self) -> list[str]:
-        """Where to store the values permanently, and the command that reads them from there."""
-        if self.env in _PLAIN:
-            env, place = "tuned", "copy this file to conf/tuned/parameters.yml"
-        else:
-            env, place = self.env, f"write them into conf/{self.env}/parameters.yml"
-        return [f"or {place} and run", f"  {kedro_run('train_eval', env, self.given)}"]
+    def advice(self, values: Mapping[str, Value]) -> list[str]:
+        """Where to store the values permanently, and the command that reads them from there.
+
+        A key that is searched is not on this command line, where it would override the file's.
+        """
+        plain = self.env in _PLAIN
+        place = "conf/base/parameters_variants.yml" if plain else f"conf/{self.env}/parameters.yml"
+        given = {key: value for key, value in self.given.items() if key not in values}
+        command = kedro_run("train_eval", self.env, given)
+        return [f"or add this entry to `variants` in {place} and run", f"  {command}"]
+
+    def entry(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """The values as a named variant of the method, which overrides what the study's sets."""
+        return {variants.KEY: {self.method: {self.given["variant"]: dict(values)}}}
 
 
 def metric_names(study: Study) -> list[str]:
@@ -163,7 +171,7 @@ def duration(seconds: float | None) -> str:
 def write(
     study: Study, configured: Mapping[str, Value], folder: Path, run: TunedRun
 ) -> Path | None:
-    """Write the best trial's values as parameters that Kedro reads.
+    """Write the best trial's values as a named variant.
 
     Each trial of a Pareto front has a file below `front/` too.
 
@@ -188,7 +196,7 @@ def write(
         files |= {folder / FRONT / f"trial_{trial.number}.yml": trial for trial in found}
     for path, trial in files.items():
         header = "".join(f"# {line}\n" for line in _header(study, trial, configured, run))
-        values = yaml.safe_dump(overlay(trial.params), sort_keys=False, allow_unicode=True)
+        values = yaml.safe_dump(run.entry(trial.params), sort_keys=False, allow_unicode=True)
         write_text(path, header + values)
     return folder / BEST
 
@@ -217,4 +225,4 @@ def _header(
             f"One of the Pareto front (trials {numbers}); {BEST} has the one nearest to the best "
             "of each objective"
         )
-    return [*lines, "Run them with", f"  {run.command(trial.params)}", *run.advice()]
+    return [*lines, "Run them with", f"  {run.command(trial.params)}", *run.advice(trial.params)]

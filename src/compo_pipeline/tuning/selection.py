@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from compo_pipeline.benchmarks.settings import (
     BenchmarksSettings,
     RetrievalSettings,
 )
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.configuration.settings import SettingsError, nearest, parse
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
 from compo_pipeline.evaluation.embed import Embedder
@@ -25,6 +25,7 @@ from compo_pipeline.evaluation.metrics import METRIC_LABELS, metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption, Foil
@@ -40,6 +41,8 @@ from compo_pipeline.training.validation import (
 
 FOILS_FIGURE = f"{foils_of_captions.NAME}/accuracy/{foils_of_captions.AVERAGE}"
 TUNED = "tuning.benchmarks"
+# Benchmarks of the dataset's own captions, and the key of their split or set below `benchmarks`.
+_OWN = {retrieval.NAME: "retrieval.split", foils_of_captions.NAME: "foils.split"}
 INSTEAD = f"foils ({TUNED}.foils.split) or retrieval ({TUNED}.retrieval.split) of held-out rows"
 
 
@@ -69,6 +72,56 @@ class ItemMetrics:
     @cached_property
     def _embedder(self) -> Embedder:
         return Embedder(self.subtasks, self.settings)
+
+
+def selecting_benchmarks(
+    sources: Mapping[str, str], validation: ValidationSettings, tuned: BenchmarksSettings | None
+) -> dict[str, str]:
+    """The scored benchmarks whose items select weights or settings, and the key that says so.
+
+    Args:
+        sources: of the scored items, by benchmark (`Subtask.source`).
+        validation: of the training.
+        tuned: items that score the trials of a study.
+
+    Raises:
+        SettingsError: a name of `tuned` is no benchmark's.
+    """
+    keys = {}
+    for name, source in (loading.sources(tuned) if tuned else {}).items():
+        own = _OWN.get(name)
+        keys[name, _resolved(name, source)] = f"{TUNED}.{own}" if own else TUNED
+    if validation.every is not None:
+        keys |= {(name, validation.split): f"{KEY}.split" for name in _OWN}
+        if (root := validation.benchmarks.root) is not None:
+            key = f"{KEY}.benchmarks.root"
+            keys |= {(name, _resolved(name, f"{root}/{name}")): key for name in sources}
+    found = {name: keys.get((name, _resolved(name, source))) for name, source in sources.items()}
+    return {name: key for name, key in found.items() if key is not None}
+
+
+def describe_selecting(sources: Mapping[str, str], selecting: Mapping[str, str]) -> Iterator[str]:
+    """A line for each scored benchmark whose items select: no version may be judged by it."""
+    for name, key in selecting.items():
+        own = _OWN.get(name)
+        where = f"benchmarks.{own or f'sets.{name}'}: '{sources[name]}'"
+        yield (
+            f"{where} is {'that' if own else 'a folder'} of {key}, whose items select; a version "
+            "with an alias is judged by others: score these, or set registration.alias=null"
+        )
+
+
+def recorded_validation(checkpoint: Path) -> ValidationSettings:
+    """The validation that selected the weights of a checkpoint, as its record has it; off where
+    none did. The record does not name the folder of benchmark files.
+    """
+    trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
+    return parse(ValidationSettings, trained.get("training", {}).get("validation", {}), KEY)
+
+
+def _resolved(benchmark: str, source: str) -> str:
+    """A split as it is, a folder whatever its spelling."""
+    return source if benchmark in _OWN else str(Path(source).resolve())
 
 
 def held_out(

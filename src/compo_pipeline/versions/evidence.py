@@ -12,8 +12,9 @@ The files are hashed and signed with the version's other files.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ EVIDENCE_FILES = frozenset({_RECORD_FILE, _SCORES_FILE, _ITEMS_FILE, REFERENCE_F
 VERSION = "version"
 MODELS = {FINE_TUNED: VERSION, BASE: BASE}
 _WRITTEN_AT_ONCE = 10_000
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Evidence:
         scored: a fingerprint of each benchmark's scores.
         titles: labels of the benchmarks whose files are not the official ones.
         overlaps: of the benchmarks with the training data.
+        selecting: benchmarks whose items select weights or settings, and the YAML key by which they
+            do; a version that was scored on such items is never promoted.
     """
 
     version: str
@@ -59,9 +63,10 @@ class Evidence:
     scored: tuple[ScoresFingerprint, ...]
     titles: dict[str, str]
     overlaps: tuple[Overlap, ...]
+    selecting: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, comparison: Comparison) -> Evidence:
+    def of(cls, comparison: Comparison, selecting: Mapping[str, str] = _NONE) -> Evidence:
         """The evidence of a comparison of a version with its base."""
         return cls(
             version=comparison.models[FINE_TUNED].fingerprint,
@@ -69,6 +74,7 @@ class Evidence:
             scored=comparison.scored,
             titles=comparison.titles,
             overlaps=comparison.overlaps,
+            selecting=dict(selecting),
         )
 
     def differences(self, other: Evidence) -> list[str]:

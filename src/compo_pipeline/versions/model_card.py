@@ -60,6 +60,7 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
+        training_rows=record.get("rows"),
         rehearsal=rows and rehearsal.note(rows),
         rows=[row for row in comparison.rows if row.headline],
         limits=list(_card_limits(comparison, waive)),

@@ -412,11 +412,18 @@ def _checks(
 
     Raises:
         VersionError: a version's files are not those that were registered.
-        Incomparable: the scores are of other weights, or were not computed in the same way.
+        Incomparable: the scores are of other weights, were not computed in the same way, or are of
+            items that select.
     """
     with tempfile.TemporaryDirectory() as temporary:
         files = verified_files(challenger, Path(temporary) / "challenger", signing)
         _require_own_scores(files, alias)
+        if selecting := files.evidence.selecting:
+            named = ", ".join(f"{name} ({key})" for name, key in selecting.items())
+            raise Incomparable(
+                f"version {files.lineage.version} was scored on items that select weights or "
+                f"settings: {named}; {_rescoring(alias)}"
+            )
         ours = files.tables()
         if champion is None:
             if files.evidence.base != files.lineage.base_fingerprint:

@@ -85,7 +85,8 @@ def export_with_card(
     Args:
         checkpoint: of a run.
         folder: of the export.
-        run: that trained the checkpoint: `run_id`, method, variant and seed.
+        run: that trained the checkpoint: `run_id`, method, variant and seed, and what is said of
+            its `rows`.
         manifest: of the data.
         comparison: result of the run's evaluation.
         settings: name, precision and licence.
@@ -100,6 +101,7 @@ def export_with_card(
         **read_record(checkpoint),
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
         rehearsal.TAG: run.get(rehearsal.TAG),
+        "rows": run.get("rows"),
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
     }

@@ -70,16 +70,22 @@ def write_review_page(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> FolderWriter:
-    """The page on which a person judges items of the scored set.
+    """The page on which a person judges items of the scored set; without items an empty folder.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.
     """
     drawn = review.draw(foils, benchmarks.foils.split, foils_report["fingerprint"])
     review.read(foils_review, foils_report, drawn)
-    return lambda folder: foils_page.write(
-        drawn, foils_report, Path(root), folder / foils_page.PAGE
-    )
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if drawn:
+            foils_page.write(drawn, foils_report, Path(root), folder / foils_page.PAGE)
+        else:
+            (folder / foils_page.PAGE).unlink(missing_ok=True)
+
+    return write
 
 
 def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:

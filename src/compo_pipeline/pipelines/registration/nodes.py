@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
@@ -18,6 +20,11 @@ from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Score, ScoredItem
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tuning.selection import (
+    describe_selecting,
+    recorded_validation,
+    selecting_benchmarks,
+)
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.versions.reference import write_reference
 from compo_pipeline.versions.registration import export_with_card, register
@@ -33,6 +40,8 @@ class MeasuredModel(NamedTuple):
     """By role."""
     items: Sequence[ScoredItem]
     """Shapes and slices of the scored items."""
+    selecting: Mapping[str, str]
+    """Scored benchmarks whose items select, and the YAML key by which they do."""
 
 
 class ReferenceSource(NamedTuple):
@@ -49,12 +58,25 @@ class ReferenceSource(NamedTuple):
 
 
 def collect_evidence(
-    comparison: Mapping[str, Any], scores: Sequence[Score], items: Sequence[ScoredItem]
+    comparison: Mapping[str, Any],
+    scores: Sequence[Score],
+    items: Sequence[ScoredItem],
+    checkpoint: Path,
+    registration: RegistrationSettings,
+    tuned: BenchmarksSettings,
 ) -> MeasuredModel:
-    """What promotion judges the version by: scores, overlaps, items."""
+    """What promotion judges the version by: scores, overlaps, items.
+
+    Raises:
+        SettingsError: the version would get an alias, and was scored on items that select.
+    """
     compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
     by_role = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
-    return MeasuredModel(compared, by_role, items)
+    found = selecting_benchmarks(compared.sources, recorded_validation(checkpoint), tuned)
+    if found and registration.alias is not None:
+        lines = "\n".join(describe_selecting(compared.sources, found))
+        raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
+    return MeasuredModel(compared, by_role, items, found)
 
 
 def export_checkpoint(
@@ -74,7 +96,7 @@ def export_checkpoint(
     def write(folder: Path) -> None:
         compared = measured.comparison
         export_with_card(checkpoint, folder, run, manifest, compared, registration, waive)
-        evidence = Evidence.of(compared)
+        evidence = Evidence.of(compared, measured.selecting)
         write_evidence(folder, evidence, measured.scores, measured.items)
         exported, rows = load(folder).to(reference.device), registration.reference_rows
         write_reference(

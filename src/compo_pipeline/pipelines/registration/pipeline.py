@@ -18,7 +18,14 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 collect_evidence,
-                inputs=["comparison", "scores", "scored_items"],
+                inputs=[
+                    "comparison",
+                    "scores",
+                    "scored_items",
+                    "checkpoint",
+                    "params:registration",
+                    "params:tuning.benchmarks",
+                ],
                 outputs="measured_model",
                 name="collect_evidence",
             ),

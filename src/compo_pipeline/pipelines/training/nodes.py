@@ -31,7 +31,6 @@ from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 from compo_pipeline.training.validation import PREFIX
 
 NO_CONTROL = "no_control.json"
-NOT_PUBLISHED = "not the published rows: {:,} are held out for foils"
 CURVES = "train"  # prefix of their names in MLflow
 
 
@@ -61,8 +60,8 @@ def open_run(
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
-    if inputs.carved:
-        tags["rows"] = NOT_PUBLISHED.format(inputs.carved)
+    if inputs.rows:
+        tags["rows"] = inputs.rows
     if rehearsed is not None:
         tags[rehearsal.TAG] = str(rehearsed)
     run_id = _find_or_open_run(
@@ -87,7 +86,7 @@ def open_run(
         "label": registry.label(method),
         "variant": variant,
         "seed": inputs.seed,
-        "rows": tags.get("rows"),
+        "rows": inputs.rows,
         rehearsal.TAG: rehearsed,
     }
 

@@ -11,7 +11,7 @@ from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.records import Caption, Foil
-from compo_pipeline.storage.tables import Splits, carved_rows, training_rows
+from compo_pipeline.storage.tables import Splits, held_out_note, training_rows
 from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import held_out
@@ -44,7 +44,7 @@ def gather_data(
         views=views,
         counterfactual_images=counterfactual_images,
         root=Path(root),
-        carved=carved_rows(valid_captions, split),
+        rows=held_out_note(valid_captions, split),
     )
 
 
@@ -72,5 +72,5 @@ def collect_inputs(
         features=Path(paths.features),
         held_out=held_out,
         prepare=recipe.prepare,
-        carved=data.carved,
+        rows=data.rows,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration import rehearsal
+from compo_pipeline.configuration import rehearsal, variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
@@ -81,10 +81,12 @@ def choose_items(
     return selection.study_items(chosen, benchmarks, valid_captions, root, workers, foils)
 
 
-def name_tuned_run(command: CommandOptions) -> TunedRun:
+def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedRun:
     """The environment and parameters with which `train_eval` trains with the best values."""
     given = {key: value for key, value in command.params.items() if key != "tuning"}
-    return TunedRun(command.env, {**dict(leaves(given)), "variant": "tuned"})
+    study = command.params.get("tuning", {}).get("study", {}).get("name")
+    name = variants.tuned(variant, study)
+    return TunedRun(command.env, {**dict(leaves(given)), "variant": name}, method)
 
 
 def open_record(

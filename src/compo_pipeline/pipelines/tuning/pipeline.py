@@ -56,7 +56,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 name_tuned_run,
-                inputs=["params:command"],
+                inputs=["params:command", "params:method", "params:variant"],
                 outputs="tuned_run",
                 name="name_tuned_run",
             ),
