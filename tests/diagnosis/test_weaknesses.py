@@ -6,7 +6,13 @@ from collections.abc import Mapping
 import pytest
 
 from compo_pipeline.diagnosis.negatives import AskedChanges
-from compo_pipeline.diagnosis.weaknesses import foil_rows, kind_result, weaknesses
+from compo_pipeline.diagnosis.weaknesses import (
+    KindResult,
+    foil_rows,
+    kind_result,
+    weaknesses,
+    worst,
+)
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
 from compo_pipeline.language.changes import Change
 from compo_pipeline.storage.records import Score
@@ -28,12 +34,22 @@ def scored(right: Mapping[str, Mapping[Change, float]], items: int = 300) -> lis
     ]
 
 
-def weak(right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]) -> list[str]:
+def results_of(
+    right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]
+) -> list[KindResult]:
     counted = AskedChanges(100, 100, asked, {})
     rows = compare([scored(right)], MODELS, [(FINE_TUNED, BASE)], {})
     results = [kind_result(row, BASE, FINE_TUNED, counted) for row in foil_rows(rows)]
     assert {one.kind for one in results} == set(KINDS)
-    return [one.kind for one in weaknesses(results, counted)]
+    return weaknesses(results, counted)
+
+
+def weak(right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]) -> list[str]:
+    return [one.kind for one in results_of(right, asked)]
+
+
+def worst_of(right: Mapping[str, Mapping[Change, float]], asked: Mapping[Change, int]) -> list[str]:
+    return [one.kind for one in worst(results_of(right, asked))]
 
 
 HALF = dict.fromkeys(KINDS, 0.5)
@@ -60,3 +76,15 @@ def test_the_worst_comes_first() -> None:
     ours = {**GOOD, "replaced_relation": 0.5, "replaced_object": 0.62}
     asked = {**EVEN, "replaced_relation": 0, "replaced_object": 0}
     assert weak({"base": HALF, "ours": ours}, asked) == ["replaced_relation", "replaced_object"]
+    assert worst_of({"base": HALF, "ours": ours}, asked) == [
+        "replaced_relation",
+        "replaced_object",
+    ]
+
+
+def test_what_is_changed_first_has_at_least_half_the_errors_of_the_worst() -> None:
+    ours = {**GOOD, "replaced_relation": 0.5, "replaced_object": 0.82}
+    asked = {**EVEN, "replaced_relation": 0, "replaced_object": 0}
+    base = {"base": {**HALF, "replaced_object": 0.82}, "ours": ours}
+    assert weak(base, asked) == ["replaced_relation", "replaced_object"]
+    assert worst_of(base, asked) == ["replaced_relation"]

@@ -36,7 +36,7 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...]
 ) -> None:
     monkeypatch.chdir(project)
-    found = Diagnosis((RESULT,), ("swapped_objects",), steps, 100, 90)
+    found = Diagnosis((RESULT,), *[("swapped_objects",)] * 2, steps, 100, 90)
     assert Diagnosis.from_json(found.to_json()) == found
     diagnoses = {"ours": found}
     folder, models = tmp_path / "diagnosis", {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,14 @@ import yaml
 from compo_pipeline.configuration.settings import overlay, parse
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise
 from compo_pipeline.diagnosis.options import RuleSetting
-from compo_pipeline.diagnosis.weaknesses import RULE, KindResult, foil_rows, kind_result, weaknesses
+from compo_pipeline.diagnosis.weaknesses import (
+    RULE,
+    KindResult,
+    foil_rows,
+    kind_result,
+    weaknesses,
+    worst,
+)
 from compo_pipeline.evaluation.comparison import Row
 
 
@@ -22,6 +29,7 @@ class Diagnosis:
     Attributes:
         kinds: results by kind; none where no foils were scored.
         weak: names of the kinds that are weaknesses, the worst first.
+        first: those of them that the settings are for.
         steps: settings to change.
         captions: number of training captions whose negatives were counted.
         negatives: number of these.
@@ -29,6 +37,7 @@ class Diagnosis:
 
     kinds: tuple[KindResult, ...] = ()
     weak: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     captions: int = 0
     negatives: int = 0
@@ -36,14 +45,12 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         """What it says, in a sentence or two."""
-        weak = ", ".join(kind.replace("_", " ") for kind in self.weak)
-        if not weak:
+        if not self.weak:
             return "No kind of change is missed and seldom asked for."
+        found = f"Missed and seldom asked for: {_words(self.weak)}."
         if not self.steps:
-            return (
-                f"Missed and seldom asked for: {weak}. No rule of any method makes such negatives."
-            )
-        return f"Missed and seldom asked for: {weak}."
+            return f"{found} No rule of any method makes negatives of {_words(self.first)}."
+        return f"{found} What to change first, for {_words(self.first)}:"
 
     @property
     def advice(self) -> dict[str, Any]:
@@ -95,6 +102,16 @@ def diagnose(
     asked = run.asked
     kinds = [kind_result(row, base, model, asked) for row in scored]
     weak = weaknesses(kinds, asked)
-    steps = advise(weak, run, settings()) if weak else ()
-    names = tuple(one.kind for one in weak)
-    return Diagnosis(tuple(kinds), names, steps, asked.captions, asked.negatives)
+    first = worst(weak)
+    return Diagnosis(
+        tuple(kinds),
+        tuple(one.kind for one in weak),
+        tuple(one.kind for one in first),
+        advise(first, run, settings()) if first else (),
+        asked.captions,
+        asked.negatives,
+    )
+
+
+def _words(kinds: Sequence[str]) -> str:
+    return ", ".join(kind.replace("_", " ") for kind in kinds)

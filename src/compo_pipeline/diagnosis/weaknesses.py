@@ -11,7 +11,7 @@ from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.language.changes import Change
 
-LEAST_WRONG = 20.0
+LEAST_WRONG = 10.0
 """Per cent of the items of a kind that a model has wrong at least, for a weakness."""
 LEAST_CORRECTED = 0.5
 """Share of the base's errors of a kind that a model without a weakness may have corrected."""
@@ -62,6 +62,11 @@ class KindResult:
         return self.gain.value / wrong, self.gain.low / wrong, self.gain.high / wrong
 
     @property
+    def model_errors(self) -> float:
+        """Per cent of the items that the model has wrong."""
+        return 100.0 - self.model.value
+
+    @property
     def at_chance(self) -> bool:
         """Whether the base may be guessing, by the interval of its accuracy."""
         return self.base.low <= self.chance
@@ -99,8 +104,8 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
 def weaknesses(results: Sequence[KindResult], asked: AskedChanges) -> list[KindResult]:
     """The kinds that a model misses and that its training seldom asks for, the worst first.
 
-    A kind is missed if the interval of its accuracy is below 80%, and that of the share of the
-    base's errors that the model corrects below a half. It is seldom asked for if less than half as
+    A kind is missed if the interval of its accuracy is below 90%, and that of the share of the
+    base's errors that the model corrects below a half. It is seldom asked for if at most half as
     many captions have such a negative as have one of the kind that most captions have.
     """
     most = max((asked.share(kind) for kind in get_args(Change)), default=0.0)
@@ -113,3 +118,8 @@ def weaknesses(results: Sequence[KindResult], asked: AskedChanges) -> list[KindR
         and one.asked <= LEAST_ASKED * most
     ]
     return sorted(found, key=lambda one: one.model.value)
+
+
+def worst(weak: Sequence[KindResult]) -> list[KindResult]:
+    """The weaknesses with at least half as many errors as the first: what is changed first."""
+    return [one for one in weak if 2 * one.model_errors >= weak[0].model_errors]
