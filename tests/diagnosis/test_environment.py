@@ -18,6 +18,7 @@ from compo_pipeline.project.settings import configured_values, loader_of
         ("relations_scenes", {"seed": 3}),
         ("coco", {"training": {"epochs": 2}, "method": "fsc_clip"}),
         ("fsc_coco", {"variant": "openai_b16+lora"}),
+        ("table", {"data": {"root": "photos"}, "benchmarks": {"foils": {"split": "val"}}}),
     ],
 )
 def test_it_has_the_settings_of_the_run_but_for_the_advice(
@@ -42,4 +43,8 @@ def test_it_has_the_settings_of_the_run_but_for_the_advice(
     names = {key for key in changed if not key.startswith(own)}
     assert names - {"tuning.study.name"} <= expected
     assert {key: found[key] for key in expected} == {key: advice[key] for key in expected}
-    assert set(yaml.safe_load((conf / "advised" / "globals.yml").read_text())) >= {"method"}
+    named, known = (
+        dict(leaves(yaml.safe_load((conf / folder / "globals.yml").read_text())))
+        for folder in ("advised", "base")
+    )
+    assert "method" in named and named.keys() <= known.keys()  # others are refused

@@ -36,8 +36,9 @@ def write_environment(
             shutil.copyfile(file, folder / file.name)
     given = dict(leaves(params))
     run = {**everything["globals"], **given, variants.KEY: everything["parameters"][variants.KEY]}
+    named = dict(leaves(everything["globals"]))
     for key, value in {**variants.values_of(run), **given, **advice}.items():
-        kind = "globals" if key.partition(".")[0] in everything["globals"] else "parameters"
+        kind = "globals" if key in named else "parameters"
         values[kind] = with_values(values[kind], {key: value})
     for kind, content in values.items():
         write_text(folder / f"{kind}.yml", yaml.safe_dump(content, sort_keys=False))
