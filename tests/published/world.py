@@ -87,8 +87,9 @@ def rows(first: int, count: int) -> list[Row]:
     return [(image, image.captions) for image in map(TwoColours, range(first, first + count))]
 
 
-def shuffled(true: Sequence[Row]) -> list[Row]:
-    """The images with captions of others."""
-    texts = [own for _, own in true]
-    random.Random(0).shuffle(texts)
-    return [(image, other) for (image, _), other in zip(true, texts, strict=True)]
+def shuffle_images(files: Sequence[Path]) -> None:
+    """Exchange the files of images, so that their captions are those of others."""
+    contents = [file.read_bytes() for file in files]
+    random.Random(0).shuffle(contents)
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
