@@ -19,7 +19,8 @@ COLOURS = {
     "black": (15, 15, 15),
     "white": (245, 245, 245),
 }
-THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
+THINGS = ("dog", "cat", "boat", "chair", "flag", "ribbon", "hat", "blanket", "pillow", "curtain")
+"""So many that no few sequences of words tell captions from foils."""
 WIDTH, HEIGHT = 64, 48
 _NOISE = 12  # grey levels; no two images have equal bytes
 
@@ -56,7 +57,7 @@ class TwoColours:
         one, two = self._drawn[1]
         return (
             f"A {left} {one} next to a {right} {two}.",
-            f"There is a {right} {two} behind the large {left} {one} on the grass.",
+            f"There is a {right} {two} behind the {left} {one}.",
         )
 
     @property
