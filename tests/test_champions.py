@@ -58,7 +58,7 @@ ENVIRONMENTS = {
     "fsc_cc3m": Environment(layouts.img2dataset, 128, 448, apart="lexicon"),
     "fsc_laion_coco": Environment(layouts.img2dataset, 128, 448, apart="lexicon"),
     "siglip_cc3m": Environment(layouts.dreamlip, 128, 448, base="small_siglip"),
-    "sparcl_coco": Environment(layouts.coco_2014, 128, 480, apart="small_diffusion"),
+    "sparcl_coco": Environment(layouts.coco_2014, 256, 640, apart="small_diffusion"),
     "table": Environment(layouts.table, 64, 32),
 }
 FAST = "laion"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +39,14 @@ SPECIAL = 3  # pieces of the tokenizer that are no words
 WORDS = (*COLOURS, *THINGS)
 PIECES = [f"▁{word}" for word in ("", "a", *WORDS, *_OTHERS)]
 """Of the tokenizer of the small SigLIP."""
-_PROJECTION = 3e-6
-"""Size of the weights that end a tower. Embeddings are normalised, so it changes none of them; but
-a step of 1e-6 turns such weights, while those of a size of 1 stay where they are."""
 
 
 def clip() -> open_clip.CLIP:
     """A CLIP with random weights that tells colours and their names apart, not which is which.
 
-    Attention is even. Words of the captions weigh more than others.
+    Attention is even. Words of the captions weigh more than others. The weights that end a tower
+    are of the size of a few steps at CLIC's rate: embeddings are normalised, so the size changes
+    none of them, and weights of a size of 1 would stay where they are.
     """
     tokens = open_clip.get_tokenizer("ViT-B-32")([" ".join(WORDS)])
     with torch.random.fork_rng(devices=[]):
@@ -57,7 +55,7 @@ def clip() -> open_clip.CLIP:
     with torch.no_grad():
         _temper(model.visual, model, tokens[0, 1 : 1 + len(WORDS)].tolist())
         for projection in (model.text_projection, model.visual.proj):
-            projection.mul_(_PROJECTION / projection.std())
+            projection.mul_(3e-6 / projection.std())
     return model
 
 
@@ -66,12 +64,12 @@ def siglip() -> open_clip.CustomTextCLIP:
     config = {name: value for name, value in SIGLIP.items() if name != "custom_text"}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = open_clip.CustomTextCLIP(**config, init_logit_scale=math.log(100))
+        model = open_clip.CustomTextCLIP(**config)
     with torch.no_grad():
         _temper(model.visual, model.text, [SPECIAL + PIECES.index(f"▁{word}") for word in WORDS])
         model.text.text_projection.bias.zero_()
         for projection in (model.text.text_projection.weight, model.visual.proj):
-            projection.mul_(_PROJECTION / projection.std())
+            projection.mul_(1e-5 / projection.std())
     return model
 
 
