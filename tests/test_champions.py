@@ -62,7 +62,7 @@ ENVIRONMENTS = {
     "sparcl_coco": Environment(layouts.coco_2014, 256, 640, apart="small_diffusion"),
     "table": Environment(layouts.table, 64, 32),
 }
-FAST = "laion"
+FAST = "siglip_cc3m"
 
 
 def small(rows: int) -> dict[str, Any]:
