@@ -282,26 +282,38 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.fixture(scope="session")
-def siglip_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a small tokenizer built as SigLIP's is: T5's pieces, filled up with </s>."""
+def write_siglip_tokenizer() -> Callable[[Path, Sequence[str]], Path]:
+    """Writes a small tokenizer built as SigLIP's is: T5's pieces, filled up with </s>."""
     pytest.importorskip("transformers")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    pieces += [(piece, -2.0) for piece in PIECES] + [(letter, -9.0) for letter in LETTERS]
-    inner = Tokenizer(models.Unigram(pieces, unk_id=2))
-    space = {"replacement": "▁", "prepend_scheme": "always"}
-    inner.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**space)]
-    )
-    inner.decoder = decoders.Metaspace(**space)
-    inner.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
-    folder = tmp_path_factory.mktemp("siglip_tokenizer")
-    inner.save(str(folder / "tokenizer.json"))
-    roles = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
-    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "additional_special_tokens": []}
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, **roles}))
-    return folder
+    def write(folder: Path, words: Sequence[str]) -> Path:
+        pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+        pieces += [(piece, -2.0) for piece in words] + [(letter, -9.0) for letter in LETTERS]
+        inner = Tokenizer(models.Unigram(pieces, unk_id=2))
+        space = {"replacement": "▁", "prepend_scheme": "always"}
+        inner.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**space)]
+        )
+        inner.decoder = decoders.Metaspace(**space)
+        ending = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+        inner.post_processor = ending
+        inner.save(str(folder / "tokenizer.json"))
+        roles = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+        config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "additional_special_tokens": []}
+        (folder / "tokenizer_config.json").write_text(json.dumps({**config, **roles}))
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def siglip_tokenizer(
+    tmp_path_factory: pytest.TempPathFactory,
+    write_siglip_tokenizer: Callable[[Path, Sequence[str]], Path],
+) -> Path:
+    """Folder of such a tokenizer."""
+    return write_siglip_tokenizer(tmp_path_factory.mktemp("siglip_tokenizer"), PIECES)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ COLOURS = {
     "black": (15, 15, 15),
     "white": (245, 245, 245),
 }
-THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
+THINGS = ("dog", "cat", "boat", "chair", "flag", "ribbon", "hat", "blanket", "pillow", "curtain")
+"""So many that no few sequences of words tell captions from foils."""
 WIDTH, HEIGHT = 64, 48
 _NOISE = 12  # grey levels; no two images have equal bytes
 
@@ -56,7 +57,7 @@ class TwoColours:
         one, two = self._drawn[1]
         return (
             f"A {left} {one} next to a {right} {two}.",
-            f"There is a {right} {two} behind the large {left} {one} on the grass.",
+            f"There is a {right} {two} behind the {left} {one}.",
         )
 
     @property
@@ -87,8 +88,9 @@ def rows(first: int, count: int) -> list[Row]:
     return [(image, image.captions) for image in map(TwoColours, range(first, first + count))]
 
 
-def shuffled(true: Sequence[Row]) -> list[Row]:
-    """The images with captions of others."""
-    texts = [own for _, own in true]
-    random.Random(0).shuffle(texts)
-    return [(image, other) for (image, _), other in zip(true, texts, strict=True)]
+def shuffle_images(files: Sequence[Path]) -> None:
+    """Exchange the files of images, so that their captions are those of others."""
+    contents = [file.read_bytes() for file in files]
+    random.Random(0).shuffle(contents)
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
