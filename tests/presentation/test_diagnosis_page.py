@@ -6,6 +6,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from compo_pipeline.configuration.settings import overlay
 from compo_pipeline.diagnosis.advice import Step
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import KindResult
@@ -28,6 +29,8 @@ RESULT = KindResult(
 STEPS = (
     Step("method", "negclip", "of <all> methods"),
     Step("negclip.views.generators", ["swap"], "more"),
+    Step("training.epochs", 23, "asked of few"),
+    Step("training.wise_ft.ratio", 1.0, "guessed: all of it"),
 )
 
 
@@ -51,11 +54,13 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     console = Console(record=True, width=100)
     diagnosis_page.show(diagnoses, console)
     assert "swapped objects" in console.export_text()
+    assert yaml.safe_load(found.yaml) == (overlay(found.advice) if steps else None)
     if steps:
         assert "of &lt;all&gt; methods" in page
         written = yaml.safe_load((environment / "parameters.yml").read_text())
         assert written == {
             "negclip": {"views": {"generators": ["swap"]}},
+            "training": {"epochs": 23, "wise_ft": {"ratio": 1.0}},
             "model": {"name": "ViT-B-32", "pretrained": "mine"},
         }
         named = yaml.safe_load((environment / "globals.yml").read_text())

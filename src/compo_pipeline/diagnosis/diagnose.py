@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
 
-from compo_pipeline.configuration.settings import overlay, parse
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise
 from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.diagnosis.weaknesses import (
@@ -60,10 +61,7 @@ class Diagnosis:
     @property
     def yaml(self) -> str:
         """The settings as YAML, each with its reason before it."""
-        return "\n".join(
-            f"# {step.reason}\n{yaml.safe_dump(overlay({step.key: step.value}), sort_keys=False)}"
-            for step in self.steps
-        )
+        return "\n".join(_lines({step.key: step for step in self.steps}))
 
     @property
     def rule(self) -> str:
@@ -111,6 +109,21 @@ def diagnose(
         asked.captions,
         asked.negatives,
     )
+
+
+def _lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
+    """Lines of YAML for steps by what is left of their keys."""
+    groups: dict[str, dict[str, Step]] = {}
+    for key, step in steps.items():
+        name, _, rest = key.partition(".")
+        groups.setdefault(name, {})[rest] = step
+    for name, inner in groups.items():
+        if leaf := inner.get(""):
+            flow = yaml.safe_dump([leaf.value], default_flow_style=True, width=math.inf)
+            yield from (f"{indent}# {leaf.reason}", f"{indent}{name}: {flow.strip()[1:-1]}")
+        else:
+            yield f"{indent}{name}:"
+            yield from _lines(inner, f"{indent}  ")
 
 
 def _words(kinds: Sequence[str]) -> str:
