@@ -47,16 +47,18 @@ BASE_ENV = "base"
 
 
 class Setup(NamedTuple):
-    """What is trained: an environment, its parameters and the precision."""
+    """What is trained: an environment, its parameters, the precision, and perhaps a control."""
 
     env: str
     precision: str
     parameters: Mapping[str, Any]
+    control: bool = True
 
     @property
     def models(self) -> dict[str, str]:
         """Roles to the names in the scores."""
-        return {"base": "base", "control": "control", "fine_tuned": self.parameters["method"]}
+        control = {CONTROL: CONTROL} if self.control else {}
+        return {BASE: BASE, **control, FINE_TUNED: self.parameters["method"]}
 
     @property
     def variant(self) -> str:
@@ -82,6 +84,8 @@ class Setup(NamedTuple):
         folder = Path("data/07_model_output") / run / f"seed={seed}"
         if not (folder / "metrics.json").exists():
             recipe = [f"seed={seed}", f"training.precision={self.precision}"]
+            if not self.control:
+                recipe.append("evaluation.control=false")
             if self.env == BASE_ENV:
                 recipe.append(f"variant={self.variant}")
             self.kedro("counterfactuals,views,training,evaluation", *recipe)
@@ -148,9 +152,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--env", default=BASE_ENV)
+    parser.add_argument("--without-control", action="store_true")
     arguments = parser.parse_args()
     parameters = study.configured(arguments.env, "")
-    setup = Setup(arguments.env, arguments.precision, parameters)
+    control = not arguments.without_control
+    setup = Setup(arguments.env, arguments.precision, parameters, control)
     if not Path("data/03_primary", parameters["dataset"], "captions.parquet").exists():
         setup.kedro("raw,ingest,validation")
     seeds = [setup.scores(seed) for seed in range(arguments.seeds)]

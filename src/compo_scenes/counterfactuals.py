@@ -80,7 +80,7 @@ def edit(
         random_: draws the edit, its words and places.
         world: the kinds and colours to choose from; the standard world by default.
         edits: the kinds of negatives to draw from, with equal chances where possible.
-        preferred: those of them that come before the others.
+        preferred: those that come before the others, and are drawn from too.
 
     Returns:
         None where the sentence is outside the grammar or false, or no edit within the scene's
@@ -95,7 +95,8 @@ def edit(
         if after is None or text is None:
             return None
         return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
-    drawn = random_.sample(edits, len(edits))
+    known = (*edits, *(kind for kind in preferred if kind not in edits))
+    drawn = random_.sample(known, len(known))
     for kind in sorted(drawn, key=lambda kind: kind not in preferred):
         for text, after in EDITS[kind](parsed, scene, world or World(), random_):
             if after.split == scene.split and _turns(text, parsed, scene, after):
@@ -122,8 +123,8 @@ class SceneEditSettings:
     edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
     """Kinds of negatives to draw from, each as likely where it is possible."""
     preferred: tuple[EditKind, ...] = ()
-    """Those of them that come before the others: another kind is drawn only for a sentence for
-    which none of these is possible."""
+    """Those that come before the others, and are drawn from too: another kind is drawn only for a
+    sentence for which none of these is possible."""
     faithful: bool = True
     """True: what the text does not mention is as in the real image. False: an image is drawn from
     its text alone."""
@@ -134,11 +135,6 @@ class SceneEditSettings:
     wrong: Share = 0.0
     """Share of images that do not show their text. A wrong negative shows its caption, a wrong
     positive something that makes its caption false."""
-
-    def __post_init__(self) -> None:
-        """Refuse a preference for what is never drawn."""
-        if unknown := [kind for kind in self.preferred if kind not in self.edits]:
-            raise ValueError(f"preferred: expected kinds of edits, got {unknown}")
 
 
 class SceneCounterfactuals:

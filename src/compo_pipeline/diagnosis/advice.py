@@ -114,12 +114,21 @@ def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
     """The rules of a setting that ask most for each kind, with those that it has; None where it
     cannot have them together.
     """
-    alone = {rule: setting.asked((rule,)) for rule in setting.allowed}
+    asked = {rule: _asked(setting, (rule,)) for rule in setting.allowed}
+    alone = {rule: found for rule, found in asked.items() if found is not None}
+    if not alone:
+        return None
     best = [max(alone, key=lambda rule: alone[rule].share(kind)) for kind in weak]
     rules = tuple(dict.fromkeys((*best, *setting.current)))
+    together = _asked(setting, rules)
+    return _Choice(setting, rules, together) if together is not None else None
+
+
+def _asked(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChanges | None:
+    """What rules ask; None where the setting refuses them: DAC's takes one."""
     try:
-        return _Choice(setting, rules, setting.asked(rules))
-    except SettingsError:  # DAC's takes one
+        return setting.asked(rules)
+    except SettingsError:
         return None
 
 
