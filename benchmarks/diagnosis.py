@@ -3,9 +3,9 @@
     python benchmarks/diagnosis.py --seeds 1 2 3
 
 SPARCL trains on scenes whose captions name relations, with edits of five kinds, those that are
-seldom possible before others. A weakness is planted by leaving the edits of one kind out; one model of each
-seed has them all. Each is diagnosed by the foils of the test scenes. Writes conf/planted, an
-environment, and benchmarks/results/diagnosis.json and .md. Finished trainings are not run again.
+seldom possible before others. A weakness is planted by leaving the edits of one kind out; one model
+of each seed has them all. Each is diagnosed by the foils of the test scenes. Writes conf/planted,
+an environment, and benchmarks/results/diagnosis.json and .md. Finished trainings are not run again.
 """
 
 from __future__ import annotations

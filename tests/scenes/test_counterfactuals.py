@@ -268,6 +268,9 @@ def test_preferred_edits_come_first_and_others_where_they_are_impossible() -> No
         assert possible is None or (made and made.kind in wanted)
     kinds = {e.kind for s, _, t in TRAIN if (e := edit(s, t, "negative", rng(0), preferred=wanted))}
     assert set(wanted) < kinds
+    both = {"edits": ("replace_kind",), "preferred": wanted}
+    kinds = {e.kind for s, _, t in TRAIN if (e := edit(s, t, "negative", rng(t), **both))}
+    assert kinds == {"replace_kind", *wanted}
 
 
 def test_only_the_worlds_kinds_and_colours_come_in() -> None:
