@@ -75,21 +75,24 @@ class _Choice(NamedTuple):
 
 
 def advise(
-    weak: Sequence[KindResult], run: TrainingRun, settings: Iterable[RuleSetting]
+    weak: Sequence[KindResult],
+    results: Iterable[KindResult],
+    run: TrainingRun,
+    settings: Iterable[RuleSetting],
 ) -> tuple[Step, ...]:
     """The settings that make training ask for kinds of change, and let it learn them.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
-    negatives, since a negative that no image shows can be told by its text alone. The passes make
-    up for a kind that is asked of fewer captions than the run asked for the kind that it asked for
-    most.
+    negatives, since a negative that no image shows can be told by its text alone. The passes are
+    what the gain of the kind that the run asked for most says (`_passes`).
 
     What the base only guesses is in neither of its embeddings: the image tower trains too where the
     negatives have images, and the weights are not mixed with the base's.
 
     Args:
         weak: the kinds, at least one.
+        results: of all kinds.
         run: what was trained.
         settings: of all methods.
 
@@ -105,7 +108,7 @@ def advise(
     guessed = [one.change for one in weak if one.change is not None and one.at_chance]
     return (
         *_negatives(kinds, run, best),
-        *_passes(kinds, run, best.asked),
+        *_passes(weak, results, run, best.asked),
         *(_weights(guessed, run, best) if guessed else ()),
     )
 
@@ -149,19 +152,38 @@ def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Ite
         yield Step(setting.key, list(choice.rules), reason)
 
 
-def _passes(weak: Sequence[Change], run: TrainingRun, asked: AskedChanges) -> Iterator[Step]:
-    """The passes over the data."""
+def _passes(
+    weak: Sequence[KindResult],
+    results: Iterable[KindResult],
+    run: TrainingRun,
+    asked: AskedChanges,
+) -> Iterator[Step]:
+    """The passes that bring the kinds from the base's accuracy to one that is no weakness.
+
+    The log odds of a right answer are taken to grow with the number of captions that were asked, as
+    they did for the kind that the run asked for most. Where that kind has gained nothing, the kinds
+    are asked as often as it was.
+    """
     most = max(run.asked.asked, key=run.asked.share, default=None)
     if most is None:
         return
-    least = min(weak, key=asked.share)
-    times = min(run.asked.share(most) / asked.share(least), MOST_TIMES)
-    if times > 1:
-        reason = (
-            f"{_word(least)} is asked of {asked.share(least):.0%} of the captions then, "
-            f"{_word(most)} was of {run.asked.share(most):.0%}"
-        )
-        yield Step("training.epochs", math.ceil(run.epochs * times), reason)
+    before = run.asked.share(most)
+    taught = next((one for one in results if one.change == most), None)
+    gained = taught.log_odds(taught.model) - taught.log_odds(taught.base) if taught else 0.0
+    times, least = max(
+        ((one.missing_log_odds / gained if gained > 0 else 1.0) * before / asked.share(kind), kind)
+        for one in weak
+        if (kind := one.change) is not None
+    )
+    epochs = math.ceil(run.epochs * min(times, MOST_TIMES))
+    if epochs > run.epochs:
+        reason = f"{_word(least)} is asked of {asked.share(least):.0%} of the captions then"
+        if taught and gained > 0:
+            reason += (
+                f"; asked of {before:.0%}, {_word(most)} went from {taught.base.value:.0f} to "
+                f"{taught.model.value:.0f}% in {run.epochs} passes"
+            )
+        yield Step("training.epochs", epochs, reason)
 
 
 def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:

@@ -105,7 +105,7 @@ def diagnose(
         tuple(kinds),
         tuple(one.kind for one in weak),
         tuple(one.kind for one in first),
-        advise(first, run, settings()) if first else (),
+        advise(first, kinds, run, settings()) if first else (),
         asked.captions,
         asked.negatives,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -65,6 +66,17 @@ class KindResult:
     def model_errors(self) -> float:
         """Per cent of the items that the model has wrong."""
         return 100.0 - self.model.value
+
+    def log_odds(self, accuracy: Estimate) -> float:
+        """Log odds of a right answer, finite where all items are right, or none."""
+        right = accuracy.value / 100 * self.items
+        return math.log((right + 0.5) / (self.items - right + 0.5))
+
+    @property
+    def missing_log_odds(self) -> float:
+        """What the base's log odds lack of an accuracy that is no weakness."""
+        enough = math.log((100 - LEAST_WRONG) / LEAST_WRONG)
+        return max(0.0, enough - self.log_odds(self.base))
 
     @property
     def at_chance(self) -> bool:
