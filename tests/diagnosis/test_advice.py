@@ -1,10 +1,12 @@
 """Advice from what rules would ask."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +53,9 @@ RULES: dict[str, Change] = {
 
 
 def test_each_weak_kind_has_a_rule_and_the_others_stay() -> None:
-    steps = advise(weak("replaced_relation", "swapped_objects"), RUN, [setting("one", RULES, 20)])
+    steps = advise(
+        weak("replaced_relation", "swapped_objects"), (), RUN, [setting("one", RULES, 20)]
+    )
     values = {step.key: step.value for step in steps}
     assert values["method"] == "one"
     assert set(values["one.rules"]) == {"swap", "relate", "turn"}
@@ -62,7 +66,7 @@ def test_each_weak_kind_has_a_rule_and_the_others_stay() -> None:
 def test_the_runs_own_method_stays_where_it_asks_as_much() -> None:
     ours = replace(RUN, method="two")
     settings = [setting("one", RULES, 20), setting("two", RULES, 20)]
-    assert [step.key for step in advise(weak("replaced_relation"), ours, settings)] == [
+    assert [step.key for step in advise(weak("replaced_relation"), (), ours, settings)] == [
         "two.rules",
         "training.epochs",
     ]
@@ -70,13 +74,13 @@ def test_the_runs_own_method_stays_where_it_asks_as_much() -> None:
 
 def test_images_of_negatives_come_before_more_negatives() -> None:
     settings = [setting("many", RULES, 60), setting("shown", RULES, 20, shown=True)]
-    steps = advise(weak("replaced_relation"), RUN, settings)
+    steps = advise(weak("replaced_relation"), (), RUN, settings)
     assert steps[0].value == "shown"
 
 
 def test_without_a_rule_for_a_kind_nothing_is_advised() -> None:
-    assert advise(weak("added_attribute"), RUN, [setting("one", RULES, 20)]) == ()
-    assert advise(weak("replaced_relation"), RUN, []) == ()
+    assert advise(weak("added_attribute"), (), RUN, [setting("one", RULES, 20)]) == ()
+    assert advise(weak("replaced_relation"), (), RUN, []) == ()
 
 
 @given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 50))
@@ -85,7 +89,7 @@ def test_passes_make_up_for_rare_negatives_within_bounds(
 ) -> None:
     counted = AskedChanges(100, most, {"replaced_object": most}, {})
     run = TrainingRun("one", epochs, lambda: counted)
-    steps = advise(weak("replaced_relation"), run, [setting("one", RULES, captions)])
+    steps = advise(weak("replaced_relation"), (), run, [setting("one", RULES, captions)])
     found = next((step.value for step in steps if step.key == "training.epochs"), epochs)
     assert epochs <= found <= MOST_TIMES * epochs
     if found < MOST_TIMES * epochs:
@@ -93,12 +97,37 @@ def test_passes_make_up_for_rare_negatives_within_bounds(
         assert found == epochs or (found - 1) * captions < epochs * most
 
 
+@given(st.floats(0.3, 3.0), st.integers(5, 60), st.integers(5, 60))
+def test_the_passes_reach_90_per_cent_at_the_rate_of_the_kind_that_was_asked_most(
+    gained: float, before: int, after: int
+) -> None:
+    """Log odds that grow evenly with the captions that are asked, written out: from 0 to log 9."""
+    taught = KindResult(
+        *("swapped_attributes", "Swapped", 10**6),
+        *(Estimate(v, v, v) for v in (50.0, 100 / (1 + math.exp(-gained)))),
+        *(None, 50.0, "swapped_attributes", before / 100),
+    )
+    counted = AskedChanges(100, before, {"swapped_attributes": before}, {})
+    run = replace(RUN, method="one", epochs=1000, count=lambda: counted)
+    missed = [replace(one, items=10**6) for one in weak("replaced_relation", base=50.0)]
+    steps = advise(missed, [taught], run, [setting("one", RULES, after)])
+    found = next((step.value for step in steps if step.key == "training.epochs"), 1000)
+    an_ask = gained / (1000 * before / 100)
+    reached = found * after / 100 * an_ask
+    if found == MOST_TIMES * 1000:
+        assert reached <= math.log(9) * 1.01
+    elif found == 1000:
+        assert reached >= math.log(9) * 0.99
+    else:
+        assert reached == pytest.approx(math.log(9), rel=0.01)
+
+
 def weights(
     run: TrainingRun, base: float, *, shown: bool = True, method: str = "one"
 ) -> dict[str, Any]:
     """What is advised besides rules and passes."""
     found = advise(
-        weak("replaced_relation", base=base), run, [setting(method, RULES, 40, shown=shown)]
+        weak("replaced_relation", base=base), (), run, [setting(method, RULES, 40, shown=shown)]
     )
     left = {"method", "training.epochs", f"{method}.rules"}
     return {step.key: step.value for step in found if step.key not in left}
