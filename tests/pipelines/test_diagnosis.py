@@ -15,7 +15,7 @@ from PIL import Image
 
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
@@ -91,8 +91,11 @@ def catalog(
             **changes,
         }
         held = {name: MemoryDataset(value, copy_mode="assign") for name, value in inputs.items()}
-        report = FolderDataset(filepath=str(tmp_path / "report"))
-        return DataCatalog({**held, "diagnosis_report": report, "diagnoses": MemoryDataset()})
+        written = {
+            "diagnoses": JsonDataset(filepath=str(tmp_path / "diagnoses.json")),
+            "diagnosis_report": FolderDataset(filepath=str(tmp_path / "report")),
+        }
+        return DataCatalog({**held, **written})
 
     return build
 
