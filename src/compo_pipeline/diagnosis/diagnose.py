@@ -51,7 +51,7 @@ class Diagnosis:
         found = f"Missed and seldom asked for: {_words(self.weak)}."
         if not self.steps:
             return f"{found} No rule of any method makes negatives of {_words(self.first)}."
-        return f"{found} What to change first, for {_words(self.first)}:"
+        return f"{found} The advice is for {_words(self.first)}."
 
     @property
     def advice(self) -> dict[str, Any]:
