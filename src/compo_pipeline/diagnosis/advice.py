@@ -84,8 +84,8 @@ def advise(
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
-    negatives, since a negative that no image shows can be told by its text alone. The passes are
-    what the gain of the kind that the run asked for most says (`_passes`).
+    negatives, since a negative that no image shows can be recognised by its text alone. The passes
+    are what the gain of the kind that the run asked for most says (`_passes`).
 
     What the base only guesses is in neither of its embeddings: the image tower trains too where the
     negatives have images, and the weights are not mixed with the base's.
@@ -142,7 +142,7 @@ def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Ite
         shown = min(map(asked.shown_share, weak))
         images = f", with images of {shown:.0%}" if shown else ""
         reason = f"its negatives ask {min(map(asked.share, weak)):.0%} of the captions{images}"
-        yield Step("method", setting.method, f"{reason}, for {_words(weak)}")
+        yield Step("method", setting.method, f"{reason}, for {words(weak)}")
     if choice.rules != setting.current:
         before, after = (
             ", ".join(f"{_word(kind)} {one.share(kind):.0%}" for kind in weak)
@@ -188,7 +188,7 @@ def _passes(
 
 def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
     """The weights that train, and those that are exported."""
-    method, why = choice.setting.method, f"the base only guesses {_words(guessed)}"
+    method, why = choice.setting.method, f"the base only guesses {words(guessed)}"
     if min(map(choice.asked.shown_share, guessed)) > 0 and not (
         run.trains_images and method == run.method
     ):
@@ -203,9 +203,10 @@ def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> It
         yield Step("training.wise_ft.ratio", 1.0, reason)
 
 
-def _word(kind: Change) -> str:
+def _word(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def _words(kinds: Sequence[Change]) -> str:
+def words(kinds: Iterable[str]) -> str:
+    """Kinds of change for readers."""
     return ", ".join(map(_word, kinds))

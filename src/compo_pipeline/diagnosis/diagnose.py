@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
 
 from compo_pipeline.configuration.settings import parse
-from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise
+from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, words
 from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.diagnosis.weaknesses import (
     RULE,
@@ -48,10 +48,10 @@ class Diagnosis:
         """What it says, in a sentence or two."""
         if not self.weak:
             return "No kind of change is missed and seldom asked for."
-        found = f"Missed and seldom asked for: {_words(self.weak)}."
+        found = f"Missed and seldom asked for: {words(self.weak)}."
         if not self.steps:
-            return f"{found} No rule of any method makes negatives of {_words(self.first)}."
-        return f"{found} The advice is for {_words(self.first)}."
+            return f"{found} No rule of any method makes negatives of {words(self.first)}."
+        return f"{found} The advice is for {words(self.first)}."
 
     @property
     def advice(self) -> dict[str, Any]:
@@ -124,7 +124,3 @@ def _lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
         else:
             yield f"{indent}{name}:"
             yield from _lines(inner, f"{indent}  ")
-
-
-def _words(kinds: Sequence[str]) -> str:
-    return ", ".join(kind.replace("_", " ") for kind in kinds)
