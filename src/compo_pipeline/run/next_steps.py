@@ -29,7 +29,6 @@ _RESULTS = {
     "suite_report": ("Benchmarks", "*.html"),
     "benchmark_diff_report": ("Differences", "*.html"),
     "attention_report": ("Attention", "*/*.html"),
-    "foils": ("Foils", ""),
     "foils_review_page": ("Review of foils", "*.html"),
     "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
