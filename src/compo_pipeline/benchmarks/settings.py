@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from compo_pipeline.configuration.settings import Open, settings
 
-TextProtocol = Literal["raw", "clic"]
+TextProtocol = Literal["raw", "clic", "whole"]
 
 
 @settings
@@ -19,8 +19,9 @@ class RetrievalSettings:
 
     split: str | None = "test"
     """Name of the split in the captions table; null switches retrieval off."""
-    text: TextProtocol = "raw"
-    """Text protocol: `raw` captions, or CLIC's normalised ones."""
+    text: TextProtocol | tuple[TextProtocol, ...] = "raw"
+    """Text protocol, or several: `raw` captions (first sentences), CLIC's normalised ones, or
+    `whole` captions (all sentences)."""
 
 
 @settings

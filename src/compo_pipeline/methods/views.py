@@ -139,7 +139,7 @@ def long_view(caption: Caption, view: View, language: str) -> View:
     absent = [None] * len(view.negatives)
     whole = single_view(
         caption,
-        [" ".join(caption.sentences)] * len(view.positives),
+        [caption.whole] * len(view.positives),
         absent,
         provenance(language, absent),
         counterfactuals=[""] * len(view.counterfactuals),

@@ -36,6 +36,11 @@ class Caption:
     source: str
     split: str
 
+    @property
+    def whole(self) -> str:
+        """All sentences as one text."""
+        return " ".join(self.sentences)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
