@@ -84,19 +84,14 @@ def load(
             f"(splits with captions: {', '.join(sorted(splits)) or 'none'}); name one of them, "
             "or null to leave retrieval out"
         )
-    protocols = (settings.text,) if isinstance(settings.text, str) else settings.text
-    empty = Subtask(NAME, "", ("retrieval",), root, (), limits=limits, source=settings.split or "")
-    return [
-        replace(
-            empty,
-            name=protocol,
-            items=tuple(
-                Item(key, own[0].image, tuple(map(TEXTS[protocol], own)))
-                for key, own in rows.items()
-            ),
+    found, source = [], settings.split or ""
+    for name in (settings.text,) if isinstance(settings.text, str) else settings.text:
+        items = tuple(
+            Item(key, own[0].image, tuple(map(TEXTS[name], own))) for key, own in rows.items()
         )
-        for protocol in protocols
-    ]
+        task = Subtask(NAME, name, ("retrieval",), root, items, limits=limits, source=source)
+        found.append(task)
+    return found
 
 
 def _coco(root: Path, images: Path) -> list[Subtask]:

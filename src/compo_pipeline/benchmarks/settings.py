@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from compo_pipeline.configuration.settings import Open, settings
 
@@ -19,7 +19,7 @@ class RetrievalSettings:
 
     split: str | None = "test"
     """Name of the split in the captions table; null switches retrieval off."""
-    text: TextProtocol | tuple[TextProtocol, ...] = "raw"
+    text: TextProtocol | Annotated[tuple[TextProtocol, ...], Field(min_length=1)] = "raw"
     """Text protocol, or several: `raw` captions (first sentences), CLIC's normalised ones, or
     `whole` captions (all sentences)."""
 

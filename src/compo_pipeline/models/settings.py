@@ -49,7 +49,7 @@ class ModelSettings:
 
     context_length: Literal[248] | None = None
     """248 stretches the 77 positions of a text tower as Long-CLIP does, so that longer captions are
-    read; null leaves them as they are (docs/models.md).
+    read; null leaves them as they are (docs/long-captions.md).
     """
 
     @model_validator(mode="before")
