@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,17 +15,23 @@ from uuid import uuid4
 
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.configuration.settings import SettingsError, settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
+from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder, files_fingerprint
 from compo_pipeline.storage.records import Caption, Counterfactual, View
 from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table, is_whole
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
+
+FROM_TABLE = "views.from_table"
+PAIR = "pair"
+"""Kind of a view of two rows with similar images."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +46,25 @@ class ViewSettings:
     split: str | tuple[str, ...] = "train"
     """The split that trains, or several: [train, carved] is all rows, where foils.carve holds some
     out."""
+
+    from_table: AnnotationSettings = field(default_factory=AnnotationSettings)
+    """Texts of others, which take the place of those that the method makes."""
+
+
+def annotated_contents(method: Method, settings: AnnotationSettings) -> frozenset[str]:
+    """What the views of a method have of a table of others; nothing where none is named.
+
+    Raises:
+        SettingsError: a column that the method has no use for is named.
+    """
+    if settings.file is None:
+        return frozenset()
+    if find(method.name).counterfactuals:
+        raise SettingsError(
+            f"{FROM_TABLE}.file: the texts of {method.name} are counterfactuals; set "
+            "counterfactuals.caption_editor to table, and counterfactuals.table.file"
+        )
+    return settings.usable(method.annotations, FROM_TABLE, f"the method {method.name}")
 
 
 class Origin(NamedTuple):
@@ -58,6 +83,23 @@ class Origin(NamedTuple):
     def of(cls, generated: Generated) -> Origin:
         """Of a generator's output."""
         return cls(generated.generator, generated.category, generated.words)
+
+
+class Written(NamedTuple):
+    """A negative and where it comes from."""
+
+    text: str
+    origin: Origin
+
+    @classmethod
+    def by_rule(cls, generated: Generated | None) -> Written | None:
+        """A generator's output; None where it found nothing."""
+        return cls(generated.text, Origin.of(generated)) if generated else None
+
+    @classmethod
+    def by_others(cls, found: tuple[str, str] | None) -> Written | None:
+        """A text of a table and its column."""
+        return cls(found[0], Origin("table", found[1], ())) if found else None
 
 
 def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
@@ -111,15 +153,12 @@ def single_view(
     )
 
 
-def generated_view(
-    caption: Caption,
-    positives: Sequence[str],
-    generated: Sequence[Generated | None],
-    language: str,
+def written_view(
+    caption: Caption, positives: Sequence[str], negatives: Sequence[Written | None], language: str
 ) -> View:
-    """A view of one image with the negatives that rules wrote, None where one found nothing."""
-    texts = [one.text if one else None for one in generated]
-    origins = [Origin.of(one) if one else None for one in generated]
+    """A view of one image with negatives, None where there is none."""
+    texts = [one.text if one else None for one in negatives]
+    origins = [one.origin if one else None for one in negatives]
     return single_view(caption, positives, texts, provenance(language, origins))
 
 
