@@ -21,7 +21,6 @@ from compo_pipeline.pipelines.views.nodes import (
     preview_views,
 )
 from compo_pipeline.run.engines import LOCAL
-from compo_pipeline.storage.annotations import NO_ANNOTATIONS
 from compo_pipeline.storage.records import Caption, Parse, View, from_table
 
 SENTENCES = {
@@ -57,7 +56,7 @@ def run(
         own = context(method=method).params["method_settings"]["views"]
         rows, drawing = choose_rows(captions, views.split), build_method(method, own)
         parses = list(parse_captions(rows, drawing, "compo_en", LOCAL))
-        drawn_from = choose_context(parses, [], NO_ANNOTATIONS, "compo_en", seed)
+        drawn_from = choose_context(parses, [], [], drawing, views, "compo_en", seed)
         folder = tmp_path / "views"
         draw_views(rows, drawing, *drawn_from, views, LOCAL)(folder)
         tables = {

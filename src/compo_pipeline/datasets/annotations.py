@@ -14,7 +14,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import islice, product
 from pathlib import Path, PurePosixPath
@@ -30,10 +29,9 @@ from compo_pipeline.datasets.readers.table import column_names, records
 from compo_pipeline.language.editing import bare
 from compo_pipeline.language.sentences import clean
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.records import Annotation, Caption
-from compo_pipeline.storage.tables import Groups, Table
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.storage.untrusted import shown, text_problem
 
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -53,8 +51,8 @@ def read(
     captions: Sequence[Caption],
     key: str,
     sentences: int | None = 1,
-) -> Annotations:
-    """What a table says of caption rows.
+) -> Table[Annotation]:
+    """What a table says of caption rows, in the order of the table.
 
     Args:
         settings: the table.
@@ -77,9 +75,7 @@ def read(
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
     _tell(settings, join, have, reading)
-    hashed = digest(file_sha256(_path(settings)), repr(asdict(settings)), *sorted(contents))
-    names = settings.read.negatives if "negatives" in contents else ()
-    return Annotations(Groups(table), contents, names, settings.drawn, f"{hashed:016x}")
+    return table
 
 
 def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> None:

@@ -21,9 +21,9 @@ from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
 from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
-from compo_pipeline.storage.annotations import AnnotationSettings
+from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder, files_fingerprint
-from compo_pipeline.storage.records import Caption, Counterfactual, View
+from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, View
 from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table, is_whole
 
@@ -65,6 +65,19 @@ def annotated_contents(method: Method, settings: AnnotationSettings) -> frozense
             "counterfactuals.caption_editor to table, and counterfactuals.table.file"
         )
     return settings.usable(method.annotations, FROM_TABLE, f"the method {method.name}")
+
+
+def annotations_of(
+    method: Method, settings: AnnotationSettings, rows: Sequence[Annotation]
+) -> Annotations:
+    """What the views of a method have of a table of others.
+
+    Args:
+        method: draws the views.
+        settings: of the table.
+        rows: of the table `annotations`.
+    """
+    return Annotations.read(rows, settings, annotated_contents(method, settings))
 
 
 class Origin(NamedTuple):

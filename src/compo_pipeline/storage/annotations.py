@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Literal
 
 from pydantic import PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, settings
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Annotation
+from compo_pipeline.storage.tables import Groups, Table
 
 Layout = Literal["columns", "neg_clip", "sparcl", "c2lip"]
 KEYS = ("sample_id", "image", "caption")
@@ -94,7 +95,7 @@ class AnnotationSettings:
     drawn: PositiveInt | None = None
     """Negatives of a view, drawn without repetition among all of a caption; null: one of each
     column. Methods with one negative a text draw one in any case."""
-    images: Path = Path()
+    images: str = "."
     """Folder of `negative_images` and `positive_images`; of the layout `sparcl` the one that holds
     synthetic_negative and synthetic_positive."""
     least_matched: Share = 0.5
@@ -173,7 +174,19 @@ class Annotations:
     """Negatives of a view; None: one of each column."""
 
     fingerprint: str = ""
-    """Of the table's file and of how it is read and drawn from."""
+    """Of the rows and of how they are drawn from."""
+
+    @classmethod
+    def read(
+        cls, rows: Sequence[Annotation], settings: AnnotationSettings, contents: frozenset[str]
+    ) -> Annotations:
+        """From rows of the table `annotations`."""
+        table = Table.of(rows, Annotation)
+        columns = settings.read.negatives if "negatives" in contents else ()
+        drawn_by = digest(*sorted(contents), *columns, str(settings.drawn))
+        return cls(
+            Groups(table), contents, columns, settings.drawn, f"{table.fingerprint} {drawn_by:016x}"
+        )
 
     def of(self, sample_id: str, sentence: int = 0) -> list[Annotation]:
         """All that is said of a sentence."""

@@ -20,8 +20,9 @@ from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.language.parsing import loaded, name_and_version, parse_by, parses_of
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.methods.views import EpochViews, annotated_contents
 from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 from compo_pipeline.training.settings import TrainingSettings
@@ -37,6 +38,7 @@ def describe_training(
     language_model: str,
     method: str,
     method_settings: Mapping[str, Any],
+    from_table: AnnotationSettings,
     training: TrainingSettings,
 ) -> TrainingRun:
     """What a model is trained with, and the kinds of change that its negatives ask for."""
@@ -49,6 +51,7 @@ def describe_training(
         caches_features=training.cache_features,
         frozen=training.frozen,
         ratio=training.wise_ft.ratio,
+        from_table="negatives" in annotated_contents(built, from_table),
     )
 
 

@@ -17,14 +17,14 @@ from compo_pipeline.methods.views import (
     EpochViews,
     ViewSettings,
     annotated_contents,
+    annotations_of,
     by_sample,
     write,
 )
 from compo_pipeline.presentation import views_page
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse
+from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 
@@ -54,11 +54,13 @@ def parse_captions(
     return Parts("parsing captions", parser, len(rows), fingerprint, prepare)
 
 
-def join_annotations(rows: Table[Caption], method: Method, views: ViewSettings) -> Annotations:
+def join_annotations(
+    rows: Table[Caption], method: Method, views: ViewSettings
+) -> Sequence[Annotation]:
     """What a table of others says of the rows; nothing where `views.from_table` names none."""
     contents = annotated_contents(method, views.from_table)
     if not contents:
-        return NO_ANNOTATIONS
+        return []
     unused = set(views.from_table.read.contents) - contents
     if unused:
         log.info("%s has no use for %s of the table.", method.name, ", ".join(sorted(unused)))
@@ -68,16 +70,19 @@ def join_annotations(rows: Table[Caption], method: Method, views: ViewSettings) 
 def choose_context(
     parses: Sequence[Parse],
     counterfactuals: Sequence[Counterfactual],
-    annotations: Annotations,
+    annotations: Sequence[Annotation],
+    method: Method,
+    views: ViewSettings,
     language_model: str,
     seed: int,
 ) -> tuple[ViewContext, str]:
     """What views are drawn from besides the captions, and a fingerprint of it."""
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(loaded(language_model)) if parses else ""
-    context = ViewContext.of(parsed, language, seed, by_sample(edited), annotations)
-    drawn_from = f"{parsed.fingerprint} {edited.fingerprint} {annotations.fingerprint}"
-    return context, f"{language} {seed} {drawn_from}"
+    others = annotations_of(method, views.from_table, annotations)
+    context = ViewContext.of(parsed, language, seed, by_sample(edited), others)
+    fingerprints = f"{parsed.fingerprint} {edited.fingerprint} {others.fingerprint}"
+    return context, f"{language} {seed} {fingerprints}"
 
 
 def draw_views(

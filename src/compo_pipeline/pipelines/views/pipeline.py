@@ -49,6 +49,8 @@ def create_pipeline() -> Pipeline:
                     "parses",
                     "counterfactuals",
                     "annotations",
+                    "view_method",
+                    "params:views",
                     "params:language.model",
                     "params:seed",
                 ],
