@@ -88,9 +88,7 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
         raise SettingsError(f"{key}.file: expected the path of a table, got null")
     path = _path(settings)
     if path.suffix not in _SUFFIXES:
-        raise SettingsError(
-            f"{key}.file: {path} is no table; expected one of {', '.join(_SUFFIXES)}"
-        )
+        raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(_SUFFIXES)}")
     if not path.is_file():
         raise SettingsError(f"{key}.file: there is no file {path} (seen from {Path.cwd()})")
     try:
@@ -430,7 +428,7 @@ def _tell(
     of_no_row = int((~np.isin(join.records, join.keys)).sum()) - unreadable
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."
     log.info(text, path, int(have.sum()), len(have), len(join.records), of_no_row)
-    problems = {"records that cannot be read": unreadable, **reading.problems}
+    problems = {"records that cannot be read or have no key": unreadable, **reading.problems}
     if settings.read.negatives:
         problems["rows with a record without a negative"] = int((have & ~reading.negated).sum())
     for what, count in problems.items():

@@ -33,7 +33,7 @@ _COLUMNS = pa.schema(
 )
 # Bytes of a line: JSON needs at most twelve for a character, and there are MOST + 3 texts.
 _LONGEST_LINE = 12 * unpickle.LONGEST * (unpickle.MOST + 3)
-_AT_ONCE = 500  # samples in memory
+_AT_ONCE = 2_000  # samples in memory
 _LAST_WORDS = 2_000  # bytes of a message
 
 

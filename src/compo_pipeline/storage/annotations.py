@@ -211,17 +211,22 @@ class Annotations:
 
     def positives(self, sample_id: str) -> list[str]:
         """The texts that are true of a row's image."""
-        return [text for each in self.of(sample_id) for text in each.positives]
+        return self._all("positives", sample_id)
 
     def phrases(self, sample_id: str) -> list[str]:
         """The noun phrases of the first sentence, each once."""
-        found = (text for each in self.of(sample_id) for text in each.phrases)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(self._all("phrases", sample_id)))
 
     def neighbour(self, sample_id: str, draws: random.Random) -> str | None:
         """The sample_id of a row with a similar image; None where there is none."""
-        pool = [other for each in self.of(sample_id) for other in each.neighbours]
+        pool = self._all("neighbours", sample_id)
         return draws.choice(pool) if pool else None
+
+    def _all(self, name: str, sample_id: str) -> list[str]:
+        """All that is said of a first sentence in one respect, if that is read."""
+        if name not in self.contents:
+            return []
+        return [value for each in self.of(sample_id) for value in getattr(each, name)]
 
     def _pool(self, sample_id: str, sentence: int = 0) -> list[tuple[str, str]]:
         """The negatives of a sentence with their columns, in the table's order."""

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-LONGEST = 4_000
+LONGEST = 2_000
 """Characters of a text."""
-MOST = 200
+MOST = 100
 """Phrases of a caption."""
 
 
