@@ -533,6 +533,24 @@ def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_p
             {"method": "cs_clip", "cs_clip": {"views": {"unit_files": "no/such/folder"}}},
         ),
         (
+            "views.from_table.file",
+            {
+                "method": "negclip",
+                "views": {"from_table": {"file": "no/such/folder/t.tsv", "layout": "neg_clip"}},
+            },
+        ),
+        (
+            "counterfactuals.table.file",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "table",
+                    "image_generator": None,
+                    "table": {"file": "no/such/folder/t.csv", "layout": "sparcl"},
+                },
+            },
+        ),
+        (
             "counterfactuals.rules.concreteness.table",
             {
                 "method": "sparcl",
