@@ -2,8 +2,12 @@
 
 import ast
 import csv
+import io
 import json
 import logging
+import random
+import re
+import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.annotations import read
-from compo_pipeline.storage.annotations import AnnotationSettings
+from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
 from compo_pipeline.storage.records import Annotation, Caption
 
+PROJECT = Path(__file__).parents[2]
 KEY = "views.from_table"
 TEXTS = (
     "A red cat sits on a mat.",
@@ -299,3 +305,81 @@ def test_a_list_that_is_no_list_of_texts_is_no_bomb(tmp_path: Path) -> None:
     file = written(tmp_path / "table.csv", records)
     found = read_table(file, columns={"caption": "text", "negatives": ["no"]})
     assert [each.negatives for each in found] == [()] * 4
+
+
+def snippet(number: int) -> str:
+    """A program of the page about published files."""
+    page = (PROJECT / "docs" / "negatives-of-others.md").read_text()
+    programs: list[str] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) == 3
+    return programs[number]
+
+
+def test_deglas_list_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`COM_COCO` of xiaoxing2001/DeGLA takes the first four of `enhanced`, in their order."""
+    monkeypatch.chdir(tmp_path)
+    records = [
+        {"image_id": number, "original": text, "enhanced": [f"{k} not {text}" for k in range(4)]}
+        for number, text in enumerate(TEXTS, start=1)
+    ]
+    Path("DeGLA.json").write_text(json.dumps(records))
+    exec(snippet(0), {})
+    columns = {"image": "image_id", "caption": "original", "negatives": ["enhanced"]}
+    settings = parse(
+        AnnotationSettings, {"file": "degla.jsonl", "drawn": 4, "columns": columns}, KEY
+    )
+    found = read(settings, frozenset({"negatives"}), ROWS, KEY)
+    others = Annotations.read(found, settings, frozenset({"negatives"}))
+    for row_, record in zip(ROWS, records, strict=True):
+        drawn = others.negatives(row_.sample_id, random.Random(0))
+        assert [one and one[0] for one in drawn] == record["enhanced"]
+
+
+def test_cc_neg_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`FineTuningDataset` of jaisidhsingh/CoN-CLIP: caption, and negative without commas."""
+    monkeypatch.chdir(tmp_path)
+    content = {
+        "image_paths": [f"/workspace/{one.image}" for one in ROWS],
+        "annotations": [
+            {"json": {"caption": text}, "sop_data": {"negative-prompt": f"not, {text}"}}
+            for text in TEXTS
+        ],
+    }
+    torch.save(content, "ccneg_preprocessed.pt")
+    exec(snippet(1), {})
+    columns = {"image": "image", "caption": "caption", "negatives": ["negative"]}
+    found = read_table(Path("ccneg.jsonl"), columns=columns)
+    assert [each.negatives for each in found] == [(f"not {text}",) for text in TEXTS]
+
+
+def test_triplet_data_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of the members that `TripletClipData` of tripletclip/TripletCLIP reads."""
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open("shard-0.tar", "w") as tar:
+        for number, text in enumerate(TEXTS):
+            parts = {
+                "image": b"1",
+                "neg_image": b"2",
+                "caption": text,
+                "neg_caption": f"not {text}",
+            }
+            for ending, content in parts.items():
+                data = content.encode() if isinstance(content, str) else content
+                member = tarfile.TarInfo(f"{number:06d}.{ending}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    exec(snippet(2), {})
+    rows = [
+        Caption(f"{n}", f"{n}", f"shard-0.tar/{n:06d}.image", 1, 1, (text,), "table", "train")
+        for n, text in enumerate(TEXTS)
+    ]
+    columns = {
+        "image": "image",
+        "caption": "caption",
+        "negatives": ["neg_caption"],
+        "negative_images": "neg_image",
+    }
+    found = read_table(Path("triplets.jsonl"), rows, columns=columns)
+    assert [each.negatives for each in found] == [(f"not {text}",) for text in TEXTS]
+    names = [(f"shard-0.tar/{number:06d}.neg_image",) for number in range(len(TEXTS))]
+    assert [each.negative_images for each in found] == names
