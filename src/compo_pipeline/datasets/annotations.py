@@ -12,11 +12,12 @@ from __future__ import annotations
 import ast
 import logging
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, product
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from compo_pipeline.storage.untrusted import shown, text_problem
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _EXAMPLES = 3
 _LONGEST_LIST = 100_000  # characters of a list in a cell
+_NO_KEY = 0  # hash of a record that cannot be joined
 _LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
 _SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
 
@@ -169,16 +171,19 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
 
 
 class _Join(NamedTuple):
-    """Which sentences of which rows records are of: all have a key, a hash of what they share."""
-
-    keys: NDArray[np.uint64]
-    """Of each sentence of the rows, ascending."""
+    """Which sentences of which rows records are of: both have the hash of what they share."""
 
     places: NDArray[np.int32]
-    """Row and sentence of each of them, [n, 2]."""
+    """Row and sentence of each hash of the rows, in their order, [n, 2]."""
 
-    records: NDArray[np.uint64]
-    """Of each record; 0 of one that cannot be joined."""
+    first: NDArray[np.int64]
+    """The first of these places that each record is of."""
+
+    end: NDArray[np.int64]
+    """Behind the last one; of a record that is of no row it is the first."""
+
+    unreadable: int
+    """Records that cannot be read or have no key."""
 
     @classmethod
     def of(
@@ -188,48 +193,65 @@ class _Join(NamedTuple):
         rows: Table[Caption],
         sentences: int | None,
     ) -> _Join:
-        """The keys of rows and records."""
+        """Hash rows and records."""
         columns, image = settings.read, _image_form(settings, contents, rows)
-        keys, places = [], []
+        hashes, places = array("Q"), array("i")
         for number, row in enumerate(rows):
             ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
+            path = {image(row.image)} if columns.image else set()
             for sentence, text in enumerate(row.sentences[:sentences]):
-                values = {
-                    "sample_id": ids,
-                    "image": {image(row.image)},
-                    "caption": {_caption(text)},
-                }
+                values = {"sample_id": ids, "image": path, "caption": {_caption(text)}}
                 for shared in product(*(values[name] for name in columns.keys)):
-                    keys.append(digest(*shared))
-                    places.append((number, sentence))
-        hashed = np.array(keys, np.uint64)
-        order = np.argsort(hashed, kind="stable")
+                    hashes.append(digest(*shared))
+                    places.extend((number, sentence))
+        of_rows = np.frombuffer(hashes, np.uint64)
+        order = np.argsort(of_rows, kind="stable")
+        of_rows = of_rows[order]
         forms: dict[str, Callable[[str], str]]
         forms = {"sample_id": str, "image": image, "caption": _caption}
         named = [(getattr(columns, name), forms[name]) for name in columns.keys]
+        of_records = np.fromiter(
+            (_hash(record, named) for record in _records(settings, contents)), np.uint64
+        )
+        first, end = (of_rows.searchsorted(of_records, side) for side in ("left", "right"))
+        keyless = of_records == _NO_KEY
+        return cls(
+            np.frombuffer(places, np.int32).reshape(-1, 2)[order],
+            first,
+            np.where(keyless, first, end),
+            int(keyless.sum()),
+        )
 
-        def key_of(record: Record) -> int:
-            if isinstance(record, UnreadableRecord):
-                return 0
-            shared = [(form, _text(record, column)) for column, form in named]
-            return (
-                digest(*(form(text) for form, text in shared)) if all(dict(shared).values()) else 0
-            )
+    @property
+    def matched(self) -> NDArray[np.bool_]:
+        """Whether each record is of a row."""
+        return self.first < self.end
 
-        found = np.fromiter(map(key_of, _records(settings, contents)), np.uint64)
-        return cls(hashed[order], np.array(places, np.int32).reshape(-1, 2)[order], found)
-
-    def of_record(self, number: int) -> NDArray[np.int32]:
+    def of_record(self, number: int) -> list[list[int]]:
         """Rows and sentences that a record is of, [k, 2]."""
-        key = self.records[number]
-        return self.places[self.keys.searchsorted(key) : self.keys.searchsorted(key, "right")]
+        found: list[list[int]] = self.places[self.first[number] : self.end[number]].tolist()
+        return found
 
     def rows_with_a_record(self, count: int) -> NDArray[np.bool_]:
         """Whether there is a record of the first sentence of each of `count` rows."""
-        found = np.isin(self.keys, self.records) & (self.places[:, 1] == 0)
+        # Each record that is of a row begins a range of places and ends it.
+        depth = np.zeros(len(self.places) + 1, np.int64)
+        np.add.at(depth, self.first, 1)
+        np.add.at(depth, self.end, -1)
+        found = (depth.cumsum()[:-1] > 0) & (self.places[:, 1] == 0)
         have = np.zeros(count, bool)
         have[self.places[found, 0]] = True
         return have
+
+
+def _hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
+    """The hash of what a record shares with rows: values of columns, in the form to compare."""
+    if isinstance(record, UnreadableRecord):
+        return _NO_KEY
+    values = [_text(record, column) for column, _ in named]
+    if not all(values):
+        return _NO_KEY
+    return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
 
 
 def _text(record: Mapping[str, Any], column: str) -> str:
@@ -258,27 +280,27 @@ def _image_form(
     for value in filter(None, given):
         numbers = numbers and value.isdecimal()
         depths.add(_depth(value))
-    if numbers:
-        return _number
     images: list[str] = rows.column("image").unique().to_pylist()
     least = min({*depths, *map(_depth, images)}, default=1)
-    ends: dict[str, str] = {}
+    form = _number if numbers else partial(_end, parts=least)
+    alike: dict[str, str] = {}
     for path in images if settings.read.keys == ("image",) else ():
-        other = ends.setdefault(_end(path, least), path)
+        other = alike.setdefault(form(path), path)
         if other != path:
             raise SourceError(
-                f"{settings.file} has paths of {least} parts, of which the images {other} and "
-                f"{path} have the same; give longer paths, or join by the caption too"
+                f"{settings.file} cannot tell the images {other} and {path} apart: give longer "
+                "paths, or join by the caption too"
             )
-    return partial(_end, parts=least)
+    return form
 
 
 def _end(path: str, parts: int) -> str:
-    return "/".join(PurePosixPath(path).parts[-parts:])
+    """The last parts of a path."""
+    return "/".join(path.rsplit("/", parts)[-parts:])
 
 
 def _depth(path: str) -> int:
-    return len(PurePosixPath(path).parts)
+    return path.count("/") + 1
 
 
 def _number(name: str) -> str:
@@ -312,7 +334,7 @@ def _refuse_few(
     theirs = {name: first.get(getattr(settings.read, name)) for name in names}
     raise SettingsError(
         f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(rows)} rows have one "
-        f"of the {len(join.records)} records of {settings.file}, expected "
+        f"of the {len(join.first)} records of {settings.file}, expected "
         f"{settings.least_matched:.0%} at least ({key}.least_matched); without one are "
         f"{'; '.join(map(str, examples))}; the table begins with {theirs}"
     )
@@ -338,10 +360,10 @@ class _Reading:
         """One for each row and sentence that a record is of."""
         for number, record in enumerate(_records(self._settings, self._contents)):
             places = self._join.of_record(number)
-            if isinstance(record, UnreadableRecord) or not len(places):
+            if isinstance(record, UnreadableRecord) or not places:
                 continue
             held = self._held(record)
-            for row, sentence in places.tolist():
+            for row, sentence in places:
                 self.negated[row] |= sentence == 0 and bool(held[0])
                 yield Annotation(number, self._ids[row], sentence, *held)
 
@@ -410,25 +432,25 @@ class _Reading:
 
     def _samples(self, number: Any) -> list[str]:
         """The sample_id of the row that a record is of, by the record's number."""
-        if not isinstance(number, int) or not 0 <= number < len(self._join.records):
+        if not isinstance(number, int) or not 0 <= number < len(self._join.first):
             self.problems["neighbours that are no number of a record"] += 1
             return []
         places = self._join.of_record(number)
-        if not len(places):
+        if not places:
             self.problems["neighbours that are of no row"] += 1
             return []
-        return [self._ids[int(places[0, 0])]]
+        return [self._ids[places[0][0]]]
 
 
 def _tell(
     settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _Reading
 ) -> None:
     """Log how many rows have a record and what of it, and what cannot be used."""
-    path, unreadable = settings.file, int((join.records == 0).sum())
-    of_no_row = int((~np.isin(join.records, join.keys)).sum()) - unreadable
+    path, records_ = settings.file, len(join.first)
+    of_no_row = records_ - int(join.matched.sum()) - join.unreadable
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."
-    log.info(text, path, int(have.sum()), len(have), len(join.records), of_no_row)
-    problems = {"records that cannot be read or have no key": unreadable, **reading.problems}
+    log.info(text, path, int(have.sum()), len(have), records_, of_no_row)
+    problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}
     if settings.read.negatives:
         problems["rows with a record without a negative"] = int((have & ~reading.negated).sum())
     for what, count in problems.items():

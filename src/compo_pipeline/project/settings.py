@@ -33,7 +33,6 @@ from compo_pipeline.configuration.settings import (
     with_values,
 )
 from compo_pipeline.configuration.variants import VariantName
-from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.registry import (
     CAPTION_EDITORS,
     IMAGE_GENERATORS,
@@ -50,7 +49,7 @@ from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
-from compo_pipeline.methods.views import ViewSettings, annotated_contents
+from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
 from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.run.engines import PrepareSettings
@@ -297,15 +296,11 @@ def check_settings(
             _check_compute(own, key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         own = parameters.method_settings
-        built = build(parameters.method, own.views, own.objective, place)
-        if "views" in read:
-            annotated_contents(built, parameters.views.from_table)
+        build(parameters.method, own.views, own.objective, place)
     if edits_captions(read, parameters):
         for name, entry in chosen_entries(parameters.counterfactuals):
             given = getattr(parameters.counterfactuals, name)
             parse(entry.settings, given, f"{COUNTERFACTUALS}.{name}", place)
-        if parameters.counterfactuals.caption_editor == table.NAME:
-            table.chosen(parameters.counterfactuals)
 
 
 def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
