@@ -329,7 +329,7 @@ def test_deglas_list_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
         AnnotationSettings, {"file": "degla.jsonl", "drawn": 4, "columns": columns}, KEY
     )
     found = read(settings, frozenset({"negatives"}), ROWS, KEY)
-    others = Annotations.read(found, settings, frozenset({"negatives"}))
+    others = Annotations.from_rows(found, settings, frozenset({"negatives"}))
     for row_, record in zip(ROWS, records, strict=True):
         drawn = others.negatives(row_.sample_id, random.Random(0))
         assert [one and one[0] for one in drawn] == record["enhanced"]

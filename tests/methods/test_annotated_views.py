@@ -58,7 +58,7 @@ def context(
     columns = given.setdefault("columns", {"caption": "text", "negatives": ["no"]})
     settings = parse(AnnotationSettings, {"file": "table.csv", **given}, FROM_TABLE)
     assert columns
-    others = Annotations.read(found, settings, frozenset(contents))
+    others = Annotations.from_rows(found, settings, frozenset(contents))
     return ViewContext({}, "", 5, epoch, annotations=others)
 
 
@@ -258,7 +258,7 @@ def test_of_a_layout_what_has_a_use_is_read() -> None:
 
 def test_draws_depend_on_the_generator_alone() -> None:
     """So that a loader that is given the same numbers chooses the same text."""
-    every = Annotations.read(
+    every = Annotations.from_rows(
         [annotation("a")],
         AnnotationSettings("t.csv", "neg_clip"),
         frozenset({"negatives", "neighbours"}),

@@ -19,7 +19,6 @@ from compo_pipeline.counterfactuals.contract import (
     ImageFailure,
     ImageRequest,
     Opening,
-    Role,
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
@@ -140,8 +139,3 @@ def open_generator(
 ) -> TableImages:
     """The generator of these settings."""
     return TableImages(settings, opening.annotations, editor)
-
-
-def roles(settings: CounterfactualSettings) -> tuple[Role, ...]:
-    """The kinds of edits that the table has."""
-    return chosen(settings)[0].roles

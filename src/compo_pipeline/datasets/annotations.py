@@ -9,7 +9,6 @@ import-phrases` converts.
 
 from __future__ import annotations
 
-import ast
 import logging
 import re
 from array import array
@@ -33,11 +32,10 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.records import Annotation, Caption
 from compo_pipeline.storage.tables import Table
-from compo_pipeline.storage.untrusted import shown, text_problem
+from compo_pipeline.storage.untrusted import parse_list, shown, text_problem
 
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _EXAMPLES = 3
-_LONGEST_LIST = 100_000  # characters of a list in a cell
 _NO_KEY = 0  # hash of a record that cannot be joined
 _LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
 _SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
@@ -57,7 +55,7 @@ def read(
     """What a table says of caption rows, in the order of the table.
 
     Args:
-        settings: the table.
+        settings: the table, with a file.
         contents: what is read of it, of `AnnotationSettings.usable`.
         captions: the rows.
         key: YAML key of the settings, for errors.
@@ -86,8 +84,6 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
     Raises:
         SettingsError: it cannot, or has not; names the columns that are there.
     """
-    if settings.file is None:
-        raise SettingsError(f"{key}.file: expected the path of a table, got null")
     path = _path(settings)
     if path.suffix not in _SUFFIXES:
         raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(_SUFFIXES)}")
@@ -375,7 +371,7 @@ class _Reading:
         near = [one for cell in self._cells(record, "neighbours") for one in self._samples(cell)]
         return (
             *(negatives, columns, negative_images, positives, positive_images),
-            *(tuple(dict.fromkeys(phrases)), tuple(near)),
+            *(tuple(phrases), tuple(near)),
         )
 
     def _texts(
@@ -414,11 +410,8 @@ class _Reading:
             return []
         text = value.strip() if isinstance(value, str) else ""
         if text.startswith("[") and text.endswith("]"):
-            try:
-                value = ast.literal_eval(text) if len(text) <= _LONGEST_LIST else None
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                value = None
-            if not isinstance(value, list):
+            value = parse_list(text)
+            if value is None:
                 self.problems["lists that cannot be read"] += 1
                 return []
         return list(value) if isinstance(value, list) else [value]

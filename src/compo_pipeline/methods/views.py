@@ -77,7 +77,7 @@ def annotations_of(
         settings: of the table.
         rows: of the table `annotations`.
     """
-    return Annotations.read(rows, settings, annotated_contents(method, settings))
+    return Annotations.from_rows(rows, settings, annotated_contents(method, settings))
 
 
 class Origin(NamedTuple):

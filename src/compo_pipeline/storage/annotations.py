@@ -177,7 +177,7 @@ class Annotations:
     """Of the rows and of how they are drawn from."""
 
     @classmethod
-    def read(
+    def from_rows(
         cls, rows: Sequence[Annotation], settings: AnnotationSettings, contents: frozenset[str]
     ) -> Annotations:
         """From rows of the table `annotations`."""

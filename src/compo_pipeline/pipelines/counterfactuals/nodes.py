@@ -69,16 +69,17 @@ def choose_jobs(
     counterfactuals: CounterfactualSettings,
 ) -> Jobs:
     """The edits to make: of the rows that train, where the method trains on counterfactuals."""
+    roles = ROLES
     if find(method).counterfactuals:
         rows = training_rows(valid_captions, split)
+        if counterfactuals.caption_editor == table.NAME:
+            roles = table.chosen(counterfactuals)[0].roles
     else:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
         rows = Table.of([], Caption)
     measured = Table.of(facts, Fact)
     hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
-    by_table = counterfactuals.caption_editor == table.NAME and len(rows) > 0
-    roles = table.roles(counterfactuals) if by_table else ROLES
     return Jobs(rows, hashes, counterfactuals.sentences, roles)
 
 
@@ -96,7 +97,7 @@ def choose_engines(
         if counterfactuals.caption_editor == table.NAME:
             own, contents = table.chosen(counterfactuals)
             found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
-            others = Annotations.read(found, own, contents)
+            others = Annotations.from_rows(found, own, contents)
         folders = Path(root), Path(state)
         opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
         return open_engines(counterfactuals, language_model, opening)
