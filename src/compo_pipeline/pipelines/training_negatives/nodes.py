@@ -52,7 +52,7 @@ def describe_training(
         trains_images="image" in built.trains,
         caches_features=training.cache_features,
         frozen=training.frozen,
-        ratio=training.wise_ft.ratio,
+        ratio=training.wise_ft.before_choice,
         from_table="negatives" in annotated_contents(built, table),
     )
 
