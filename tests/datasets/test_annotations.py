@@ -203,6 +203,22 @@ def test_a_caption_alone_is_not_enough_where_the_image_is_named_too(tmp_path: Pa
     assert [each.sample_id for each in found] == [ROWS[0].sample_id]
 
 
+@pytest.mark.parametrize("layout", ["columns", "sparcl"])
+def test_endless_numbers_are_of_no_row(tmp_path: Path, layout: str) -> None:
+    """Python converts no text of more than 4,300 digits."""
+    file, long = sparcl(tmp_path / "table.csv"), "1" * 5_000
+    given: dict[str, Any] = {"layout": "sparcl"}
+    rows = of_images()
+    if layout == "columns":
+        written(file, [{"image": name, "no": "x"} for name in ("1", "0002", "3", "4", long)])
+        given, rows = {"columns": {"image": "image", "negatives": ["no"]}}, ROWS
+    else:
+        first, *lines = file.read_text().splitlines()
+        file.write_text("\n".join([first, *lines, lines[0].replace("1\t", f"{long}\t", 1)]))
+    found = read_table(file, rows, **given)
+    assert {each.sample_id for each in found} == {one.sample_id for one in rows}
+
+
 def test_images_that_end_alike_are_refused(tmp_path: Path) -> None:
     rows = [
         Caption(folder, folder, f"{folder}/1.jpg", 4, 3, (TEXTS[0],), "table", "train")

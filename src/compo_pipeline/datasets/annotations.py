@@ -37,6 +37,7 @@ from compo_pipeline.storage.untrusted import parse_list, shown, text_problem
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _EXAMPLES = 3
 _NO_KEY = 0  # hash of a record that cannot be joined
+_DIGITS = 18  # of an image's number
 _LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
 _SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
 
@@ -157,7 +158,7 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
         image, *others = row
         for start in range(0, len(others), 4):
             number, caption, *texts = others[start : start + 4]
-            if not (image.isdecimal() and number.isdecimal()):
+            if not all(each.isdecimal() and len(each) <= _DIGITS for each in (image, number)):
                 yield UnreadableRecord(f"{shown(image)} and {shown(number)}, expected numbers")
                 continue
             name, record = f"{int(image):012d}_{int(number):06d}.jpg", dict[str, str]()
@@ -302,7 +303,7 @@ def _depth(path: str) -> int:
 def _number(name: str) -> str:
     """The number at the end of the name of an image."""
     found = _LAST_NUMBER.search(name)
-    return str(int(found[1])) if found else name
+    return found[1].lstrip("0") if found else name
 
 
 def _refuse_few(
