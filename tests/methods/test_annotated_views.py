@@ -10,7 +10,7 @@ import pytest
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, build
-from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
+from compo_pipeline.methods.views import FROM_TABLE, annotated_contents, long_view
 from compo_pipeline.storage.annotations import (
     LAYOUTS,
     AnnotationColumns,
@@ -128,6 +128,18 @@ def test_the_batch_has_both_rows_of_a_pair(rows: list[Caption], reader: Any) -> 
     assert counts["rows"] == len(batch.images) == 5 and batch.valid.all()
     assert [image for example in examples for image in clip.images(example, 0)] == reader.shown
     assert all(isinstance(one, ImageInput) and len(one.paths) == 1 for one in reader.shown)
+
+
+def test_a_long_view_beside_pairs_has_the_negatives_of_one_row(
+    rows: list[Caption], reader: Any
+) -> None:
+    every = [annotation(one) for one in TEXTS]
+    clip = method("negclip")
+    first, *others = clip.views(rows, context(every, "negatives", "neighbours"))
+    views = [long_view(rows[0], first, ""), *others]
+    examples = [Example(row, view) for row, view in zip(rows, views, strict=True)]
+    batch, _ = clip.collate(examples, 0, reader)
+    assert batch.valid.tolist() == [[False], *[[True]] * 4] and len(batch.images) == 5
 
 
 def test_each_column_is_a_place_and_drawn_takes_from_all(rows: list[Caption]) -> None:

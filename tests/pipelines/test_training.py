@@ -32,7 +32,7 @@ from compo_pipeline.pipelines.training import nodes as training_nodes
 from compo_pipeline.pipelines.training.nodes import (
     _find_or_open_run,
     build_method,
-    choose_mixture_items,
+    choose_ratio_items,
     log_training,
     log_views_preview,
     open_run,
@@ -109,7 +109,7 @@ def node(
         data_hash: str = "d1",
         method: str = "clic",
         control: bool = True,
-        mixture_items: Sequence[Subtask] = (),
+        ratio_items: Sequence[Subtask] = (),
     ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
         values = {**plain(shipped.training), **small, **training}
         recipe = parse(TrainingSettings, values, "training")
@@ -132,7 +132,7 @@ def node(
         own = context(method=method).params["method_settings"] if known else none
         trained = build_method(method, own)
         record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default", None)
-        *writers, progress = train_models(inputs, trained, record, mixture_items)
+        *writers, progress = train_models(inputs, trained, record, ratio_items)
         folders = models / "checkpoint", models / "control_checkpoint"
         for writer, folder in zip(writers, folders, strict=True):
             FolderDataset(filepath=str(folder)).save(writer)
@@ -411,13 +411,11 @@ def test_items_choose_how_method_and_control_are_mixed_with_the_base(
         return chosen[-1], table
 
     monkeypatch.setattr(training_nodes, "choose_ratio", choose)
-    checkpoint, control, run, _ = node(
-        training={"wise_ft": {"ratio": "auto"}}, mixture_items=[asked]
-    )
+    checkpoint, control, run, _ = node(training={"wise_ft": {"ratio": "auto"}}, ratio_items=[asked])
     assert chosen == [0.3]
     mixed = [load(folder).model.state_dict() for folder in (checkpoint, control)]
     assert read_record(checkpoint)["training"]["wise_ft_ratio"] == 0.3
-    stored = mlflow.artifacts.load_dict(f"runs:/{run['run_id']}/mixtures.json")
+    stored = mlflow.artifacts.load_dict(f"runs:/{run['run_id']}/wise_ft_ratios.json")
     assert stored["ratio"] == 0.3 and len(stored["figures"]) > 11
 
     given = node(training={"wise_ft": {"ratio": 0.3}})
@@ -432,7 +430,7 @@ def test_only_an_open_ratio_has_items_and_these_are_of_composition(
     def choose(ratio: Any, selecting: BenchmarksSettings) -> Sequence[Subtask]:
         training = replace(shipped.training, wise_ft=MixtureSettings(ratio))
         reported = BenchmarksSettings(retrieval=RetrievalSettings("train"))
-        return choose_mixture_items(captions, [], selecting, reported, tmp_path, training)
+        return choose_ratio_items(captions, [], selecting, reported, tmp_path, training)
 
     of_retrieval = BenchmarksSettings(retrieval=RetrievalSettings("val"))
     assert choose(0.5, of_retrieval) == []

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_mixture
+from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
@@ -67,7 +67,7 @@ def write(
 
 
 def choice(frame: pd.DataFrame) -> str:
-    """The ratio that `best_mixture` takes on the validation items, or why there is none.
+    """The ratio that `best_ratio` takes on the validation items, or why there is none.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -80,7 +80,7 @@ def choice(frame: pd.DataFrame) -> str:
         )
     if _means(validation, COMPOSITION).empty:
         return "No ratio is chosen: no set of composition is among the validation items"
-    best = best_mixture(validation)
+    best = best_ratio(validation)
     if best is None:
         return (
             "No ratio is chosen: on the validation items none is better at composition with no "

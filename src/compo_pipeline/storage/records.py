@@ -36,6 +36,11 @@ class Caption:
     source: str
     split: str
 
+    @property
+    def whole(self) -> str:
+        """All sentences as one text."""
+        return " ".join(self.sentences)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -148,13 +153,14 @@ class Annotation:
 class View:
     """What a method wants to see of one sample in one epoch.
 
-    `sample_ids` and `images` have one entry (`kind` single) or two (composite, pair): the anchor is
-    first in `sample_ids`, `images` of a composite are in display order along `axis` ("vertical":
-    one above the other, "horizontal": side by side, None for other kinds). `positives` are ordered
-    p1..p5 and a run uses the first k; `negatives` hold None where a generator found nothing. A pair
-    is the anchor and a row with a similar image: the image of each, a caption of each as positives,
-    and as many negatives of each, the anchor's first. `phrases` are noun phrases of p1,
-    `phrase_spans` their half-open character spans in it, flattened: start0, end0, start1, end1, ...
+    `sample_ids` and `images` have one entry (`kind` single, or long: the positives are the whole
+    caption, and there are no negatives) or two (composite, pair): the anchor is first in
+    `sample_ids`, `images` of a composite are in display order along `axis` ("vertical": one above
+    the other, "horizontal": side by side, None for other kinds). `positives` are ordered p1..p5 and
+    a run uses the first k; `negatives` hold None where a generator found nothing. A pair is the
+    anchor and a row with a similar image: the image of each, a caption of each as positives, and as
+    many negatives of each, the anchor's first. `phrases` are noun phrases of p1, `phrase_spans`
+    their half-open character spans in it, flattened: start0, end0, start1, end1, ...
     `counterfactuals` are paths of the images of the negative and of the second positive, empty
     where there is none. `provenance` is JSON: generator, category, words, language model. The
     anchor's single view (its image, its first sentence) is derived from `captions`, never stored

@@ -156,7 +156,7 @@ def sweep(
     ]
 
 
-def best_mixture(table: pd.DataFrame) -> pd.Series[Any] | None:
+def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
     """The mean of composition at the ratio to take, on items that select.
 
     It has the largest significant gain at which no headline metric has an interval below the base,
@@ -176,7 +176,7 @@ def choose_ratio(
 ) -> tuple[float, pd.DataFrame]:
     """The share of a checkpoint's weights that the items choose, and what every tenth gives.
 
-    It is 1 where no ratio is better than the base without a cost (`best_mixture`).
+    It is 1 where no ratio is better than the base without a cost (`best_ratio`).
 
     Args:
         items: that select.
@@ -187,7 +187,7 @@ def choose_ratio(
     evaluation = EvaluationSettings(device=device)
     ends = load_ends(loaders(base, None, checkpoint, device), read_record(checkpoint)["training"])
     table = pd.DataFrame(sweep(items, *ends, SweepSettings().ratios, evaluation))
-    best = best_mixture(table)
+    best = best_ratio(table)
     if best is None:
         log.warning(
             "No mixture of the weights with the base's is better at composition without a cost, on "

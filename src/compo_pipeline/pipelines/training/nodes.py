@@ -40,7 +40,7 @@ from compo_pipeline.tuning.selection import TUNED, study_items
 
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
-MIXTURES = "mixtures.json"
+RATIOS = "wise_ft_ratios.json"
 
 
 def build_method(method: str, method_settings: Mapping[str, Any]) -> Method:
@@ -100,7 +100,7 @@ def open_run(
     }
 
 
-def choose_mixture_items(
+def choose_ratio_items(
     valid_captions: Sequence[Caption],
     foils: Sequence[Foil],
     selecting: BenchmarksSettings,
@@ -126,12 +126,12 @@ def train_models(
     inputs: TrainingInputs,
     trained: Method,
     run: Mapping[str, Any],
-    mixture_items: Sequence[Subtask],
+    ratio_items: Sequence[Subtask],
 ) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
     """Checkpoints of the method and its control, and the progress of each training.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
-    be a file with the reason for none. The ratio that `mixture_items` choose for the method is the
+    be a file with the reason for none. The ratio that `ratio_items` choose for the method is the
     control's too.
     """
     own, control = (inputs.resume / f"{name}_checkpoint" for name in (trained.name, CONTROL))
@@ -148,11 +148,11 @@ def train_models(
             curves.add(records[name], _logged(trained, [point]))
 
         progress = launch.train(Trainer(inputs), jobs, report)
-        if mixture_items:
+        if ratio_items:
             device = inputs.settings.device
-            ratio, mixtures = choose_ratio(mixture_items, inputs.model, own, device)
-            chosen = {"ratio": ratio, "figures": mixtures.to_dict("records")}
-            records[trained.name].document(chosen, MIXTURES)
+            ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)
+            chosen = {"ratio": ratio, "figures": figures.to_dict("records")}
+            records[trained.name].document(chosen, RATIOS)
             for job in jobs:
                 mix(inputs.model, job.folder, ratio)
     written = partial(move_folder, control)

@@ -6,7 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.training.nodes import (
     build_method,
-    choose_mixture_items,
+    choose_ratio_items,
     log_training,
     log_views_preview,
     open_run,
@@ -39,7 +39,7 @@ def create_pipeline() -> Pipeline:
                 name="open_run",
             ),
             node(
-                choose_mixture_items,
+                choose_ratio_items,
                 inputs=[
                     "valid_captions",
                     "foils",
@@ -48,12 +48,12 @@ def create_pipeline() -> Pipeline:
                     "params:data.root",
                     "params:training",
                 ],
-                outputs="mixture_items",
-                name="choose_mixture_items",
+                outputs="ratio_items",
+                name="choose_ratio_items",
             ),
             node(
                 train_models,
-                inputs=["training_inputs", "trained_method", "run", "mixture_items"],
+                inputs=["training_inputs", "trained_method", "run", "ratio_items"],
                 outputs=["checkpoint", "control_checkpoint", "training_progress"],
                 name="train_models",
             ),
