@@ -488,6 +488,23 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
     assert all("`kedro run --pipeline=train_eval`" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [("c2lip", "layout: the method c2lip has no use"), ("sparcl", "file: the texts of sparcl are")],
+)
+def test_a_table_that_the_method_cannot_use_is_refused(
+    problems: Problems, tmp_path: Path, method: str, key: str
+) -> None:
+    file = tmp_path / "train_neg_clip.tsv"
+    file.write_text("title\tfilepath\tneg_caption\tneg_image\n")
+    table = {"file": str(file), "layout": "neg_clip"}
+    edits = {"caption_editor": "rules", "image_generator": None}
+    given = {"views": {"from_table": table}, "counterfactuals": edits}
+    (line,) = problems(method=method, **given)
+    assert line.startswith(f"views.from_table.{key}")
+    assert problems(method="negclip", **given) == []
+
+
 def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
     (line,) = problems(method="sparcl", counterfactuals={"caption_editor": "scenes"})
     assert line.startswith(
@@ -542,6 +559,24 @@ def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_p
         (
             "cs_clip.views.unit_files",
             {"method": "cs_clip", "cs_clip": {"views": {"unit_files": "no/such/folder"}}},
+        ),
+        (
+            "views.from_table.file",
+            {
+                "method": "negclip",
+                "views": {"from_table": {"file": "no/such/folder/t.tsv", "layout": "neg_clip"}},
+            },
+        ),
+        (
+            "counterfactuals.table.file",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "table",
+                    "image_generator": None,
+                    "table": {"file": "no/such/folder/t.csv", "layout": "sparcl"},
+                },
+            },
         ),
         (
             "counterfactuals.rules.concreteness.table",

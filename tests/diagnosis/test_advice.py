@@ -152,3 +152,17 @@ def test_a_tower_that_trains_already_is_not_advised() -> None:
     assert weights(replace(RUN, method="one"), base=52.0) == {}
     text = replace(RUN, method="one", trains_images=False)
     assert weights(text, base=52.0) == {"one.objective.trains": ["image", "text"]}
+
+
+def test_rules_need_that_no_table_makes_the_negatives() -> None:
+    """The rules that a setting has are not in use beside a table: they are advised as new ones."""
+    plain = advise(weak("swapped_attributes"), (), RUN, [setting("plain", RULES, 20)])
+    steps = advise(
+        weak("swapped_attributes"),
+        (),
+        replace(RUN, from_table=True),
+        [setting("plain", RULES, 20)],
+    )
+    assert "views.from_table.file" not in {step.key for step in plain}
+    values = {step.key: step.value for step in steps}
+    assert values["views.from_table.file"] is None and values["plain.rules"] == ["swap"]

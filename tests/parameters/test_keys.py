@@ -143,7 +143,11 @@ def refused(configured):
         ({"paths": {"embedings": "x"}}, "paths.embedings", ["embeddings"]),
         # A right name in the wrong place comes before a near one in the right place.
         ({"rank": 1}, "rank", ["training.lora.rank"]),
-        ({"data": {"positives": 1}}, "data.positives", ["clic.objective.positives"]),
+        (
+            {"data": {"positives": 1}},
+            "data.positives",
+            ["views.from_table.columns.positives", "clic.objective.positives"],
+        ),
         (
             {"warmup": 1},
             "warmup",

@@ -78,6 +78,7 @@ def catalog(
             "params:paths.embeddings": str(tmp_path / "embeddings"),
             "params:paths.counterfactuals_state": str(tmp_path / "state"),
             "params:views.split": "train",
+            "params:views.from_table": {},
             "params:language.model": "compo_en",
             "params:method": "negclip",
             "params:method_settings": {"views": {}, "objective": {}},

@@ -17,10 +17,12 @@ from compo_pipeline.pipelines.views.nodes import (
     choose_context,
     choose_rows,
     draw_views,
+    join_annotations,
     parse_captions,
     preview_views,
 )
 from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.storage.records import Caption, Parse, View, from_table
 
 SENTENCES = {
@@ -56,7 +58,8 @@ def run(
         own = context(method=method).params["method_settings"]["views"]
         rows, drawing = choose_rows(captions, views.split), build_method(method, own)
         parses = list(parse_captions(rows, drawing, "compo_en", LOCAL))
-        drawn_from = choose_context(parses, [], "compo_en", seed)
+        others = join_annotations(rows, drawing, views)
+        drawn_from = choose_context(parses, [], others, drawing, views, "compo_en", seed)
         folder = tmp_path / "views"
         draw_views(rows, drawing, *drawn_from, views, LOCAL)(folder)
         tables = {
@@ -181,3 +184,40 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
         *("params:method_settings.views", "params:prepare"),
     }
     assert create_pipeline().outputs() == {"views_preview"}
+
+
+def test_negatives_of_a_table_take_the_place_of_rules(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    negatives = {name: f"Not {texts[0]}" for name, texts in SENTENCES.items() if name != "c"}
+    lines = [f'"{SENTENCES[name][0]}","{text}"' for name, text in negatives.items()]
+    file.write_text("\n".join(["caption,negative", *lines]))
+    columns = AnnotationColumns(caption="caption", negatives=("negative",))
+    table = AnnotationSettings(str(file), columns=columns)
+    _, epochs = run("negclip", from_table=table)
+    assert {view.sample_id: view.negatives for view in epochs[1]} == {
+        **{name: (text,) for name, text in negatives.items() if name != "held out"},
+        "c": (None,),
+    }
+
+
+def test_another_table_makes_other_views(captions: list[Caption], tmp_path: Path) -> None:
+    """A changed file of the same name counts, and how it is drawn from."""
+    file, rows = tmp_path / "table.csv", choose_rows(captions, "train")
+    method = build_method("negclip", {})
+    columns = AnnotationColumns(caption="caption", negatives=("negative",))
+    found = []
+    for negative, drawn in (("No.", None), ("No.", None), ("None.", None), ("None.", 2)):
+        lines = [f'"{row.sentences[0]}","{negative}"' for row in rows]
+        file.write_text("\n".join(["caption,negative", *lines]))
+        table = AnnotationSettings(str(file), columns=columns, drawn=drawn)
+        views = ViewSettings(from_table=table)
+        others = join_annotations(rows, method, views)
+        found.append(choose_context([], [], others, method, views, "compo_en", 0)[1])
+    assert found[0] == found[1] and len(set(found)) == 3
+
+
+def test_the_table_annotations_is_empty_without_one(captions: list[Caption]) -> None:
+    rows = choose_rows(captions, "train")
+    assert not join_annotations(rows, build_method("negclip", {}), ViewSettings())

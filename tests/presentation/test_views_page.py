@@ -306,6 +306,13 @@ def test_pieces_of_a_caption() -> None:
     assert list(marked_phrases(captioned("a cat", 2, 5))) == [("a ", 0), ("cat", 1)]
 
 
+def test_phrases_of_others_may_overlap_or_be_elsewhere() -> None:
+    pieces = [("A ", 0), ("red cat", 3), (" sees ", 0), ("a dog", 2)]
+    view = captioned("A red cat sees a dog", 0, 0, 15, 20, 2, 9, 6, 14)
+    assert list(marked_phrases(view)) == pieces
+    assert "".join(text for text, _ in pieces) == view.positives[0]
+
+
 def test_a_caption_that_is_its_own_only_phrase() -> None:
     assert is_own_phrase(captioned("A cat.", 0, 5)) and is_own_phrase(captioned(' "Cat"!', 2, 5))
     assert not is_own_phrase(captioned("A cat.", 2, 5)) and not is_own_phrase(

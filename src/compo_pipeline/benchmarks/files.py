@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.decoding import ACCEPTED, crop_name, is_there
 from compo_pipeline.storage.untrusted import (
+    parse_list,
     read_csv,
     read_json,
     read_json_lines,
@@ -91,10 +91,7 @@ class Record(NamedTuple):
         """A list of `least` or more texts; in a CSV as Python writes it."""
         value = self.get(key)
         if isinstance(value, str):
-            try:
-                value = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                value = None
+            value = parse_list(value)
         if not isinstance(value, list) or len(value) < least:
             raise SettingsError(
                 f"{self.where}: expected {least} or more '{key}', got {shown(self.content)}"

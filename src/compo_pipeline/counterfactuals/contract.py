@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.storage.records import Caption, Parse
 
 if TYPE_CHECKING:
@@ -142,6 +143,9 @@ class Opening:
 
     generator_settings: Mapping[str, Any]
     """Settings of the generator of the data; empty for data that are not generated."""
+
+    annotations: Annotations = NO_ANNOTATIONS
+    """What a table of others says of these rows, for the caption editor `table`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,17 +109,20 @@ class Jobs(Iterable[Job]):
     sentences: int | None
     """How many of a row are edited; None for all."""
 
+    roles: tuple[Role, ...] = ROLES
+    """Kinds of edits of each sentence."""
+
     def __len__(self) -> int:
         counts = np.asarray(pc.list_value_length(self.captions.column("sentences")))
         edited = counts if self.sentences is None else np.minimum(counts, self.sentences)
-        return len(ROLES) * int(edited.sum())
+        return len(self.roles) * int(edited.sum())
 
     def __iter__(self) -> Iterator[Job]:
         for start in range(0, len(self.captions), PART):
             hashes = self.hashes.slice(start, PART).to_pylist()
             for row, image_hash in zip(self.captions[start : start + PART], hashes, strict=True):
                 for sentence in range(len(row.sentences[: self.sentences])):
-                    for role in ROLES:
+                    for role in self.roles:
                         yield Job(row, sentence, role, image_hash)
 
 

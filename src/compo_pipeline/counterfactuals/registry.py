@@ -29,20 +29,25 @@ from compo_pipeline.counterfactuals.settings import (
     RulesSettings,
     TransformersSettings,
 )
+from compo_pipeline.storage.annotations import AnnotationSettings
 
 _EDITORS = "compo_pipeline.counterfactuals.editors"
+_TABLE = "compo_pipeline.counterfactuals.table"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
 RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
 ENDPOINT = EditorEntry(EndpointSettings, f"{_EDITORS}.endpoint:open_editor")
 TRANSFORMERS = EditorEntry(TransformersSettings, f"{_EDITORS}.local:open_editor")
+TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:open_editor", parses=False)
+TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:open_generator", editor="table")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")
 
 CAPTION_EDITORS: Registry[EditorEntry] = Registry(
     EDITOR_GROUP,
-    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "transformers")},
+    {name: f"{__name__}:{name.upper()}" for name in ("rules", "endpoint", "transformers", "table")},
 )
 IMAGE_GENERATORS: Registry[GeneratorEntry] = Registry(
-    GENERATOR_GROUP, {"diffusion": f"{__name__}:DIFFUSION"}
+    GENERATOR_GROUP,
+    {"diffusion": f"{__name__}:DIFFUSION", "table": f"{__name__}:TABLE_IMAGES"},
 )
 
 

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     CaptionEditorName: TypeAlias = str
     ImageGeneratorName: TypeAlias = str
 else:
-    CaptionEditorName = Literal["rules", "endpoint", "transformers", *plugin_names(EDITOR_GROUP)]
-    ImageGeneratorName = Literal["diffusion", *plugin_names(GENERATOR_GROUP)]
+    CaptionEditorName = Literal[
+        "rules", "endpoint", "transformers", "table", *plugin_names(EDITOR_GROUP)
+    ]
+    ImageGeneratorName = Literal["diffusion", "table", *plugin_names(GENERATOR_GROUP)]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 # Fields of an endpoint's request that have settings of their own, or must not be set.
@@ -62,6 +64,8 @@ class CounterfactualSettings:
     """settings of the caption editor `transformers`."""
     diffusion: Mapping[str, Any] = field(default_factory=dict)
     """settings of the image generator `diffusion`."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """settings of the caption editor and the image generator `table`."""
 
 
 @settings

@@ -40,6 +40,7 @@ class TrainingRun:
         caches_features: whether images are embedded once, before training.
         frozen: parts of the towers that do not train.
         ratio: share of the fine-tuned weights in the mixture with those of the base.
+        from_table: whether the negatives are those of a table of others, and not made by rules.
     """
 
     method: str
@@ -49,6 +50,7 @@ class TrainingRun:
     caches_features: bool = False
     frozen: tuple[str, ...] = ()
     ratio: float = 1.0
+    from_table: bool = False
 
     @cached_property
     def asked(self) -> AskedChanges:
@@ -143,7 +145,9 @@ def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Ite
         images = f", with images of {shown:.0%}" if shown else ""
         reason = f"its negatives ask {min(map(asked.share, weak)):.0%} of the captions{images}"
         yield Step("method", setting.method, f"{reason}, for {words(weak)}")
-    if choice.rules != setting.current:
+    if run.from_table:
+        yield Step("views.from_table.file", None, "beside a table, rules make no negatives")
+    if choice.rules != setting.current or run.from_table:
         before, after = (
             ", ".join(f"{_word(kind)} {one.share(kind):.0%}" for kind in weak)
             for one in (run.asked, asked)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from compo_pipeline.language.changes import Change, change
+from compo_pipeline.methods.views import PAIR
 from compo_pipeline.storage.records import Parse, View
 
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
@@ -41,8 +42,11 @@ class Negatives(NamedTuple):
 
     @classmethod
     def of(cls, view: View) -> Negatives:
-        """Those of a view."""
-        texts = [text for text in view.negatives if text is not None]
+        """Those of a view; of a pair, the anchor's."""
+        own = view.negatives
+        if view.kind == PAIR:
+            own = own[: len(own) // 2]
+        texts = [text for text in own if text is not None]
         shown = bool(view.counterfactuals and view.counterfactuals[0])
         return cls(view.positives[0], texts, shown)
 

@@ -9,7 +9,8 @@ a negative of the other's phrase.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -59,6 +60,17 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
         text = parse.text[start:end]
         found.setdefault(fold_case(text), Concept(text, start, end))
     return tuple(found.values()) or (_whole_caption(parse.text),)
+
+
+def placed(caption: str, phrases: Iterable[str]) -> tuple[Concept, ...]:
+    """Phrases of others as concepts of a caption; one that it does not have word for word is at
+    none of its characters. Without phrases the whole caption is the only one, as in C2LIP's code.
+    """
+    found = []
+    for phrase in phrases:
+        place = re.search(re.escape(phrase), caption, re.IGNORECASE)
+        found.append(Concept(phrase, *(place.span() if place else (0, 0))))
+    return tuple(found) or (Concept(caption, 0, len(caption)),)
 
 
 class Binding(NamedTuple):

@@ -20,7 +20,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
-from compo_pipeline.language.concepts import concepts
+from compo_pipeline.language.concepts import concepts, placed
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
 from compo_pipeline.methods.contract import (
@@ -113,17 +113,22 @@ class C2lip(Method):
             found["tokens"] = "set c2lip.objective.phrases to text"
         return found
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Phrases."""
+        return frozenset({"phrases"})
+
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with its concepts."""
+        """Each caption with its concepts: those of the parse, or of a table."""
+        table = context.annotations
 
         def view(caption: Caption) -> View:
-            return single_view(
-                caption,
-                caption.sentences[:1],
-                (),
-                provenance(context.language, ()),
-                concepts(context.parses[caption.sample_id]),
-            )
+            if "phrases" in table.contents:
+                found = placed(caption.sentences[0], table.phrases(caption.sample_id))
+            else:
+                found = concepts(context.parses[caption.sample_id])
+            made_by = provenance(context.language, ())
+            return single_view(caption, caption.sentences[:1], (), made_by, found)
 
         return view
 

@@ -42,7 +42,7 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import Origin, generated_view, provenance, single_image
+from compo_pipeline.methods.views import Origin, Written, provenance, single_image, written_view
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption, Parse, View
 from compo_pipeline.storage.tables import Table
@@ -214,6 +214,14 @@ class Clic(Method):
     objective: ClicObjective
     sentences: ClassVar[int] = 2  # positives after the second are further sentences
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Positives as further sentences, and negatives in place of swaps within a caption; a swap
+        across two captions is no text of one.
+        """
+        within = self.view_settings.swap == "within"
+        return frozenset({"positives", *(["negatives"] if within else [])})
+
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """One view a caption and epoch; without a possible partner there is none."""
         if self.view_settings.images == "single":
@@ -236,18 +244,18 @@ class Clic(Method):
         shown = [anchor, partner]
         random_.shuffle(shown)
         first, second = anchor.sentences[0], partner.sentences[0]
-        further = [_further(caption, random_) for caption in (anchor, partner)]
+        further = [_further(caption, random_, context) for caption in (anchor, partner)]
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
-        a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
         if self.view_settings.swap == "across":
+            a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
             occurrence = self.view_settings.occurrence
             swap = swap_across(a, b, random_, occurrence=occurrence, **self._drawing)
             negative = _either_order(swap.first, swap.second, random_) if swap else None
             origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            within = swap_within(a, random_, **self._drawing)
+            within = self._within(anchor, context, random_)
             negative = _either_order(within.text, second, random_) if within else None
-            origin = Origin.of(within) if within else None
+            origin = within.origin if within else None
         return View(
             sample_id=anchor.sample_id,
             kind="composite",
@@ -270,11 +278,19 @@ class Clic(Method):
 
     def _single(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
         """One image with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
-        parse = context.parses[anchor.sample_id]
-        swap = swap_within(parse, random_, **self._drawing)
         first = anchor.sentences[0]
-        positives = (first, first, *_further(anchor, random_))
-        return generated_view(anchor, positives, [swap], context.language)
+        negative = self._within(anchor, context, random_)
+        positives = (first, first, *_further(anchor, random_, context))
+        return written_view(anchor, positives, [negative], context.language)
+
+    def _within(
+        self, anchor: Caption, context: ViewContext, random_: random.Random
+    ) -> Written | None:
+        """A negative of the first sentence: words swapped, or the table's."""
+        if "negatives" in context.annotations.contents:
+            return Written.by_others(context.annotations.negative(anchor.sample_id, random_))
+        parse = context.parses[anchor.sample_id]
+        return Written.by_rule(swap_within(parse, random_, **self._drawing))
 
     def _plain(self, step: int) -> bool:
         """Whether a step is one of plain CLIP."""
@@ -343,12 +359,13 @@ def _composite_image(example: Example) -> ImageInput:
     return ImageInput(example.view.images, cast("Axis | None", example.view.axis))
 
 
-def _further(caption: Caption, random_: random.Random) -> list[str]:
-    """Further sentences of a caption for the positives after the second, without repetition as
-    long as they last.
+def _further(caption: Caption, random_: random.Random, context: ViewContext) -> list[str]:
+    """Further sentences of a caption, or the table's positives, for the positives after the second,
+    without repetition as long as they last.
     """
     count = POSITIVES - 2
-    further = list(caption.sentences[1:]) or list(caption.sentences)
+    others = context.annotations.positives(caption.sample_id)
+    further = others or list(caption.sentences[1:]) or list(caption.sentences)
     drawn = random_.sample(further, min(count, len(further)))
     return drawn + random_.choices(further, k=count - len(drawn))
 

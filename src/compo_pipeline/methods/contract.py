@@ -20,6 +20,7 @@ from pydantic import Field
 from compo_pipeline.configuration.settings import plain, settings
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.storage.tables import ById, Groups, Table
 
@@ -72,6 +73,9 @@ class ViewContext(NamedTuple):
     sentences: Mapping[str, Sequence[Parse]] = MappingProxyType({})
     """Further sentences by sample_id, for methods that ask for them."""
 
+    annotations: Annotations = NO_ANNOTATIONS
+    """Texts of others, in place of those that the method would make."""
+
     @classmethod
     def of(
         cls,
@@ -79,12 +83,13 @@ class ViewContext(NamedTuple):
         language: str,
         seed: int,
         counterfactuals: Mapping[str, Sequence[Counterfactual]],
+        annotations: Annotations = NO_ANNOTATIONS,
     ) -> ViewContext:
         """From parses of first and further sentences, for the first epoch."""
         table = Table.of(parses, Parse)
         own = np.asarray(table.column("sentence")) == 0
         further = {} if own.all() else Groups(table)
-        return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further)
+        return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further, annotations)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
         """The parse of a caption's sentence; None of a further one that was not parsed."""
@@ -230,6 +235,18 @@ class Method:
         lacks it is refused before a run.
         """
         return {}
+
+    @property
+    def annotations(self) -> frozenset[str]:
+        """What its views can have of a table of others (`views.from_table`): names of fields of
+        `AnnotationColumns`. A table with anything else is refused before a run.
+        """
+        return frozenset()
+
+    @property
+    def annotated_sentences(self) -> int | None:
+        """How many sentences of a row such texts are looked for; None for all."""
+        return 1
 
     @property
     def uses_patches(self) -> bool:

@@ -38,7 +38,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import Origin, provenance, single_view
+from compo_pipeline.methods.views import Origin, Written, provenance, single_view
 from compo_pipeline.storage.records import Caption, Parse, View
 
 
@@ -102,6 +102,11 @@ class CsClip(TextPairs):
     view_settings: CsClipViews
     objective: CsClipObjective
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Negatives of the whole caption."""
+        return frozenset({"negatives"})
+
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption with its negative, and units with their foils."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
@@ -140,7 +145,12 @@ class CsClip(TextPairs):
         context: ViewContext,
     ) -> _Pair:
         """The caption and a negative of it."""
-        own = caption.sentences[0]
+        own, table = caption.sentences[0], context.annotations
+        if "negatives" in table.contents:
+            others = Written.by_others(
+                table.negative(caption.sample_id, context.rng("table", caption))
+            )
+            return _Pair(own, *(others or (None, None)))
         if records and (made := records.negative(own, context.rng("swaps", caption))):
             text, category = made
             return _Pair(own, text, Origin("unit_files", category, ()))

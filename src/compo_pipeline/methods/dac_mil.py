@@ -12,6 +12,7 @@ Shapes: m rows of a batch, B sentences a row, T tokens of context.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar
@@ -32,7 +33,7 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import generated_view
+from compo_pipeline.methods.views import Written, written_view
 from compo_pipeline.storage.records import Caption, View
 
 
@@ -87,20 +88,34 @@ class DacMil(TextPairs):
     view_settings: DacMilViews
     objective: DacMilObjective
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Negatives, of any sentence."""
+        return frozenset({"negatives"})
+
+    @property
+    def annotated_sentences(self) -> int | None:
+        """All."""
+        return None
+
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption and its sentences, each with a negative."""
         (name,) = self.view_settings.generators
-        rule = self.rule(name)
+        rule, table = self.rule(name), context.annotations
+
+        def negative(caption: Caption, place: int, draws: random.Random) -> Written | None:
+            if "negatives" in table.contents:
+                return Written.by_others(table.negative(caption.sample_id, draws, place))
+            parse = context.parse(caption, place)
+            return Written.by_rule(rule(parse, draws)) if parse else None
 
         def view(caption: Caption) -> View:
             draws = context.rng("sentences", caption)
             places = draws.choices(range(len(caption.sentences)), k=self.view_settings.sentences)
-            chance, found = context.rng(name, caption), []
-            for place in (0, *places):
-                parse = context.parse(caption, place)
-                found.append(rule(parse, chance) if parse else None)
+            chance = context.rng(name, caption)
+            found = [negative(caption, place, chance) for place in (0, *places)]
             positives = [caption.sentences[place] for place in (0, *places)]
-            return generated_view(caption, positives, found, context.language)
+            return written_view(caption, positives, found, context.language)
 
         return view
 

@@ -12,6 +12,7 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -32,6 +33,7 @@ from compo_pipeline.methods.contract import (
     Collated,
     Encoder,
     Example,
+    ImageInput,
     LossTerms,
     Method,
     Preprocessor,
@@ -41,8 +43,9 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.views import generated_view, single_image
+from compo_pipeline.methods.views import PAIR, Written, single_image, written_view
 from compo_pipeline.storage.records import Caption, View
+from compo_pipeline.storage.tables import ById, Table
 
 Rule = Literal[
     "negclip",
@@ -55,6 +58,27 @@ Rule = Literal[
     "replace_verb",
     "replace_attribute_or_verb",
 ]
+
+
+class Contrasted(NamedTuple):
+    """A row of a batch: an image, its caption, and the caption's negatives."""
+
+    image: ImageInput
+    caption: str
+    negatives: Sequence[str | None]
+
+
+def contrasted(example: Example) -> list[Contrasted]:
+    """The rows of an example: one, or the two of a pair."""
+    view = example.view
+    if view.kind != PAIR:
+        return [Contrasted(single_image(example), view.positives[0], view.negatives)]
+    half = len(view.negatives) // 2
+    negatives = (view.negatives[:half], view.negatives[half:])
+    return [
+        Contrasted(ImageInput((image,)), text, own)
+        for image, text, own in zip(view.images, view.positives, negatives, strict=True)
+    ]
 
 
 @settings
@@ -105,19 +129,51 @@ class TextNegatives(Method):
     negatives_setting: ClassVar[str] = "generators"
     view_settings: NegativeViews
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Negatives, and rows with a similar image, of which one joins the batch of a caption."""
+        return frozenset({"negatives", "neighbours"})
+
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with a negative of every rule."""
+        """Each caption with a negative of every rule, or those of a table.
+
+        With a table of neighbours it is a pair: the caption's row and one with a similar image,
+        with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`
+        (src/training/data.py of vinid/neg_clip): a negative, a neighbour, one of its negatives.
+        """
         rules = {name: self.rule(name) for name in self.view_settings.generators}
+        table = context.annotations
+        rows = ById(Table.of(captions, Caption)) if "neighbours" in table.contents else {}
+
+        def negatives(caption: Caption, draws: random.Random) -> list[Written | None]:
+            if "negatives" in table.contents:
+                found = table.negatives(caption.sample_id, draws)
+                return [Written.by_others(one) for one in found]
+            parse = context.parses[caption.sample_id]
+            made = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
+            return [Written.by_rule(one) for one in made]
 
         def view(caption: Caption) -> View:
-            generated = [
-                rule(context.parses[caption.sample_id], context.rng(name, caption))
-                for name, rule in rules.items()
-            ]
-            positives = self.positives(caption, context)
-            return generated_view(caption, positives, generated, context.language)
+            draws = context.rng("table", caption)
+            written, positives = negatives(caption, draws), self.positives(caption, context)
+            neighbour = table.neighbour(caption.sample_id, draws)
+            if neighbour is None:
+                return written_view(caption, positives, written, context.language)
+            other = rows[neighbour]
+            both = [*written, *negatives(other, draws)]
+            texts = (*positives, *self.positives(other, context))
+            return replace(
+                written_view(caption, texts, both, context.language),
+                kind=PAIR,
+                sample_ids=(caption.sample_id, other.sample_id),
+                images=(caption.image, other.image),
+            )
 
         return view
+
+    def images(self, example: Example, step: int) -> list[ImageInput]:
+        """The image of each of the example's rows."""
+        return [row.image for row in contrasted(example)]
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
         """Texts that are true of the caption's image: the caption itself, alone."""
@@ -150,18 +206,16 @@ class TextNegatives(Method):
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
         """Images, captions and negatives; one with the same tokens as its caption is absent, and
-        counted. The empty text in place of a missing negative is masked.
+        counted. The empty text in place of a missing negative is masked. Of a pair each row counts.
         """
-        rows = [
-            [row.view.positives[0].lower(), *((text or "").lower() for text in row.view.negatives)]
-            for row in examples
+        rows = [row for example in examples for row in contrasted(example)]
+        texts = [
+            [row.caption.lower(), *((one or "").lower() for one in row.negatives)] for row in rows
         ]
-        flat = preprocessor.tokens([text for row in rows for text in row])
-        texts = flat.view(len(rows), len(rows[0]), -1)
-        written = torch.tensor(
-            [[text is not None for text in row.view.negatives] for row in examples]
-        )
-        equal = written & (texts[:, 1:] == texts[:, :1]).all(-1)
+        flat = preprocessor.tokens([text for row in texts for text in row])
+        tokens = flat.view(len(rows), len(texts[0]), -1)
+        written = torch.tensor([[one is not None for one in row.negatives] for row in rows])
+        equal = written & (tokens[:, 1:] == tokens[:, :1]).all(-1)
         valid = written & ~equal
         counts = {
             "rows": len(rows),
@@ -169,8 +223,8 @@ class TextNegatives(Method):
             "negatives that could not be made": int((~written).sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        images = preprocessor.images([single_image(example) for example in examples])
-        return Collated(NegativesBatch(images, texts, valid), counts)
+        images = preprocessor.images([row.image for row in rows])
+        return Collated(NegativesBatch(images, tokens, valid), counts)
 
 
 @settings

@@ -82,9 +82,17 @@ class SvlcR(TextNegatives):
     objective_type: ClassVar[type] = SvlcRObjective
     objective: SvlcRObjective
 
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Negatives, and positives as paraphrases."""
+        return frozenset({"negatives", "positives"})
+
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
-        """The caption and its paraphrase, where a rule finds one."""
+        """The caption and its paraphrase, where the table has one, or a rule finds one."""
         own, rng = caption.sentences[0], context.rng("paraphrase", caption)
+        if "positives" in context.annotations.contents:
+            others = context.annotations.positives(caption.sample_id)
+            return (own, rng.choice(others) if others else own)
         other = paraphrase(context.parses[caption.sample_id], rng)
         return (own, other.text if other else own)
 

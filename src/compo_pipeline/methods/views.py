@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,17 +15,23 @@ from uuid import uuid4
 
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.configuration.settings import SettingsError, Share, settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
+from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder, files_fingerprint
-from compo_pipeline.storage.records import Caption, Counterfactual, View
+from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, View
 from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table, is_whole
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
+
+FROM_TABLE = "views.from_table"
+PAIR = "pair"
+"""Kind of a view of two rows with similar images."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +51,38 @@ class ViewSettings:
     """Chance that a caption's view shows its own image with the whole caption, all sentences of it,
     in place of the method's view; for bases that read long texts (`model.context_length`)."""
 
+    from_table: AnnotationSettings = field(default_factory=AnnotationSettings)
+    """Texts of others, which take the place of those that the method makes."""
+
+
+def annotated_contents(method: Method, settings: AnnotationSettings) -> frozenset[str]:
+    """What the views of a method have of a table of others; nothing where none is named.
+
+    Raises:
+        SettingsError: a column that the method has no use for is named.
+    """
+    if settings.file is None:
+        return frozenset()
+    if find(method.name).counterfactuals:
+        raise SettingsError(
+            f"{FROM_TABLE}.file: the texts of {method.name} are counterfactuals; set "
+            "counterfactuals.caption_editor to table, and counterfactuals.table.file"
+        )
+    return settings.usable(method.annotations, FROM_TABLE, f"the method {method.name}")
+
+
+def annotations_of(
+    method: Method, settings: AnnotationSettings, rows: Sequence[Annotation]
+) -> Annotations:
+    """What the views of a method have of a table of others.
+
+    Args:
+        method: draws the views.
+        settings: of the table.
+        rows: of the table `annotations`.
+    """
+    return Annotations.from_rows(rows, settings, annotated_contents(method, settings))
+
 
 class Origin(NamedTuple):
     """The rule that made a negative, and the words that it changed."""
@@ -62,6 +100,23 @@ class Origin(NamedTuple):
     def of(cls, generated: Generated) -> Origin:
         """Of a generator's output."""
         return cls(generated.generator, generated.category, generated.words)
+
+
+class Written(NamedTuple):
+    """A negative and where it comes from."""
+
+    text: str
+    origin: Origin
+
+    @classmethod
+    def by_rule(cls, generated: Generated | None) -> Written | None:
+        """A generator's output; None where it found nothing."""
+        return cls(generated.text, Origin.of(generated)) if generated else None
+
+    @classmethod
+    def by_others(cls, found: tuple[str, str] | None) -> Written | None:
+        """A text of a table and its column."""
+        return cls(found[0], Origin("table", found[1], ())) if found else None
 
 
 def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
@@ -116,15 +171,12 @@ def single_view(
     )
 
 
-def generated_view(
-    caption: Caption,
-    positives: Sequence[str],
-    generated: Sequence[Generated | None],
-    language: str,
+def written_view(
+    caption: Caption, positives: Sequence[str], negatives: Sequence[Written | None], language: str
 ) -> View:
-    """A view of one image with the negatives that rules wrote, None where one found nothing."""
-    texts = [one.text if one else None for one in generated]
-    origins = [Origin.of(one) if one else None for one in generated]
+    """A view of one image with negatives, None where there is none."""
+    texts = [one.text if one else None for one in negatives]
+    origins = [one.origin if one else None for one in negatives]
     return single_view(caption, positives, texts, provenance(language, origins))
 
 
@@ -133,13 +185,14 @@ def long_view(caption: Caption, view: View, language: str) -> View:
 
     Args:
         caption: of the view.
-        view: the method's own, which has as many positives and negatives.
+        view: the method's own, which has as many positives and negatives; of a pair half of them.
         language: name and version of the language pipeline.
     """
-    absent = [None] * len(view.negatives)
+    rows = 2 if view.kind == PAIR else 1
+    absent = [None] * (len(view.negatives) // rows)
     whole = single_view(
         caption,
-        [caption.whole] * len(view.positives),
+        [caption.whole] * (len(view.positives) // rows),
         absent,
         provenance(language, absent),
         counterfactuals=[""] * len(view.counterfactuals),

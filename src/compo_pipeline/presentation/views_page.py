@@ -302,8 +302,13 @@ def is_own_phrase(view: View) -> bool:
 
 
 def marked_phrases(view: View) -> Iterator[tuple[str, int]]:
-    """Pieces of the caption, each with the number of its phrase from 1 on, 0 between phrases."""
+    """Pieces of the caption, each with the number of its phrase from 1 on, 0 between phrases. Of
+    phrases that overlap the first is marked; phrases of others may not be in the caption.
+    """
     ends = iter(view.phrase_spans)
     spans = enumerate(zip(ends, ends, strict=True), start=1)
-    marked = ((start, end, number) for number, (start, end) in spans)
+    marked: list[tuple[int, int, int]] = []
+    for start, end, number in sorted((start, end, number) for number, (start, end) in spans):
+        if start < end and (not marked or marked[-1][1] <= start):
+            marked.append((start, end, number))
     return pages.pieces(view.positives[0], marked, 0)

@@ -20,6 +20,7 @@ from compo_pipeline.configuration.settings import (
     speed_paths,
     value_at,
 )
+from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.registry import chosen_entries
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
@@ -180,6 +181,7 @@ class _Environment:
             inputs.add(f"${{{_ROOT}}}")
         if "benchmarks" in read and not generated and value_at(self._values, _BENCHMARKS):
             inputs.add(f"${{{_BENCHMARKS}}}")
+        inputs |= set(self._tables(written))
         code, shipped = code_of(*_pipelines(name), *self._plugins(read)), self._shipped(read)
         stage: dict[str, Any] = {
             "cmd": f"kedro run --env={self._env} --pipeline={name}{_OPTIONS.get(name, '')}",
@@ -201,6 +203,15 @@ class _Environment:
             folder = BASES[base]()
             if folder.is_relative_to(_SOURCES):
                 yield f"src/{folder.relative_to(_SOURCES)}"
+
+    def _tables(self, written: set[str]) -> Iterator[str]:
+        """Tables of others that a stage reads, by what it writes and the settings name."""
+        chosen = parse(CounterfactualSettings, self._values["counterfactuals"], "")
+        if "counterfactuals" in written and chosen.caption_editor == table.NAME:
+            yield str(table.chosen(chosen)[0].file)
+        file = value_at(self._values, "views.from_table.file")
+        if "annotations" in written and file is not None:
+            yield str(file)
 
     def _plugins(self, read: set[str]) -> Iterator[str]:
         """Modules that a stage's nodes find in registries by what the settings name."""

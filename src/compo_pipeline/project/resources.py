@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration.settings import SettingsError, overlay, parse
+from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.counterfactuals.settings import (
@@ -20,8 +21,10 @@ from compo_pipeline.counterfactuals.settings import (
     RulesSettings,
     TransformersSettings,
 )
+from compo_pipeline.datasets.annotations import check as check_table
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
+from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project import plan
 from compo_pipeline.project.held_out import (
     held_out_problems,
@@ -119,6 +122,8 @@ def _problems(
         key = f"{parameters.method}.views"
         kind: Any = method_type(parameters.method).views_type
         yield from _words(parse(kind, parameters.method_settings.views, key), key)
+    if "annotations" in outputs:
+        yield from _refusal(_check_annotations, parameters)
     if "model" in read:
         found = list(_model(parameters.model))
         yield from found
@@ -245,6 +250,8 @@ def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
 
             key = "counterfactuals.transformers"
             check_folder(Path(parse(TransformersSettings, chosen.transformers, key).folder), key)
+        if chosen.caption_editor == table.NAME:
+            check_table(*table.chosen(chosen), table.TABLE_KEY)
         if chosen.image_generator == "diffusion":
             from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 
@@ -337,6 +344,14 @@ def _check_processes(settings: TrainingSettings) -> None:
     if processes != "auto":
         ranks = Ranks(0, nodes * processes)
         ranks.refuse_uneven(settings.batch_size, settings.contrast_group)
+
+
+def _check_annotations(parameters: RunSettings) -> None:
+    """Check the table that views have texts from."""
+    own = parameters.method_settings
+    used = parameters.views.from_table
+    if contents := annotated_contents(build(parameters.method, own.views, own.objective), used):
+        check_table(used, contents, FROM_TABLE)
 
 
 def _words(settings: Any, key: str) -> Iterator[str]:

@@ -127,19 +127,44 @@ class Counterfactual:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation:
+    """What a record of a table of others says of one sentence of a caption row.
+
+    `record` is the record's number in the table. `negatives` are false of the image, `positives`
+    true; `negative_columns` has the number of the column that each negative is from.
+    `negative_images` and `positive_images` are paths of images that show these texts, parallel to
+    them, empty where there is none, and are empty lists where no column names any. `phrases` are
+    noun phrases of the sentence, `neighbours` sample_ids of rows with a similar image.
+    """
+
+    record: int
+    sample_id: str
+    sentence: int
+    negatives: tuple[str, ...]
+    negative_columns: tuple[int, ...]
+    negative_images: tuple[str, ...]
+    positives: tuple[str, ...]
+    positive_images: tuple[str, ...]
+    phrases: tuple[str, ...]
+    neighbours: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a method wants to see of one sample in one epoch.
 
     `sample_ids` and `images` have one entry (`kind` single, or long: the positives are the whole
-    caption, and there are no negatives) or two (composite): the anchor is
-    first in `sample_ids`, `images` are in display order along `axis` ("vertical": one above the
-    other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
-    uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
-    phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
-    start1, end1, ... `counterfactuals` are paths of the images of the negative and of the second
-    positive, empty where there is none. `provenance` is JSON: generator, category, words, language
-    model. The anchor's single view (its image, its first sentence) is derived from `captions`,
-    never stored here.
+    caption, and there are no negatives) or two (composite, pair): the anchor is first in
+    `sample_ids`, `images` of a composite are in display order along `axis` ("vertical": one above
+    the other, "horizontal": side by side, None for other kinds). `positives` are ordered p1..p5 and
+    a run uses the first k; `negatives` hold None where a generator found nothing. A pair is the
+    anchor and a row with a similar image: the image of each, a caption of each as positives, and as
+    many negatives of each, the anchor's first. `phrases` are noun phrases of p1, `phrase_spans`
+    their half-open character spans in it, flattened: start0, end0, start1, end1, ...
+    `counterfactuals` are paths of the images of the negative and of the second positive, empty
+    where there is none. `provenance` is JSON: generator, category, words, language model. The
+    anchor's single view (its image, its first sentence) is derived from `captions`, never stored
+    here.
     """
 
     sample_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -23,6 +24,7 @@ _AT_ONCE = 256  # rows of a Parquet file
 _MOST_BYTES = 2**30  # of the texts of a Parquet file
 _BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
 _LARGEST_YAML = 2**20  # bytes
+_LONGEST_LIST = 10**6  # characters
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -256,6 +258,17 @@ def parse_json(text: bytes | str) -> Any:
         if not level:
             return value
     raise ValueError(f"more than {_DEEPEST} nested levels")
+
+
+def parse_list(text: str) -> list[Any] | None:
+    """A list of plain values as JSON or Python writes it; None of a text that is none."""
+    if len(text) > _LONGEST_LIST:
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

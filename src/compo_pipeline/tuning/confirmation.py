@@ -32,6 +32,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.annotations import NO_ANNOTATIONS
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.table_files import read_rows, write_rows
 from compo_pipeline.training import fingerprint
@@ -184,7 +185,7 @@ def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
     light = replace(
         confirmation,
         view_context=confirmation.view_context._replace(
-            parses={}, sentences={}, counterfactuals={}
+            parses={}, sentences={}, counterfactuals={}, annotations=NO_ANNOTATIONS
         ),
     )
     context = multiprocessing.get_context("spawn")

@@ -2,8 +2,8 @@
 
 Columns: an index without a name, `title` (the caption), `filepath` (such as
 `coco/train2014/COCO_train2014_000000000009.jpg`, from `data.images` on), `neg_caption` and
-`neg_image` (lists of hard negatives computed in advance). The last two are not read: methods
-draw their negatives afresh each epoch, and alternative images serve none of them.
+`neg_image` (lists of hard negatives computed in advance). The last two are not data of a row:
+`views.from_table` with the layout `neg_clip` takes them, else methods make their negatives.
 
 The row's caption comes first; the other captions of its image are the further ones.
 """

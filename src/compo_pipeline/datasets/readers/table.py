@@ -80,7 +80,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     number = 0
     for path in caption_files(data, source):
         division = _Division(data, source, path)
-        for values in _records(path, [*meaning.columns, *division.columns]):
+        for values in records(path, [*meaning.columns, *division.columns]):
             record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
                 record = rejected(f"{split}-{number}", "", f"{path.name}: {values}")
@@ -140,7 +140,7 @@ class _Division:
         """
         self.splits, self.column = data.sharing(source), data.columns.split
         self.shares, self.seed = data.shares, data.shares_seed
-        if self.column is None and len(self.splits) > 1 and _spelt(_SPLIT, _names(path)):
+        if self.column is None and len(self.splits) > 1 and _spelt(_SPLIT, column_names(path)):
             self.column = _SPLIT
         missing = [split for split in self.splits if split not in self.shares]
         if self.column is None and len(self.splits) > 1 and missing:
@@ -184,11 +184,11 @@ def _trimmed(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _records(path: Path, columns: list[str]) -> Iterator[Values]:
+def records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Records of a file by the names of the columns that are wanted, which the file may write in
     another case.
     """
-    there = _names(path)
+    there = column_names(path)
     spelt = {name: _spelt(name, there) or name for name in columns}
     other = {name: own for name, own in spelt.items() if own != name}
     if other:
@@ -208,7 +208,7 @@ def _spelt(name: str, there: list[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _names(path: Path) -> list[str]:
+def column_names(path: Path) -> list[str]:
     """Names of a file's columns, by its header or its first record."""
     if path.suffix == ".parquet":
         with parquet_file(path) as file:

@@ -8,16 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerator, Opening
-from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
+from compo_pipeline.counterfactuals.generation import ROLES, Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.image_store import publish
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor, open_generator
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
+from compo_pipeline.datasets.annotations import read
 from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.presentation.counterfactuals_page import write
 from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.storage.tables import Splits, Table, training_rows
@@ -66,15 +69,18 @@ def choose_jobs(
     counterfactuals: CounterfactualSettings,
 ) -> Jobs:
     """The edits to make: of the rows that train, where the method trains on counterfactuals."""
+    roles = ROLES
     if find(method).counterfactuals:
         rows = training_rows(valid_captions, split)
+        if counterfactuals.caption_editor == table.NAME:
+            roles = table.chosen(counterfactuals)[0].roles
     else:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
         rows = Table.of([], Caption)
     measured = Table.of(facts, Fact)
     hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
-    return Jobs(rows, hashes, counterfactuals.sentences)
+    return Jobs(rows, hashes, counterfactuals.sentences, roles)
 
 
 def choose_engines(
@@ -87,7 +93,13 @@ def choose_engines(
     """A function that opens what edits captions, parses them and generates images."""
 
     def opened(rows: Sequence[Caption]) -> Engines:
-        opening = Opening(counterfactuals.seed, rows, Path(root), Path(state), generator_settings)
+        others = NO_ANNOTATIONS
+        if counterfactuals.caption_editor == table.NAME:
+            own, contents = table.chosen(counterfactuals)
+            found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
+            others = Annotations.from_rows(found, own, contents)
+        folders = Path(root), Path(state)
+        opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
         return open_engines(counterfactuals, language_model, opening)
 
     return opened

@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
@@ -20,8 +21,9 @@ from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.language.parsing import loaded, name_and_version, parse_by, parses_of
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.methods.views import FROM_TABLE, EpochViews, annotated_contents
 from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 from compo_pipeline.training.settings import TrainingSettings
@@ -37,10 +39,12 @@ def describe_training(
     language_model: str,
     method: str,
     method_settings: Mapping[str, Any],
+    from_table: Mapping[str, Any],
     training: TrainingSettings,
 ) -> TrainingRun:
     """What a model is trained with, and the kinds of change that its negatives ask for."""
     built = build(method, method_settings["views"], method_settings["objective"])
+    table = parse(AnnotationSettings, from_table, FROM_TABLE)
     return TrainingRun(
         method,
         training.epochs,
@@ -49,6 +53,7 @@ def describe_training(
         caches_features=training.cache_features,
         frozen=training.frozen,
         ratio=training.wise_ft.before_choice,
+        from_table="negatives" in annotated_contents(built, table),
     )
 
 

@@ -23,6 +23,7 @@ def create_pipeline() -> Pipeline:
                     "params:language.model",
                     "params:method",
                     "params:method_settings",
+                    "params:views.from_table",
                     "params:training",
                 ],
                 outputs="training_run",

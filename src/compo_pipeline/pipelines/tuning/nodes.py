@@ -18,14 +18,14 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import loaded, name_and_version
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.views import ViewSettings, by_sample
+from compo_pipeline.methods.views import ViewSettings, annotations_of, by_sample
 from compo_pipeline.presentation import study_page as page
 from compo_pipeline.presentation.study_terminal import StudyDisplay
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption, Counterfactual, Foil, Parse
+from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Foil, Parse
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
@@ -153,11 +153,17 @@ def build_confirmation(
 
 
 def choose_context(
-    parses: Sequence[Parse], counterfactuals: Sequence[Counterfactual], language_model: str
+    inputs: TrialInputs,
+    parses: Sequence[Parse],
+    counterfactuals: Sequence[Counterfactual],
+    annotations: Sequence[Annotation],
+    views: ViewSettings,
+    language_model: str,
 ) -> ViewContext:
     """What the views of the confirming trainings are drawn from."""
     language = name_and_version(loaded(language_model)) if parses else ""
-    return ViewContext.of(parses, language, 0, by_sample(counterfactuals))
+    others = annotations_of(inputs.build()[0], views.from_table, annotations)
+    return ViewContext.of(parses, language, 0, by_sample(counterfactuals), others)
 
 
 def gather_items(

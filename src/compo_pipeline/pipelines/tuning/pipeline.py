@@ -99,7 +99,14 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 choose_context,
-                inputs=["parses", "counterfactuals", "params:language.model"],
+                inputs=[
+                    "trial_inputs",
+                    "parses",
+                    "counterfactuals",
+                    "annotations",
+                    "params:views",
+                    "params:language.model",
+                ],
                 outputs="confirmation_context",
                 name="choose_context",
             ),

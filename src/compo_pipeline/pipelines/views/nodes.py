@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.datasets.annotations import read
 from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
-from compo_pipeline.methods.views import EpochViews, ViewSettings, by_sample, write
+from compo_pipeline.methods.views import (
+    FROM_TABLE,
+    EpochViews,
+    ViewSettings,
+    annotated_contents,
+    annotations_of,
+    by_sample,
+    write,
+)
 from compo_pipeline.presentation import views_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption, Counterfactual, Parse
+from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
 from compo_pipeline.storage.tables import Splits, Table, training_rows
+
+log = logging.getLogger(__name__)
 
 
 def choose_rows(valid_captions: Table[Caption], split: Splits) -> Table[Caption]:
@@ -42,17 +54,35 @@ def parse_captions(
     return Parts("parsing captions", parser, len(rows), fingerprint, prepare)
 
 
+def join_annotations(
+    rows: Table[Caption], method: Method, views: ViewSettings
+) -> Sequence[Annotation]:
+    """What a table of others says of the rows; nothing where `views.from_table` names none."""
+    contents = annotated_contents(method, views.from_table)
+    if not contents:
+        return []
+    unused = set(views.from_table.read.contents) - contents
+    if unused:
+        log.info("%s has no use for %s of the table.", method.name, ", ".join(sorted(unused)))
+    return read(views.from_table, contents, rows, FROM_TABLE, method.annotated_sentences)
+
+
 def choose_context(
     parses: Sequence[Parse],
     counterfactuals: Sequence[Counterfactual],
+    annotations: Sequence[Annotation],
+    method: Method,
+    views: ViewSettings,
     language_model: str,
     seed: int,
 ) -> tuple[ViewContext, str]:
     """What views are drawn from besides the captions, and a fingerprint of it."""
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(loaded(language_model)) if parses else ""
-    context = ViewContext.of(parsed, language, seed, by_sample(edited))
-    return context, f"{language} {seed} {parsed.fingerprint} {edited.fingerprint}"
+    others = annotations_of(method, views.from_table, annotations)
+    context = ViewContext.of(parsed, language, seed, by_sample(edited), others)
+    fingerprints = f"{parsed.fingerprint} {edited.fingerprint} {others.fingerprint}"
+    return context, f"{language} {seed} {fingerprints}"
 
 
 def draw_views(

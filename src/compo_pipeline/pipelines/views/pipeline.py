@@ -9,6 +9,7 @@ from compo_pipeline.pipelines.views.nodes import (
     choose_context,
     choose_rows,
     draw_views,
+    join_annotations,
     parse_captions,
     preview_views,
 )
@@ -37,8 +38,22 @@ def create_pipeline() -> Pipeline:
                 name="parse_captions",
             ),
             node(
+                join_annotations,
+                inputs=["view_rows", "view_method", "params:views"],
+                outputs="annotations",
+                name="join_annotations",
+            ),
+            node(
                 choose_context,
-                inputs=["parses", "counterfactuals", "params:language.model", "params:seed"],
+                inputs=[
+                    "parses",
+                    "counterfactuals",
+                    "annotations",
+                    "view_method",
+                    "params:views",
+                    "params:language.model",
+                    "params:seed",
+                ],
                 outputs=["view_context", "view_context_fingerprint"],
                 name="choose_context",
             ),

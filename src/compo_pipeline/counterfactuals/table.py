@@ -1,0 +1,141 @@
+"""Caption editor and image generator of a table: edited captions of others, and their images.
+
+Nothing is checked but that there is a text and an image: the table counts, not our rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.counterfactuals.contract import (
+    CaptionEditor,
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    ImageFailure,
+    ImageRequest,
+    Opening,
+    short_fingerprint,
+)
+from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
+from compo_pipeline.run import seeding
+from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
+from compo_pipeline.storage.files import file_sha256
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+NAME = "table"
+TABLE_KEY = f"{KEY}.{NAME}"
+
+
+def chosen(settings: CounterfactualSettings) -> tuple[AnnotationSettings, frozenset[str]]:
+    """The table, and what of it is read: texts, and images where these are wanted.
+
+    Raises:
+        SettingsError: a column is named that nothing uses, or one that is needed is not.
+    """
+    own = parse(AnnotationSettings, settings.table, TABLE_KEY)
+    if own.file is None:
+        raise SettingsError(f"{TABLE_KEY}.file: expected the path of a table, got null")
+    with_images = settings.image_generator == NAME
+    images = {f"{role}_images" for role in own.roles} if with_images else set()
+    able = {"negatives", "positives", *images}
+    generator = "null" if settings.image_generator is None else settings.image_generator
+    user = f"the caption editor {NAME} with counterfactuals.image_generator {generator}"
+    used = own.usable(able, TABLE_KEY, user)
+    if missing := sorted(images - used):
+        raise SettingsError(
+            f"{TABLE_KEY}.columns.{missing[0]}: expected a column, since "
+            f"{missing[0].removesuffix('_images')}s are named and counterfactuals.image_generator "
+            f"is {NAME}"
+        )
+    return own, used
+
+
+class TableEditor:
+    """Edited captions of a table; of several of a caption one is drawn."""
+
+    name: ClassVar[str] = NAME
+    concurrent: ClassVar[bool] = False
+
+    def __init__(self, settings: AnnotationSettings, annotations: Annotations, seed: int) -> None:
+        self._settings, self._annotations, self._seed = settings, annotations, seed
+
+    @cached_property
+    def settings_fingerprint(self) -> str:
+        """Hash of settings, seed and the table's bytes."""
+        content = file_sha256(Path(str(self._settings.file)))
+        return short_fingerprint(self.name, self._settings, self._seed, content)
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """The text of each caption, or a failure where the table has none."""
+        for request in requests:
+            place = (request.sample_id, request.sentence)
+            found = self._annotations.of(*place)
+            texts = [
+                (text, f"record {each.record}")
+                for each in found
+                for text in (each.negatives if request.role == "negative" else each.positives)
+            ]
+            if texts:
+                draws = seeding.rng(self._seed, self.name, *place, request.role)
+                yield EditedCaption(*draws.choice(texts))
+            elif found:
+                yield EditFailure(f"its record in the table has no {request.role}")
+            else:
+                yield EditFailure("the table has no record of it")
+
+
+class TableImages:
+    """The images that a table names for its texts."""
+
+    name: ClassVar[str] = NAME
+
+    def __init__(
+        self, settings: AnnotationSettings, annotations: Annotations, editor: CaptionEditor
+    ) -> None:
+        self._folder, self._annotations = Path(settings.images), annotations
+        self.settings_fingerprint = editor.settings_fingerprint
+
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
+        """The image of each text, or a failure where it is missing or cannot be decoded."""
+        from compo_pipeline.images import decoding
+
+        for request in requests:
+            path = self._path(request)
+            if path is None:
+                yield ImageFailure(f"the table names no image of this {request.role}")
+                continue
+            try:
+                yield decoding.load(self._folder, path, decoding.Limits())
+            except decoding.ImageError as error:
+                yield ImageFailure(f"{path} below {self._folder} ({TABLE_KEY}.images): {error}")
+
+    def _path(self, request: ImageRequest) -> str | None:
+        """The path that the table has for a text."""
+        for each in self._annotations.of(request.sample_id, request.sentence):
+            shown = {
+                "negative": zip(each.negatives, each.negative_images, strict=False),
+                "positive": zip(each.positives, each.positive_images, strict=False),
+            }
+            for text, path in shown[request.role]:
+                if text == request.text and path:
+                    return path
+        return None
+
+
+def open_editor(settings: AnnotationSettings, key: str, opening: Opening) -> TableEditor:
+    """The editor of these settings."""
+    return TableEditor(settings, opening.annotations, opening.seed)
+
+
+def open_generator(
+    settings: AnnotationSettings, key: str, opening: Opening, editor: CaptionEditor
+) -> TableImages:
+    """The generator of these settings."""
+    return TableImages(settings, opening.annotations, editor)

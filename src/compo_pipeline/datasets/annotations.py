@@ -1,0 +1,452 @@
+"""Texts and images that others published for captions: a table, joined to caption rows.
+
+The layouts are those of public loaders: NegCLIP's `CsvDataset` (src/training/data.py of
+vinid/neg_clip, kept in xiaoxing2001/DeGLA), SPARCL's `COCO_neg_pos`
+(finetuning/src/datasets/COCO_neg_pos.py of lihaoxin05/SPARCL) and C2LIP's `CC3m_NP_PKL_Dataset`
+(src/training/data.py of SamsungLabs/concept_centric_clip), whose pickle `compo-pipeline
+import-phrases` converts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows, delimiter_of
+from compo_pipeline.datasets.readers.record import SourceError
+from compo_pipeline.datasets.readers.table import column_names, records
+from compo_pipeline.language.editing import bare
+from compo_pipeline.language.sentences import clean
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.annotations import AnnotationSettings
+from compo_pipeline.storage.records import Annotation, Caption
+from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.untrusted import parse_list, shown, text_problem
+
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_EXAMPLES = 3
+_NO_KEY = 0  # hash of a record that cannot be joined
+_DIGITS = 18  # of an image's number
+_LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
+_SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
+
+Record = Mapping[str, Any] | UnreadableRecord
+
+log = logging.getLogger(__name__)
+
+
+def read(
+    settings: AnnotationSettings,
+    contents: frozenset[str],
+    captions: Sequence[Caption],
+    key: str,
+    sentences: int | None = 1,
+) -> Table[Annotation]:
+    """What a table says of caption rows, in the order of the table.
+
+    Args:
+        settings: the table, with a file.
+        contents: what is read of it, of `AnnotationSettings.usable`.
+        captions: the rows.
+        key: YAML key of the settings, for errors.
+        sentences: so many of each row are looked for; None for all.
+
+    Raises:
+        SettingsError: the file cannot be read, lacks a column, or has records of too few rows.
+    """
+    check(settings, contents, key)
+    rows = Table.of(captions, Caption)
+    try:
+        join = _Join.of(settings, contents, rows, sentences)
+        have = join.rows_with_a_record(len(rows))
+        _refuse_few(have, join, settings, rows, key)
+        reading = _Reading(settings, contents, rows, join)
+        table = Table.spilled(reading.annotations(), Annotation, None)
+    except SourceError as error:
+        raise SettingsError(f"{key}.file: {error}") from error
+    _tell(settings, join, have, reading)
+    return table
+
+
+def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> None:
+    """Check that a table can be opened and has the columns that are read.
+
+    Raises:
+        SettingsError: it cannot, or has not; names the columns that are there.
+    """
+    path = _path(settings)
+    if path.suffix not in _SUFFIXES:
+        raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(_SUFFIXES)}")
+    if not path.is_file():
+        raise SettingsError(f"{key}.file: there is no file {path} (seen from {Path.cwd()})")
+    try:
+        there = _sparcl_header(path) if settings.layout == "sparcl" else column_names(path)
+    except SourceError as error:
+        raise SettingsError(f"{key}.file: {error}") from error
+    spelt = {name.strip().casefold() for name in there}
+    for field, names in _columns(settings, contents).items():
+        missing = [name for name in names if name.strip().casefold() not in spelt]
+        if missing:
+            place = f"columns.{field}" if settings.layout == "columns" else "layout"
+            raise SettingsError(
+                f"{key}.{place}: {path} has no column {', '.join(missing)} (it has "
+                f"{shown(', '.join(there))})"
+            )
+
+
+def _path(settings: AnnotationSettings) -> Path:
+    return Path(str(settings.file))
+
+
+def _columns(settings: AnnotationSettings, contents: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Columns of the file that are read, by field of `AnnotationColumns`."""
+    if settings.layout == "sparcl":
+        return {}
+    there = settings.read
+    named = {field: getattr(there, field) for field in (*there.keys, *sorted(contents))}
+    return {field: (own,) if isinstance(own, str) else own for field, own in named.items()}
+
+
+def _records(settings: AnnotationSettings, contents: Iterable[str]) -> Iterator[Record]:
+    """The records of a table by the names of its columns, in its order."""
+    if settings.layout == "sparcl":
+        return _sparcl_records(_path(settings))
+    columns = [name for names in _columns(settings, contents).values() for name in names]
+    return records(_path(settings), list(dict.fromkeys(columns)))
+
+
+def _sparcl_header(path: Path) -> list[str]:
+    """The header of SPARCL's file.
+
+    Raises:
+        SourceError: its columns are not those of an image and its captions.
+    """
+    header = next(csv_rows(path, delimiter_of(path)), [])
+    if isinstance(header, UnreadableRecord) or len(header) < 5 or len(header) % 4 != 1:
+        raise SourceError(
+            f"{path} is not laid out as SPARCL's: expected a column with the image's number, then "
+            "four a caption with its number, itself, a negative and a positive, got "
+            f"{shown(header)}"
+        )
+    return header
+
+
+def _sparcl_records(path: Path) -> Iterator[Record]:
+    """A record for each caption of SPARCL's file, whose columns have their meaning by their place:
+    the image, and for each caption its number, itself, a negative and a positive. The images of
+    these are named by both numbers.
+    """
+    width = len(_sparcl_header(path))
+    for row in islice(csv_rows(path, delimiter_of(path)), 1, None):
+        if isinstance(row, UnreadableRecord):
+            yield row
+            continue
+        if len(row) != width:
+            yield UnreadableRecord(f"{len(row)} fields, expected {width}: {shown(row)}")
+            continue
+        image, *others = row
+        for start in range(0, len(others), 4):
+            number, caption, *texts = others[start : start + 4]
+            if not all(each.isdecimal() and len(each) <= _DIGITS for each in (image, number)):
+                yield UnreadableRecord(f"{shown(image)} and {shown(number)}, expected numbers")
+                continue
+            name, record = f"{int(image):012d}_{int(number):06d}.jpg", dict[str, str]()
+            for (role, folder), text in zip(_SPARCL_FOLDERS.items(), texts, strict=True):
+                record |= {role: text, f"{role}_image": f"{folder}/{name}"}
+            yield {"image": image, "caption": caption, **record}
+
+
+class _Join(NamedTuple):
+    """Which sentences of which rows records are of: both have the hash of what they share."""
+
+    places: NDArray[np.int32]
+    """Row and sentence of each hash of the rows, in their order, [n, 2]."""
+
+    first: NDArray[np.int64]
+    """The first of these places that each record is of."""
+
+    end: NDArray[np.int64]
+    """Behind the last one; of a record that is of no row it is the first."""
+
+    unreadable: int
+    """Records that cannot be read or have no key."""
+
+    @classmethod
+    def of(
+        cls,
+        settings: AnnotationSettings,
+        contents: Iterable[str],
+        rows: Table[Caption],
+        sentences: int | None,
+    ) -> _Join:
+        """Hash rows and records."""
+        columns, image = settings.read, _image_form(settings, contents, rows)
+        hashes, places = array("Q"), array("i")
+        for number, row in enumerate(rows):
+            ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
+            path = {image(row.image)} if columns.image else set()
+            for sentence, text in enumerate(row.sentences[:sentences]):
+                values = {"sample_id": ids, "image": path, "caption": {_caption(text)}}
+                for shared in product(*(values[name] for name in columns.keys)):
+                    hashes.append(digest(*shared))
+                    places.extend((number, sentence))
+        of_rows = np.frombuffer(hashes, np.uint64)
+        order = np.argsort(of_rows, kind="stable")
+        of_rows = of_rows[order]
+        forms: dict[str, Callable[[str], str]]
+        forms = {"sample_id": str, "image": image, "caption": _caption}
+        named = [(getattr(columns, name), forms[name]) for name in columns.keys]
+        of_records = np.fromiter(
+            (_hash(record, named) for record in _records(settings, contents)), np.uint64
+        )
+        first, end = (of_rows.searchsorted(of_records, side) for side in ("left", "right"))
+        keyless = of_records == _NO_KEY
+        return cls(
+            np.frombuffer(places, np.int32).reshape(-1, 2)[order],
+            first,
+            np.where(keyless, first, end),
+            int(keyless.sum()),
+        )
+
+    @property
+    def matched(self) -> NDArray[np.bool_]:
+        """Whether each record is of a row."""
+        return self.first < self.end
+
+    def of_record(self, number: int) -> list[list[int]]:
+        """Rows and sentences that a record is of, [k, 2]."""
+        found: list[list[int]] = self.places[self.first[number] : self.end[number]].tolist()
+        return found
+
+    def rows_with_a_record(self, count: int) -> NDArray[np.bool_]:
+        """Whether there is a record of the first sentence of each of `count` rows."""
+        # Each record that is of a row begins a range of places and ends it.
+        depth = np.zeros(len(self.places) + 1, np.int64)
+        np.add.at(depth, self.first, 1)
+        np.add.at(depth, self.end, -1)
+        found = (depth.cumsum()[:-1] > 0) & (self.places[:, 1] == 0)
+        have = np.zeros(count, bool)
+        have[self.places[found, 0]] = True
+        return have
+
+
+def _hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
+    """The hash of what a record shares with rows: values of columns, in the form to compare."""
+    if isinstance(record, UnreadableRecord):
+        return _NO_KEY
+    values = [_text(record, column) for column, _ in named]
+    if not all(values):
+        return _NO_KEY
+    return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
+
+
+def _text(record: Mapping[str, Any], column: str) -> str:
+    """A field by which records are joined; empty where there is none."""
+    value = record.get(column)
+    return "" if value is None else str(value).strip()
+
+
+def _caption(text: str) -> str:
+    """A caption as it is compared."""
+    return bare(clean(text)[0])
+
+
+def _image_form(
+    settings: AnnotationSettings, contents: Iterable[str], rows: Table[Caption]
+) -> Callable[[str], str]:
+    """How images are compared: by the number at the end of their names where the table has nothing
+    but numbers, else by as many parts of their paths, from the last one on, as all have.
+    """
+    column = settings.read.image
+    if column is None:
+        return str
+    every = _records(settings, contents)
+    given = (_text(record, column) for record in every if isinstance(record, Mapping))
+    numbers, depths = True, set[int]()
+    for value in filter(None, given):
+        numbers = numbers and value.isdecimal()
+        depths.add(_depth(value))
+    images: list[str] = rows.column("image").unique().to_pylist()
+    least = min({*depths, *map(_depth, images)}, default=1)
+    form = _number if numbers else partial(_end, parts=least)
+    alike: dict[str, str] = {}
+    for path in images if settings.read.keys == ("image",) else ():
+        other = alike.setdefault(form(path), path)
+        if other != path:
+            raise SourceError(
+                f"{settings.file} cannot tell the images {other} and {path} apart: give longer "
+                "paths, or join by the caption too"
+            )
+    return form
+
+
+def _end(path: str, parts: int) -> str:
+    """The last parts of a path."""
+    return "/".join(path.rsplit("/", parts)[-parts:])
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1
+
+
+def _number(name: str) -> str:
+    """The number at the end of the name of an image."""
+    found = _LAST_NUMBER.search(name)
+    return found[1].lstrip("0") if found else name
+
+
+def _refuse_few(
+    have: NDArray[np.bool_],
+    join: _Join,
+    settings: AnnotationSettings,
+    rows: Table[Caption],
+    key: str,
+) -> None:
+    """Check that enough rows have a record.
+
+    Raises:
+        SettingsError: too few have; shows rows without one, and what the table has.
+    """
+    if have.sum() >= settings.least_matched * len(rows):
+        return
+    names = settings.read.keys
+    without = (rows[int(place)] for place in (~have).nonzero()[0][:_EXAMPLES])
+    examples = [
+        {name: row.sentences[0] if name == "caption" else getattr(row, name) for name in names}
+        for row in without
+    ]
+    every = (one for one in _records(settings, ()) if not isinstance(one, UnreadableRecord))
+    first = next(every, {})
+    theirs = {name: first.get(getattr(settings.read, name)) for name in names}
+    raise SettingsError(
+        f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(rows)} rows have one "
+        f"of the {len(join.first)} records of {settings.file}, expected "
+        f"{settings.least_matched:.0%} at least ({key}.least_matched); without one are "
+        f"{'; '.join(map(str, examples))}; the table begins with {theirs}"
+    )
+
+
+class _Reading:
+    """Annotations of the records that are of a row, and counts of what is wrong with others."""
+
+    def __init__(
+        self,
+        settings: AnnotationSettings,
+        contents: frozenset[str],
+        rows: Table[Caption],
+        join: _Join,
+    ) -> None:
+        self._settings, self._contents, self._join = settings, contents, join
+        self._ids = rows.column("sample_id").to_pylist()
+        self.problems: Counter[str] = Counter()
+        self.negated = np.zeros(len(rows), bool)
+        """Whether there is a negative of each row's first sentence."""
+
+    def annotations(self) -> Iterator[Annotation]:
+        """One for each row and sentence that a record is of."""
+        for number, record in enumerate(_records(self._settings, self._contents)):
+            places = self._join.of_record(number)
+            if isinstance(record, UnreadableRecord) or not places:
+                continue
+            held = self._held(record)
+            for row, sentence in places:
+                self.negated[row] |= sentence == 0 and bool(held[0])
+                yield Annotation(number, self._ids[row], sentence, *held)
+
+    def _held(self, record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+        """The fields of an annotation after its sentence."""
+        negatives, columns, negative_images = self._texts(record, "negatives")
+        positives, _, positive_images = self._texts(record, "positives")
+        phrases = [one for one in self._cells(record, "phrases") if self._is_text(one)]
+        near = [one for cell in self._cells(record, "neighbours") for one in self._samples(cell)]
+        return (
+            *(negatives, columns, negative_images, positives, positive_images),
+            *(tuple(phrases), tuple(near)),
+        )
+
+    def _texts(
+        self, record: Mapping[str, Any], name: str
+    ) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
+        """Texts of a kind, numbers of their columns, and their images."""
+        if name not in self._contents:
+            return (), (), ()
+        found = [
+            (text, column)
+            for column, each in enumerate(getattr(self._settings.read, name))
+            for text in self._listed(record.get(each))
+        ]
+        field = f"{name.removesuffix('s')}_images"
+        images = self._cells(record, field)
+        if field in self._contents and len(images) != len(found):
+            self.problems[f"records whose {field} are not as many as their {name}"] += 1
+            images = [""] * len(found)
+        kept = [place for place, (text, _) in enumerate(found) if self._is_text(text)]
+        shown_images = tuple(str(images[place] or "") for place in kept) if images else ()
+        return (
+            tuple(found[place][0].strip() for place in kept),
+            tuple(found[place][1] for place in kept),
+            shown_images,
+        )
+
+    def _cells(self, record: Mapping[str, Any], name: str) -> list[Any]:
+        """What is listed in the one column of a field, if it is read."""
+        if name not in self._contents:
+            return []
+        return self._listed(record.get(getattr(self._settings.read, name)))
+
+    def _listed(self, value: Any) -> list[Any]:
+        """The values of a cell: of a list, or of its text in JSON or Python."""
+        if value is None or value == "":
+            return []
+        text = value.strip() if isinstance(value, str) else ""
+        if text.startswith("[") and text.endswith("]"):
+            value = parse_list(text)
+            if value is None:
+                self.problems["lists that cannot be read"] += 1
+                return []
+        return list(value) if isinstance(value, list) else [value]
+
+    def _is_text(self, value: Any) -> bool:
+        """Whether a value is a text that is not blank; another one is counted."""
+        if text_problem(value):
+            self.problems["values that are no text"] += 1
+            return False
+        return bool(value.strip())
+
+    def _samples(self, number: Any) -> list[str]:
+        """The sample_id of the row that a record is of, by the record's number."""
+        if not isinstance(number, int) or not 0 <= number < len(self._join.first):
+            self.problems["neighbours that are no number of a record"] += 1
+            return []
+        places = self._join.of_record(number)
+        if not places:
+            self.problems["neighbours that are of no row"] += 1
+            return []
+        return [self._ids[places[0][0]]]
+
+
+def _tell(
+    settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _Reading
+) -> None:
+    """Log how many rows have a record and what of it, and what cannot be used."""
+    path, records_ = settings.file, len(join.first)
+    of_no_row = records_ - int(join.matched.sum()) - join.unreadable
+    text = "%s: %d of %d rows have a record; of %d records %d are of no row."
+    log.info(text, path, int(have.sum()), len(have), records_, of_no_row)
+    problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}
+    if settings.read.negatives:
+        problems["rows with a record without a negative"] = int((have & ~reading.negated).sum())
+    for what, count in problems.items():
+        if count:
+            log.warning("%s: %d %s.", path, count, what)
