@@ -25,16 +25,16 @@ from compo_pipeline.counterfactuals.settings import (
     KEY,
     CounterfactualSettings,
     DiffusionSettings,
-    EndpointSettings,
+    EditorEndpointSettings,
+    EditorLocalSettings,
     RulesSettings,
-    TransformersSettings,
 )
 
 _EDITORS = "compo_pipeline.counterfactuals.editors"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
 RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
-ENDPOINT = EditorEntry(EndpointSettings, f"{_EDITORS}.endpoint:open_editor")
-TRANSFORMERS = EditorEntry(TransformersSettings, f"{_EDITORS}.local:open_editor")
+ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.endpoint:open_editor")
+TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.local:open_editor")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")
 
 CAPTION_EDITORS: Registry[EditorEntry] = Registry(
