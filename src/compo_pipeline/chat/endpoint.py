@@ -158,6 +158,7 @@ class Endpoint:
         slots = threading.Semaphore(own.connections)
         with (
             chat_completions(own.url, api_key(own, self._key), own.timeout) as post,
+            self._answers.many_writes(),
             ThreadPoolExecutor(threads, "endpoint") as pool,
         ):
             ask = partial(self._ask, post, stop, slots)
