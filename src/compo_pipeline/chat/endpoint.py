@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from compo_pipeline.chat.answers import Answer
 from compo_pipeline.chat.requests import (
     BrokenReply,
+    Interrupted,
     Pace,
     Pause,
     Post,
@@ -71,6 +72,16 @@ class _Outcome(Generic[Result]):
 
     result: Result
     asked: bool
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the threads of one loop share: connections, and why no further request is sent."""
+
+    post: Post
+    slots: threading.Semaphore
+    stop: threading.Event
+    failure: SettingsError | None = None
 
 
 class Endpoint:
@@ -153,15 +164,15 @@ class Endpoint:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
                 items in a row without an answer; or as many requests were sent as may be.
         """
-        own, stop = self._settings, threading.Event()
+        own = self._settings
         threads = own.connections + spare
-        slots = threading.Semaphore(own.connections)
         with (
             chat_completions(own.url, api_key(own, self._key), own.timeout) as post,
             self._answers.many_writes(),
             ThreadPoolExecutor(threads, "endpoint") as pool,
         ):
-            ask = partial(self._ask, post, stop, slots)
+            session = _Session(post, threading.Semaphore(own.connections), threading.Event())
+            ask = partial(self._ask, session)
             results = in_order(
                 lambda item: pool.submit(self._outcome, ask, work, item),
                 Future.result,
@@ -171,7 +182,7 @@ class Endpoint:
             try:
                 yield from self._until_down(results)
             finally:
-                stop.set()
+                session.stop.set()
                 pool.shutdown(cancel_futures=True)
 
     def _until_down(
@@ -231,34 +242,40 @@ class Endpoint:
         except BrokenReply as error:
             return NoAnswer(f"no answer: {error}", final=False)
         except RefusedRequest as error:
-            self._raise_if_never_accepted(error)
             return NoAnswer(f"refused: {error}")
 
-    def _ask(
-        self, post: Post, stop: threading.Event, slots: threading.Semaphore, key: str, body: Body
-    ) -> tuple[Answer, bool]:
+    def _ask(self, session: _Session, key: str, body: Body) -> tuple[Answer, bool]:
         """An answer, and whether the server was asked for it; seed and key determine the waits."""
         stored = self._answers.get([key])
         if key in stored:
             return stored[key], False
-        send = partial(post, json.dumps(body()).encode())
+        send = partial(session.post, json.dumps(body()).encode())
         rng = seeding.rng(self._seed, key)
-        with slots:
-            new = with_retries(
-                send, self._settings.retries, rng, stop, self._pace, pause=self._pause
-            )
+        with session.slots:
+            try:
+                retries, pace = self._settings.retries, self._pace
+                new = with_retries(send, retries, rng, session.stop, pace, pause=self._pause)
+            except (RefusedRequest, Interrupted) as error:
+                # Before another thread sends what cannot succeed either.
+                session.failure = session.failure or self._failure(error)
+                if session.failure is None:
+                    raise
+                session.stop.set()
+                raise session.failure from None
             # The first answer to a request counts, whichever process got it.
             self._answers.put({key: stamped(new)}, replace=False)
         return self._answers.get([key])[key], True
 
-    def _raise_if_never_accepted(self, error: RefusedRequest) -> None:
-        """Raise where the server would refuse any other question, too, by its status."""
-        if wrong := _KEYS_TO_CORRECT.get(error.status):
-            held = f" (now {self._settings.key_variable or 'null'})"
-            raise SettingsError(
-                f"{self._key}: {self._settings.url} refuses every request ({error}); "
-                f"check {self._key}.{wrong}" + (held if wrong == "key_variable" else "")
-            )
+    def _failure(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
+        """The error of a server that would refuse any other question, too, by its status."""
+        wrong = isinstance(error, RefusedRequest) and _KEYS_TO_CORRECT.get(error.status)
+        if not wrong:
+            return None
+        held = f" (now {self._settings.key_variable or 'null'})"
+        return SettingsError(
+            f"{self._key}: {self._settings.url} refuses every request ({error}); "
+            f"check {self._key}.{wrong}" + (held if wrong == "key_variable" else "")
+        )
 
 
 def request_body(

@@ -119,6 +119,7 @@ class KeyValueStore(Generic[Value]):
             finally:
                 self._logged = False
                 with suppress(sqlite3.DatabaseError):  # another process has it open
+                    held.execute("PRAGMA busy_timeout=0")
                     held.execute("PRAGMA journal_mode=DELETE")
 
     def _transaction(self, work: _Work) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,15 @@ def questions(tmp_path: Path) -> Callable[[LocalCaptioner], list[Question]]:
     return make
 
 
+@cache
+def loaded(folder: Path) -> tuple[Any, Any]:
+    network = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
+    return transformers.AutoProcessor.from_pretrained(folder), network
+
+
 def greedy(folder: Path, kind: str, image: Image.Image, text: str = "") -> str:
     """What transformers writes about one image."""
-    processor = transformers.AutoProcessor.from_pretrained(folder)
-    network = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
+    processor, network = loaded(folder)
     given: dict[str, Any] = {"text": text} if text else {}
     if kind == "florence2":
         given = {"text": text or "<MORE_DETAILED_CAPTION>"}
@@ -144,6 +150,19 @@ def test_an_image_that_is_gone_has_no_answer(
     first, gone, last = own.ask(asked)
     assert isinstance(gone, NoAnswer) and "missing" in gone.reason
     assert isinstance(first, Answer) and isinstance(last, Answer)
+
+
+def test_an_image_that_the_processor_refuses_has_no_answer(
+    model: Any, captioner: Any, questions: Any, tmp_path: Path
+) -> None:
+    """Qwen's takes no image of more than 200 times its height; the others of its batch have one."""
+    own = captioner(model("qwen2_vl"), batch_size=3)
+    asked = questions(own)
+    whole = list(own.ask(asked))
+    Image.new("RGB", (900, 1), "red").save(tmp_path / "1.png")
+    first, refused, last = own.ask(asked)
+    assert isinstance(refused, NoAnswer) and "aspect ratio" in refused.reason
+    assert [first.text, last.text] == [whole[0].text, whole[2].text]
 
 
 def test_keys_cover_what_changes_an_answer(model: Any, captioner: Any, tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ def test_what_is_rejected_says_why(chat: Any, photos: Photos, run: Any, tmp_path
         lambda turn: turn.break_off(),
         lambda turn: turn.reply(200, '{"choices": "none"}'),
         lambda turn: turn.reply(503, "busy"),
+        lambda turn: turn.server.done.wait(10),
     ],
 )
 def test_an_image_without_an_answer_is_counted_and_asked_about_later(
@@ -181,12 +182,12 @@ def test_an_image_without_an_answer_is_counted_and_asked_about_later(
         nonsense(turn) if lost else good(turn, number, body)
 
     chat.script = script
-    once = RetrySettings(most=1)
-    found = run(sources, retries=once, connections=1)
+    once = {"retries": RetrySettings(most=1), "connections": 1, "timeout": 1.5}
+    found = run(sources, **once)
     assert found.report["rejected"] == {"no_answer": 1} and len(found.rows) == 3
     assert len(chat.seen) == 3 + 2
     chat.script = good
-    assert len(run(sources, retries=once, connections=1).rows) == 4
+    assert len(run(sources, **once).rows) == 4
     assert len(chat.seen) == 3 + 2 + 1
 
 

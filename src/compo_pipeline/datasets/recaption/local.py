@@ -125,6 +125,7 @@ class LocalCaptioner:
             self.__dict__.pop("_loaded", None)
 
     def _batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """The answers to a batch; images that the processor refuses have none."""
         images: dict[str, Image] = {}
         problems: dict[str, str] = {}
         for question in questions:
@@ -132,7 +133,14 @@ class LocalCaptioner:
                 images[question.key] = question.load()
             except (ImageError, OSError) as error:
                 problems[question.key] = f"the image cannot be read any more: {error}"
-        answers = dict(zip(images, self._answers(list(images.values())), strict=True))
+        try:
+            answers = dict(zip(images, self._answers(list(images.values())), strict=True))
+        except ValueError as error:
+            if len(questions) > 1:
+                for question in questions:
+                    yield from self._batch([question])
+                return
+            answers, problems = {}, {questions[0].key: f"the model's processor: {error}"}
         self._store.put(answers, replace=False)
         for question in questions:
             if question.key in problems:
