@@ -44,7 +44,7 @@ REPLY: dict[str, Any] = {
 
 
 class Server(ThreadingHTTPServer):
-    """Waits, then answers; `most` is the largest number of requests under way at a time."""
+    """Waits, then answers."""
 
     request_queue_size = 128
 

@@ -148,7 +148,12 @@ class Endpoint:
             )
 
     def each(
-        self, work: Callable[[Ask, Item], Result], items: Iterable[Item], *, spare: int = 0
+        self,
+        work: Callable[[Ask, Item], Result],
+        items: Iterable[Item],
+        *,
+        spare: int = 0,
+        checked: bool = False,
     ) -> Iterator[Result | NoAnswer]:
         """What becomes of each item, in their order; of several at once.
 
@@ -159,6 +164,8 @@ class Endpoint:
             work: asks what an item needs, in one of several threads.
             items: read as far ahead as they can be asked.
             spare: threads that make bodies while all connections are in use; for large ones.
+            checked: whether `check` has found the server: then fewer than `give_up` items, all
+                without an answer, are no sign that it is down.
 
         Raises:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
@@ -180,13 +187,13 @@ class Endpoint:
                 threads * _AHEAD,
             )
             try:
-                yield from self._until_down(results)
+                yield from self._until_down(results, checked=checked)
             finally:
                 session.stop.set()
                 pool.shutdown(cancel_futures=True)
 
     def _until_down(
-        self, results: Iterable[_Outcome[Result] | NoAnswer]
+        self, results: Iterable[_Outcome[Result] | NoAnswer], *, checked: bool
     ) -> Iterator[Result | NoAnswer]:
         """The results in order, until `give_up` items in a row got no answer.
 
@@ -195,7 +202,7 @@ class Endpoint:
         """
         held: list[Result | NoAnswer] = []
         unanswered: list[NoAnswer] = []
-        answers = False
+        answers = checked
         for each in results:
             if isinstance(each, NoAnswer):
                 unanswered.append(each)

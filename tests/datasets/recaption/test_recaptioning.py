@@ -186,9 +186,12 @@ def test_an_image_without_an_answer_is_counted_and_asked_about_later(
     found = run(sources, **once)
     assert found.report["rejected"] == {"no_answer": 1} and len(found.rows) == 3
     assert len(chat.seen) == 3 + 2
+    # Alone, too: a server that does not answer about one image is not down.
+    again = run(sources, **{**once, "retries": RetrySettings(most=0)})
+    assert again.report["rejected"] == {"no_answer": 1} and len(chat.seen) == 3 + 2 + 1
     chat.script = good
     assert len(run(sources, **once).rows) == 4
-    assert len(chat.seen) == 3 + 2 + 1
+    assert len(chat.seen) == 3 + 2 + 2
 
 
 def test_a_server_that_is_down_is_told_before_the_first_request(photos: Photos, run: Any) -> None:

@@ -52,7 +52,10 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     if not found:
         if data.may_lack_captions:
             return _no_table(data, source)
-        raise no_files(data, source)
+        problem = no_files(data, source).message
+        raise SourceError(
+            f"{problem}; where there are no captions, recaption.captioner writes them"
+        )
     for path in found:
         if path.suffix not in _RECORDS:
             raise SourceError(

@@ -43,7 +43,7 @@ class Question:
         from PIL import Image
 
         image = decoding.load(self.root, self.image, self.limits)
-        # A third of the time of bicubic on large images, which the model makes smaller still.
+        # Bicubic takes 1.6 to 1.8 times as long, for images that the model makes smaller still.
         size = (self.max_side, self.max_side)
         image.thumbnail(size, Image.Resampling.BILINEAR, reducing_gap=1.5)
         # Pillow would write a comment of the original into a copy's file.

@@ -87,7 +87,8 @@ class EndpointCaptioner:
         Raises:
             SettingsError: as of `Endpoint.each`.
         """
-        yield from self._endpoint.each(self._ask_one, questions, spare=compute.cores())
+        spare = compute.cores()
+        yield from self._endpoint.each(self._ask_one, questions, spare=spare, checked=True)
 
     def _ask_one(self, ask: Ask, question: Question) -> Answer | NoAnswer:
         try:
