@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
@@ -40,6 +40,10 @@ class ViewSettings:
     split: str | tuple[str, ...] = "train"
     """The split that trains, or several: [train, carved] is all rows, where foils.carve holds some
     out."""
+
+    long_share: Share = 0.0
+    """Chance that a caption's view shows its own image with the whole caption, all sentences of it,
+    in place of the method's view; for bases that read long texts (`model.context_length`)."""
 
 
 class Origin(NamedTuple):
@@ -79,10 +83,11 @@ def single_image(example: Example) -> ImageInput:
 def own_sentence(example: Example) -> str:
     """The sentence that the anchor's image alone is paired with.
 
-    That of its view; of a composite, the first of the anchor's caption.
+    That of its view, which may be a whole caption; of a composite, the first of the anchor's
+    caption.
     """
     view = example.view
-    return view.positives[0] if view.kind == "single" else example.caption.sentences[0]
+    return example.caption.sentences[0] if view.kind == "composite" else view.positives[0]
 
 
 def single_view(
@@ -123,6 +128,25 @@ def generated_view(
     return single_view(caption, positives, texts, provenance(language, origins))
 
 
+def long_view(caption: Caption, view: View, language: str) -> View:
+    """A view of the caption's image with the whole caption, without negatives and phrases.
+
+    Args:
+        caption: of the view.
+        view: the method's own, which has as many positives and negatives.
+        language: name and version of the language pipeline.
+    """
+    absent = [None] * len(view.negatives)
+    whole = single_view(
+        caption,
+        [caption.whole] * len(view.positives),
+        absent,
+        provenance(language, absent),
+        counterfactuals=[""] * len(view.counterfactuals),
+    )
+    return replace(whole, kind="long")
+
+
 def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequence[Counterfactual]]:
     """Edited captions by sample_id."""
     return Groups(Table.of(counterfactuals, Counterfactual))
@@ -136,6 +160,7 @@ def write(
     folder: Path,
     fingerprint: str | None = None,
     engine: PrepareSettings = LOCAL,
+    long_share: float = 0.0,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
 
@@ -148,6 +173,7 @@ def write(
         fingerprint: of everything that the views depend on, besides code: a run after a kill draws
             what is missing. Without one it begins anew.
         engine: draws them.
+        long_share: chance of a view with the whole caption.
 
     Raises:
         ValueError: no caption has a view.
@@ -158,7 +184,7 @@ def write(
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         for epoch, file in enumerate(files):
             if not is_whole(file):
-                drawing = _Drawing(method, captions, context._replace(epoch=epoch))
+                drawing = _Drawing(method, captions, context._replace(epoch=epoch), long_share)
                 what = f"drawing views of epoch {epoch}"
                 write_rows(file, Parts(what, drawing, len(captions), own, engine), View)
             if epoch == 0:
@@ -175,13 +201,20 @@ class _Drawing:
     method: Method
     captions: Sequence[Caption]
     context: ViewContext
+    long_share: float
 
     @cached_property
     def _sampler(self) -> Sampler:
         return self.method.sampler(self.captions, self.context)
 
     def __call__(self, part: range) -> Iterator[View]:
-        return filter(None, map(self._sampler, self.captions[part.start : part.stop]))
+        return filter(None, map(self._view, self.captions[part.start : part.stop]))
+
+    def _view(self, caption: Caption) -> View | None:
+        view = self._sampler(caption)
+        if view is None or self.context.rng("long", caption).random() >= self.long_share:
+            return view
+        return long_view(caption, view, self.context.language)
 
 
 def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None:
@@ -191,10 +224,10 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
         ValueError: it has no view.
     """
     counts: Counter[str] = Counter()
-    kind = ""
     for view in stream_rows(file, View):
-        kind = view.kind
-        counts["views"] += 1
+        counts.update(views=1, **{view.kind: 1})
+        if view.kind == "long":
+            continue
         counts["lost"] += sum(negative is None for negative in view.negatives)
         if view.counterfactuals:
             negative, positive = map(bool, view.counterfactuals)
@@ -208,6 +241,8 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
     name, views, lost, rows = method.name, counts["views"], counts["lost"], len(captions)
     text = "%s: %d views of %d captions an epoch; negatives that could not be made: %d."
     log.info(text, name, views, rows, lost)
+    if counts["long"]:
+        log.info("%d views show whole captions, without negatives.", counts["long"])
     short = sum(len(caption.sentences) < method.sentences for caption in captions)
     if short:
         log.warning(
@@ -220,7 +255,7 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
         )
     if counts["synthetic"]:
         _log_image_counts(name, counts)
-    if views < rows and kind == "composite":
+    if views < rows and counts["composite"]:
         log.warning("%d captions have no view: no other image has their orientation.", rows - views)
 
 

@@ -27,7 +27,7 @@ from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import method_type
-from compo_pipeline.methods.views import write
+from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
 from compo_pipeline.run.code_fingerprint import code_fingerprint
@@ -64,8 +64,8 @@ class Confirmation:
     """With the parameters of a whole run."""
     view_context: ViewContext
     """Inputs for sampling views; the seed is replaced."""
-    epochs: int
-    """Epochs of views."""
+    views: ViewSettings
+    """Epochs of views, and their share of whole captions."""
     items: Sequence[Subtask]
     """The reported items."""
     folder: Path
@@ -117,7 +117,8 @@ class Confirmation:
             json.dumps(self.inputs.parameters, sort_keys=True),
             resolved.precision,
             resolved.device.type,
-            self.epochs,
+            self.views.epochs,
+            str(self.views.long_share),
             self.view_context.language,
             evaluation.image_precision,
             evaluation.text_precision,
@@ -157,8 +158,9 @@ class _Training:
             confirmation = self.confirmation
             method, _ = confirmation.inputs.build()
             view_context = confirmation.view_context._replace(seed=self.seed)
-            captions = confirmation.inputs.training.captions
-            write(method, captions, view_context, confirmation.epochs, folder)
+            captions, views = confirmation.inputs.training.captions, confirmation.views
+            share = views.long_share
+            write(method, captions, view_context, views.epochs, folder, long_share=share)
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:

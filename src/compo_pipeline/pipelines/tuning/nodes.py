@@ -149,7 +149,7 @@ def build_confirmation(
     paths: PathSettings,
 ) -> Confirmation:
     """The trainings that confirm values on the reported items."""
-    return Confirmation(inputs, view_context, views.epochs, items, Path(paths.tuning_confirmed))
+    return Confirmation(inputs, view_context, views, items, Path(paths.tuning_confirmed))
 
 
 def choose_context(

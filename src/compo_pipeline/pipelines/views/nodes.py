@@ -65,9 +65,15 @@ def draw_views(
 ) -> FolderWriter:
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
-    fingerprint = f"{drawn_from} {context_fingerprint}"
     return partial(
-        write, method, rows, context, views.epochs, fingerprint=fingerprint, engine=prepare
+        write,
+        method,
+        rows,
+        context,
+        views.epochs,
+        fingerprint=f"{drawn_from} {context_fingerprint} {views.long_share}",
+        engine=prepare,
+        long_share=views.long_share,
     )
 
 
