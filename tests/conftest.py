@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from functools import cache, cached_property
@@ -27,6 +28,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests.chat_server import Chat
 
 import compo_pipeline
 from compo_pipeline.run import code_fingerprint, compute
@@ -717,3 +719,16 @@ def tiny_diffusion(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
         return folder
 
     return write
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    """A running chat server, told what to do by its `script`."""
+    server = Chat()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.done.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()

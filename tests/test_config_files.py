@@ -56,6 +56,7 @@ RUN_OWNED = {
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.
 PATHS_ALONE = {
+    "recaptions_state",
     "resume",
     "counterfactuals_state",
     "features",

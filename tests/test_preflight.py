@@ -85,6 +85,16 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
             },
             "counterfactuals.endpoint.timeout: ",
         ),
+        (
+            "recaption",
+            {"recaption": {"captioner": "endpoint", "endpoint": {"url": "localhost"}}},
+            "recaption.endpoint.url: ",
+        ),
+        (
+            "ingest",
+            {"recaption": {"captioner": "transformers", "transformers": {"foldr": "f"}}},
+            "recaption.transformers.folder: ",
+        ),
     ],
 )
 def test_settings_of_later_nodes_are_refused_first(
@@ -525,6 +535,43 @@ def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_p
     # Stored answers may be all that the run needs.
     (tmp_path / "endpoint.sqlite").touch()
     assert problems(method="triplet_clip", **wanted) == []
+
+
+def captioned(tmp_path: Path, **recaption: Any) -> dict[str, Any]:
+    endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
+    given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
+    return {"paths": {"recaptions_state": str(tmp_path)}, "recaption": given}
+
+
+def test_the_key_of_a_captioner_is_there_before_the_first_request(
+    problems: Problems, tmp_path: Path
+) -> None:
+    (line,) = problems(**captioned(tmp_path))
+    assert line.startswith("recaption.endpoint.key_variable: expected the API key in")
+    assert problems("validation", **captioned(tmp_path)) == []
+    (tmp_path / "endpoint.sqlite").touch()
+    assert problems(**captioned(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("recaption", "expected"),
+    [
+        ({"dry_run": 10}, "recaption.dry_run: 10 images are captioned to look at"),
+        ({"splits": ["tain"]}, "recaption.splits: "),
+        (
+            {"captioner": "transformers", "transformers": {"folder": "nothing"}},
+            "recaption.transformers.folder: expected a folder with config.json",
+        ),
+    ],
+)
+def test_what_a_captioner_cannot_do_is_refused(
+    problems: Problems, tmp_path: Path, recaption: dict[str, Any], expected: str
+) -> None:
+    (tmp_path / "endpoint.sqlite").touch()
+    (line,) = problems(**captioned(tmp_path, **recaption))
+    assert line.startswith(expected)
+    if "dry_run" in recaption:
+        assert problems("recaption", **captioned(tmp_path, **recaption)) == []
 
 
 @pytest.mark.parametrize(

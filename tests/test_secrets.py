@@ -18,10 +18,11 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 import compo_pipeline
+from compo_pipeline.chat.settings import RetrySettings
 from compo_pipeline.configuration.settings import PlainError, SettingsError, masked, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
-from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
+from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.project.hooks import ProjectHooks
@@ -169,10 +170,12 @@ def errors(tmp_path: Path) -> Iterator[Callable[[], Any]]:
     for url in URLS:
         yield lambda url=url: parse(TrackingSettings, {"uri": {"url": url}}, "tracking")
         yield lambda url=url: parse(TrackingSettings, {"uri": url + "\0"}, "tracking")
-        yield lambda url=url: parse(EndpointSettings, {"url": url[5:], "model": "m"}, "endpoint")
+        yield lambda url=url: parse(
+            EditorEndpointSettings, {"url": url[5:], "model": "m"}, "endpoint"
+        )
         yield lambda url=url: study.connect(StorageSettings(url=url.replace("q", "p")), tmp_path)
-    yield lambda: parse(EndpointSettings, {"url": URLS[7], "model": "m"}, "endpoint")
-    yield lambda: parse(EndpointSettings, {"more": [{"api_key": SECRET}]}, "endpoint")
+    yield lambda: parse(EditorEndpointSettings, {"url": URLS[7], "model": "m"}, "endpoint")
+    yield lambda: parse(EditorEndpointSettings, {"more": [{"api_key": SECRET}]}, "endpoint")
 
 
 def test_no_error_of_the_settings_shows_a_secret(tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def test_an_endpoint_shows_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("KEY_OF_THE_TEST", SECRET)
-    settings = EndpointSettings(
+    settings = EditorEndpointSettings(
         url=f"http://me:{SECRET}@127.0.0.1:1/v1",
         model="m",
         key_variable="KEY_OF_THE_TEST",

@@ -29,6 +29,8 @@ def defaults(bootstrapped: Path) -> Mapping[str, Any]:
     values = all_values(loader_of(bootstrapped / "conf", "base", {}))
     values["counterfactuals"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
     values["counterfactuals"]["transformers"] |= {"folder": "models/mine"}
+    values["recaption"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
+    values["recaption"]["transformers"] |= {"folder": "models/mine"}
     values["counterfactuals"]["diffusion"] |= {"model": "models/theirs"}
     return values
 

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -95,13 +96,15 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
         KeyValueStore(tmp_path / "store.db", str).get("a")
 
 
-def test_what_was_put_before_a_kill_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", ["contextlib.nullcontext()", "store.many_writes()"])
+def test_what_was_put_before_a_kill_is_there(tmp_path: Path, held: str) -> None:
     program = (
-        "import itertools, sys\nfrom pathlib import Path\n"
+        "import contextlib, itertools, sys\nfrom pathlib import Path\n"
         "from compo_pipeline.storage.stores import KeyValueStore\n"
         "store = KeyValueStore(Path(sys.argv[1]), int)\n"
-        "for number in itertools.count():\n"
-        "    store.put({str(number): number})\n    print(number, flush=True)\n"
+        f"with {held}:\n"
+        "    for number in itertools.count():\n"
+        "        store.put({str(number): number})\n        print(number, flush=True)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "store.db")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -112,6 +115,27 @@ def test_what_was_put_before_a_kill_is_there(tmp_path: Path) -> None:
     store = KeyValueStore(tmp_path / "store.db", int)
     assert list(store.get(map(str, range(20))).values()) == printed
     store.put({"more": 1})
+
+
+def test_many_writes_end_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "store.db"
+    store, other = KeyValueStore(path, int), KeyValueStore(path, int)
+    with store.many_writes(), ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.put({str(number): number}), range(40)))
+        assert path.with_name("store.db-wal").exists()
+        other.put({"other": 1, "0": 99}, replace=False)
+        assert store.get(["other", "0"]) == {"other": 1, "0": 0}
+    assert [each.name for each in path.parent.iterdir()] == ["store.db"]
+    alone = Path(shutil.copy(path, tmp_path / "copy.db"))
+    assert len(KeyValueStore(alone, int).get([*map(str, range(40)), "other"])) == 41
+
+
+def test_many_writes_into_another_kind_of_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_text("a text of some length" * 99)
+    store = KeyValueStore(tmp_path / "store.db", str)
+    with store.many_writes(), pytest.raises(SettingsError, match=r"store\.db.*move it away"):
+        store.put({"a": "text"})
+    assert (tmp_path / "store.db").read_text().startswith("a text of some")
 
 
 def test_a_full_disk_under_a_store_is_no_damage(

@@ -39,8 +39,12 @@ _INPUTS, _ITEMS, _ROWS, _NEGATIVES, _SUITE, _LIST, _DECISION = PARTS = (
     "listed_models",
     "decision",
 )
+# Part of ingest; alone it begins with the data.
+_RECAPTION = "recaption"
 # Pipelines that run those of several packages.
 SUMS = {
+    "recaption": ("raw", _RECAPTION),
+    "ingest": (_RECAPTION, "ingest"),
     "training": (_INPUTS, "training"),
     "evaluation": (_ITEMS, _ROWS, _NEGATIVES, "evaluation"),
     "rescore": (_ITEMS, _ROWS, "rescore"),
@@ -51,9 +55,9 @@ SUMS = {
     "benchmark_diff": (_SUITE, "benchmark_diff"),
     "promotion": ("promotion", _DECISION),
     "rollback": ("rollback", _DECISION),
-    "comparison": ("raw", "ingest", "validation", "comparison"),
-    "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, *TRAIN_EVAL),
-    "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, *TRAIN_EVAL),
+    "comparison": ("raw", _RECAPTION, "ingest", "validation", "comparison"),
+    "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
+    "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
 }
 
 

@@ -7,15 +7,15 @@ import pytest
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.settings import (
     DiffusionSettings,
-    EndpointSettings,
+    EditorEndpointSettings,
+    EditorLocalSettings,
     RulesSettings,
-    TransformersSettings,
 )
 
 REQUIRED: dict[type, dict[str, Any]] = {
     RulesSettings: {},
-    EndpointSettings: {"url": "http://localhost/v1", "model": "m"},
-    TransformersSettings: {"folder": "f"},
+    EditorEndpointSettings: {"url": "http://localhost/v1", "model": "m"},
+    EditorLocalSettings: {"folder": "f"},
     DiffusionSettings: {"model": "m"},
 }
 
@@ -28,14 +28,14 @@ REQUIRED: dict[type, dict[str, Any]] = {
         (RulesSettings, {"attempts": 0}, r"k\.attempts: .*got 0"),
         (RulesSettings, {"checks": {"most_words": 0}}, r"k\.checks\.most_words: .*got 0"),
         (RulesSettings, {"checks": {"kept": 1.1}}, r"k\.checks\.kept: .*got 1\.1"),
-        (EndpointSettings, {"url": "localhost"}, r"k\.url: .*'localhost'"),
-        (EndpointSettings, {"model": ""}, r"k\.model: .*got ''"),
-        (EndpointSettings, {"in_flight": 0}, r"k\.in_flight: .*got 0"),
-        (EndpointSettings, {"timeout": 0}, r"k\.timeout: .*got 0"),
-        (EndpointSettings, {"more": {"n": 2}}, r"k\.more: \['n'\] cannot be set"),
-        (EndpointSettings, {"retries": {"most": -1}}, r"k\.retries\.most: .*got -1"),
-        (TransformersSettings, {"temperature": -1}, r"k\.temperature: .*got -1"),
-        (TransformersSettings, {"batch_size": 0}, r"k\.batch_size: .*got 0"),
+        (EditorEndpointSettings, {"url": "localhost"}, r"k\.url: .*'localhost'"),
+        (EditorEndpointSettings, {"model": ""}, r"k\.model: .*got ''"),
+        (EditorEndpointSettings, {"connections": 0}, r"k\.connections: .*got 0"),
+        (EditorEndpointSettings, {"timeout": 0}, r"k\.timeout: .*got 0"),
+        (EditorEndpointSettings, {"more": {"n": 2}}, r"k\.more: \['n'\] cannot be set"),
+        (EditorEndpointSettings, {"retries": {"most": -1}}, r"k\.retries\.most: .*got -1"),
+        (EditorLocalSettings, {"temperature": -1}, r"k\.temperature: .*got -1"),
+        (EditorLocalSettings, {"batch_size": 0}, r"k\.batch_size: .*got 0"),
         (DiffusionSettings, {"steps": 0}, r"k\.steps: .*got 0"),
         (DiffusionSettings, {"height": 100}, r"k\.height: .*multiple of 8.*got 100"),
         (DiffusionSettings, {"width": 8}, r"k\.width: .*16.*got 8"),

@@ -15,9 +15,9 @@ from compo_pipeline.configuration.settings import SettingsError, defaults, parse
 from compo_pipeline.counterfactuals.settings import (
     CounterfactualSettings,
     DiffusionSettings,
-    EndpointSettings,
+    EditorEndpointSettings,
+    EditorLocalSettings,
     RulesSettings,
-    TransformersSettings,
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.language.sentences import split
@@ -166,8 +166,8 @@ def test_wrong_settings_are_refused_by_key(
     ("name", "wanted", "required"),
     [
         ("rules", RulesSettings, {}),
-        ("endpoint", EndpointSettings, {"url": "http://localhost", "model": "m"}),
-        ("transformers", TransformersSettings, {"folder": "f"}),
+        ("endpoint", EditorEndpointSettings, {"url": "http://localhost", "model": "m"}),
+        ("transformers", EditorLocalSettings, {"folder": "f"}),
         ("scenes", SceneEditSettings, {}),
         ("diffusion", DiffusionSettings, {"model": "m"}),
     ],

@@ -13,6 +13,9 @@ class PathSettings:
     """Features of frozen image towers, for every trial; deleting them is always safe."""
     counterfactuals_state: str
     """Every text and image that any run has made; it outlives what DVC deletes before a stage."""
+    recaptions_state: str
+    """Every answer of a captioning model that any run got; it outlives what DVC deletes before a
+    stage."""
     resume: str
     """State to resume a training from; it outlives what DVC deletes before a stage."""
     embeddings: str

@@ -25,9 +25,9 @@ from compo_pipeline.counterfactuals.settings import (
     KEY,
     CounterfactualSettings,
     DiffusionSettings,
-    EndpointSettings,
+    EditorEndpointSettings,
+    EditorLocalSettings,
     RulesSettings,
-    TransformersSettings,
 )
 from compo_pipeline.storage.annotations import AnnotationSettings
 
@@ -35,8 +35,8 @@ _EDITORS = "compo_pipeline.counterfactuals.editors"
 _TABLE = "compo_pipeline.counterfactuals.table"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
 RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
-ENDPOINT = EditorEntry(EndpointSettings, f"{_EDITORS}.endpoint:open_editor")
-TRANSFORMERS = EditorEntry(TransformersSettings, f"{_EDITORS}.local:open_editor")
+ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.endpoint:open_editor")
+TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.local:open_editor")
 TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:open_editor", parses=False)
 TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:open_generator", editor="table")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")

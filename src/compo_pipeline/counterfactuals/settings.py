@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from compo_pipeline.chat.settings import EndpointSettings, LocalSettings
 from compo_pipeline.configuration.plugins import plugin_fields, plugin_names
 from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
@@ -28,10 +28,6 @@ else:
     ImageGeneratorName = Literal["diffusion", "table", *plugin_names(GENERATOR_GROUP)]
 Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
-# Fields of an endpoint's request that have settings of their own, or must not be set.
-_RESERVED_FIELDS = frozenset(
-    {"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"}
-)
 
 
 @settings
@@ -114,84 +110,31 @@ class RulesSettings:
 
 
 @settings
-class RetrySettings:
-    """How often and after how long a request is sent again."""
-
-    most: Annotated[int, Field(ge=0, le=100)] = 6
-    """times that a request is sent again."""
-    backoff: NonNegativeFloat = 1.0
-    """seconds before the first time, doubled before each further one; at least half of them are
-    waited, drawn at random."""
-    longest: NonNegativeFloat = 120.0
-    """most seconds to wait; a server that asks for more (Retry-After) counts as not answering."""
-
-
-def _check_url(url: str) -> str:
-    """An http(s) URL without query and fragment."""
-    parts = urlsplit(url)
-    complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    if not complete or parts.query or parts.fragment:
-        raise ValueError(f"expected http(s)://<host>/<path> without ? and #, got {url!r}")
-    return url
-
-
-@settings
-class EndpointSettings:
+class EditorEndpointSettings(EndpointSettings):
     """Caption editor `endpoint`: where the language model is and how it is asked."""
 
-    url: Annotated[str, AfterValidator(_check_url)]
-    """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
-    model: Annotated[str, Field(min_length=1)]
-    """name of the model on the server."""
-    key_variable: str | None = None
-    """the environment variable that holds the API key; null: none is sent."""
     temperature: NonNegativeFloat = 0.7
     """of sampling; 0 is greedy."""
     max_tokens: PositiveInt = 120
     """most tokens of an answer."""
-    seeded: bool = True
-    """send a seed; false for servers that refuse one."""
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """further fields of the request's body, as the server names them."""
     attempts: PositiveInt = 3
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
-    timeout: PositiveFloat = 60.0
-    """seconds for a request, from the connection to the end of its reply."""
-    in_flight: PositiveInt = 8
-    """requests under way at a time."""
-    give_up: PositiveInt = 10
-    """captions in a row without any answer, after which the run stops."""
-    retries: RetrySettings = field(default_factory=RetrySettings)
-    """of requests that got no answer."""
     checks: CheckSettings = field(default_factory=CheckSettings)
     """checks of the texts."""
 
-    def __post_init__(self) -> None:
-        """Further fields do not replace those of other settings."""
-        if taken := sorted(_RESERVED_FIELDS & self.more.keys()):
-            raise ValueError(f"more: {taken} cannot be set here")
-
 
 @settings
-class TransformersSettings:
+class EditorLocalSettings(LocalSettings):
     """Caption editor `transformers`: a language model in a local folder, and how it is asked."""
 
-    folder: str
-    """config, weights (safetensors) and tokenizer of a causal language model."""
-    temperature: NonNegativeFloat = 0.7
-    """of sampling; 0 is greedy, with one attempt."""
     max_tokens: PositiveInt = 60
     """most tokens of an answer."""
+    temperature: NonNegativeFloat = 0.7
+    """of sampling; 0 is greedy, with one attempt."""
     attempts: PositiveInt = 3
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
-    batch_size: PositiveInt = 16
-    """captions that are asked for together."""
-    device: str | None = None
-    """as torch names it; null: a GPU where there is one."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """of the weights; `auto` is as in the folder."""
     checks: CheckSettings = field(default_factory=CheckSettings)
     """checks of the texts."""
 

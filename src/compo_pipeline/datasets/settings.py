@@ -70,12 +70,13 @@ class DataSettings:
     """Folder with annotations and images, or its URL on object storage."""
     format: str
     """A generator of data (scenes, which are rendered), or a reader: coco_captions, table,
-    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, cc3m_coca or dreamlip
-    (docs/your-data.md)."""
+    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, cc3m_coca, dreamlip, or folder
+    (images without captions; docs/your-data.md)."""
     splits: Open[str]
     """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
-    file, or a pattern of files, below the root."""
+    file, or a pattern of files, below the root. Images without captions: a folder below the
+    root."""
     images: str = ""
     """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
@@ -88,6 +89,8 @@ class DataSettings:
     follow_symlinks: bool = False
     """Whether caption files may be links to files outside the root; ingest.follow_symlinks is for
     images."""
+    captioned: bool | None = None
+    """Whether every record must have a caption; null: unless recaption.captioner writes them."""
     sample: SampleSettings = field(default_factory=SampleSettings)
     """A random sample of one split instead of all of it."""
 
@@ -102,6 +105,11 @@ class DataSettings:
     def generated(self) -> bool:
         """Whether the raw pipeline makes the data, unless they are on object storage."""
         return self.format in GENERATORS and url_of(self.root) is None
+
+    @property
+    def may_lack_captions(self) -> bool:
+        """Whether records without a caption are read."""
+        return self.captioned is False
 
     def sharing(self, source: str) -> list[str]:
         """Our names of the splits that share a source."""

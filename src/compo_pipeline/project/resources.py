@@ -11,17 +11,22 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration.settings import SettingsError, overlay, parse
 from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.counterfactuals.settings import (
     DiffusionSettings,
-    EndpointSettings,
+    EditorEndpointSettings,
+    EditorLocalSettings,
     RulesSettings,
-    TransformersSettings,
 )
 from compo_pipeline.datasets.annotations import check as check_table
+from compo_pipeline.datasets.recaption.settings import (
+    LocalCaptionerSettings,
+    RecaptionSettings,
+)
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
@@ -54,7 +59,7 @@ if TYPE_CHECKING:
     from compo_pipeline.versions.settings import RegistrationSettings
 
 # Formats whose first records can be read without reading whole files.
-_STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
+_STREAMED = ("folder", "table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
 _GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
 
@@ -104,6 +109,8 @@ def _problems(
         how = f"; {_GENERATED}" if data.generated and not generated else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     yield from held_out_problems(parameters, read, outputs)
+    if "recaptions" in outputs:
+        yield from _recaptions(parameters, alone="captions" not in outputs)
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters)
     if "training" in read:
@@ -226,6 +233,35 @@ def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]
         )
 
 
+def _recaptions(parameters: RunSettings, *, alone: bool) -> Iterator[str]:
+    """The splits, the API key or the model's folder; alone: no pipeline reads the captions."""
+    settings = parameters.recaption
+    if settings.captioner is None:
+        return
+    for split in settings.splits or ():
+        yield from split_problem(split, "recaption.splits", parameters.data)
+    if settings.dry_run is not None and not alone:
+        yield (
+            f"recaption.dry_run: {settings.dry_run} images are captioned to look at, and no table "
+            "is written: run it by `kedro run --pipeline=recaption` alone, or leave it out"
+        )
+    if settings.captioner == "transformers":
+        yield from _refusal(_captioner_folder, settings)
+    # Stored answers need no key: of those only a request asks for it.
+    elif not (Path(parameters.paths.recaptions_state) / "endpoint.sqlite").exists():
+        from compo_pipeline.chat.endpoint import api_key
+
+        key = "recaption.endpoint"
+        yield from _refusal(api_key, parse(EndpointSettings, settings.endpoint, key), key)
+
+
+def _captioner_folder(settings: RecaptionSettings) -> None:
+    from compo_pipeline.datasets.recaption.local import check
+
+    key = "recaption.transformers"
+    check(Path(parse(LocalCaptionerSettings, settings.transformers, key).folder))
+
+
 def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
     """Whether editor and generator fit the data, and the folders of their models."""
     chosen = parameters.counterfactuals
@@ -241,15 +277,17 @@ def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
         # Stored answers need no key: of those only a request asks for it.
         state = Path(parameters.paths.counterfactuals_state)
         if chosen.caption_editor == "endpoint" and not (state / "endpoint.sqlite").exists():
-            from compo_pipeline.counterfactuals.editors.endpoint import api_key
+            from compo_pipeline.chat.endpoint import api_key
 
             key = "counterfactuals.endpoint"
-            api_key(parse(EndpointSettings, chosen.endpoint, key), key)
+            api_key(parse(EditorEndpointSettings, chosen.endpoint, key), key)
         if chosen.caption_editor == "transformers":
-            from compo_pipeline.counterfactuals.editors.local import check_folder
+            from compo_pipeline.chat.local import check_folder
+            from compo_pipeline.counterfactuals.editors.local import MODEL
 
             key = "counterfactuals.transformers"
-            check_folder(Path(parse(TransformersSettings, chosen.transformers, key).folder), key)
+            folder = Path(parse(EditorLocalSettings, chosen.transformers, key).folder)
+            check_folder(folder, key, MODEL)
         if chosen.caption_editor == table.NAME:
             check_table(*table.chosen(chosen), table.TABLE_KEY)
         if chosen.image_generator == "diffusion":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from pydantic import Field, PositiveInt, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration import keys, rehearsal, variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.plugins import plugin_fields
@@ -43,6 +44,8 @@ from compo_pipeline.counterfactuals.settings import KEY as COUNTERFACTUALS
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
 from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings
+from compo_pipeline.datasets.recaption.settings import KEY as RECAPTION
+from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings, SweepSettings
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings, SuiteSettings
@@ -66,6 +69,11 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 PARAMS = "params:"
+CAPTIONERS: Mapping[str, type] = {
+    "endpoint": EndpointSettings,
+    "transformers": LocalCaptionerSettings,
+}
+"""Settings classes of captioners, by the value of recaption.captioner."""
 # Part of the name of a folder; YAML reads a variant 2 as a number.
 _Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
 SECTIONS = "compo_pipeline.settings"
@@ -123,6 +131,7 @@ class Parameters:
     """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
     first of a list is the baseline."""
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
+    recaption: RecaptionSettings = field(default_factory=RecaptionSettings)
     recipe: RecipeFacts = field(default_factory=RecipeFacts)
     """What the recipe's paper says of its data and its cost."""
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
@@ -219,6 +228,8 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     parsed[METHOD_SETTINGS] = plain(own)
     generated = parsed["data"]["format"] in GENERATORS
     parsed[GENERATOR_SETTINGS] = parsed[parsed["data"]["format"]] if generated else {}
+    if parsed["data"]["captioned"] is None:
+        parsed["data"]["captioned"] = parsed[RECAPTION]["captioner"] is None
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
     return _with_generated_benchmarks(rehearsal.applied(parsed, runtime))
 
@@ -254,7 +265,8 @@ def settings_classes() -> dict[str, type]:
         for name in METHODS
         for part in ("views", "objective")
     }
-    return {**own, **editors, **methods}
+    captioners = {f"{RECAPTION}.{name}": cls for name, cls in CAPTIONERS.items()}
+    return {**own, **editors, **captioners, **methods}
 
 
 def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
@@ -297,6 +309,10 @@ def check_settings(
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         own = parameters.method_settings
         build(parameters.method, own.views, own.objective, place)
+    captioner = parameters.recaption.captioner
+    if RECAPTION in read and captioner is not None:
+        given = getattr(parameters.recaption, captioner)
+        parse(CAPTIONERS[captioner], given, f"{RECAPTION}.{captioner}", place)
     if edits_captions(read, parameters):
         for name, entry in chosen_entries(parameters.counterfactuals):
             given = getattr(parameters.counterfactuals, name)

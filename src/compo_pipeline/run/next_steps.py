@@ -35,6 +35,7 @@ _RESULTS = {
     "export": ("Model", ""),
     "exported": ("Exports", ""),
     "base_model": ("Base model", ""),
+    "recaptions_preview": ("Recaptions", "*.html"),
     "views_preview": ("Training examples", "*.html"),
     "data_docs": ("Data Docs", "*.html"),
 }

@@ -83,6 +83,26 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Recaption:
+    """A caption that a model wrote of an image, as it is used: checked, and without the phrase that
+    introduces it as an image.
+
+    `image` is a path as in `Caption`, `image_hash` the sha256 of the file's bytes. `originals` are
+    the captions that the source has of the image. `captioner` is the name in the settings, `model`
+    its model, `prompt` what it was asked, `date` when it answered, in UTC.
+    """
+
+    image: str
+    image_hash: str
+    caption: str
+    originals: tuple[str, ...]
+    captioner: str
+    model: str
+    prompt: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parse:
     """One parsed sentence in its original case. `sentence` is its index in the caption's
     sentences; `offsets` are character positions of the words in `text`; noun phrases are

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from compo_pipeline.chat.answers import answer_key
 from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.counterfactuals.editors import llm
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
-from compo_pipeline.counterfactuals.editors.llm import answer_key
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.storage.records import Parse
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from compo_pipeline.chat.answers import Answer
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.editors.local import (
     TransformersEditor,
     _GumbelSampling,
     _LoadedModel,
 )
-from compo_pipeline.counterfactuals.settings import TransformersSettings
+from compo_pipeline.counterfactuals.settings import EditorLocalSettings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -55,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def editor(model: Path, tmp_path: Path) -> Callable[..., TransformersEditor]:
     def make(seed: int = 0, cache: str = "answers", **settings: Any) -> TransformersEditor:
         given = {"folder": str(model), "max_tokens": 6, "batch_size": 3, "device": "cpu"}
-        own = TransformersSettings(**{**given, **settings})
+        own = EditorLocalSettings(**{**given, **settings})
         return TransformersEditor(own, key=KEY, seed=seed, cache=tmp_path / f"{cache}.sqlite")
 
     return make
@@ -146,7 +146,7 @@ def answers(model: _LoadedModel, requests: list[EditRequest], seeds: list[int]) 
 
 
 def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[EditRequest]) -> None:
-    own = _LoadedModel(TransformersSettings(str(model), max_tokens=6, device="cpu"), KEY)
+    own = _LoadedModel(EditorLocalSettings(str(model), max_tokens=6, device="cpu"), KEY)
     seeds = [5, 6, 7, 8, 9]
     together = answers(own, captions, seeds)
     assert [answers(own, [one], [seed])[0] for one, seed in zip(captions, seeds, strict=True)] == (
@@ -154,7 +154,7 @@ def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[EditRequest]
     )
     assert answers(own, captions, seeds[::-1]) != together
     greedy = _LoadedModel(
-        TransformersSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY
+        EditorLocalSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY
     )
     assert answers(greedy, captions, seeds) == answers(greedy, captions, seeds[::-1])
 
@@ -178,7 +178,7 @@ def test_draws_follow_the_softmax() -> None:
 
 
 def test_ends_of_answers(model: Path) -> None:
-    own = _LoadedModel(TransformersSettings(str(model), max_tokens=4, device="cpu"), KEY)
+    own = _LoadedModel(EditorLocalSettings(str(model), max_tokens=4, device="cpu"), KEY)
     cat, end = 5, 1
     assert own._decode(torch.tensor([cat, cat, end, end])) == Answer("cat cat", False)
     assert own._decode(torch.tensor([cat, cat, cat, cat])).cut
@@ -187,7 +187,7 @@ def test_ends_of_answers(model: Path) -> None:
 
 
 def test_chat_template(model: Path, captions: list[EditRequest]) -> None:
-    own = _LoadedModel(TransformersSettings(str(model), device="cpu"), KEY)
+    own = _LoadedModel(EditorLocalSettings(str(model), device="cpu"), KEY)
     assert own._prompt(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
     own._tokenizer.chat_template = TEMPLATE
     assert own._prompt(captions[0]).endswith(" a dog on a mat ")

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import re
 
+from compo_pipeline.chat.answers import REFUSAL, bare_text
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.meaning import kept_share, negative_flaw, positive_flaw
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"^```[a-z]*\n(.*?)\n?```$", re.DOTALL)
 _LABEL = re.compile(
     r"^(?:sure|certainly|of course|okay|ok|here(?: is|'s|’s)|the )?[^:.\n]{0,60}?"
     r"\b(?:captions?|negative|positive|answer|output|edit|edited|paraphrase|result|rewritten)"
@@ -27,8 +26,7 @@ _BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
 _WRAPPED = tuple(zip("\" “ ' ‘ « ` ** * _".split(), "\" ” ' ’ » ` ** * _".split(), strict=True))
 _PREAMBLE = re.compile(
     r"^(?:sure|certainly|of course|okay|here(?: is|'s|’s) (?:a|an|the|my|your|one)\b.*"
-    r"(?:caption|version|edit|sentence|paraphrase)|i'm sorry|i’m sorry|sorry|i am sorry"
-    r"|i can(?:no|')t|i can’t|i am unable|as an ai)\b",
+    rf"(?:caption|version|edit|sentence|paraphrase)|{REFUSAL})\b",
     re.IGNORECASE,
 )
 _MARKS = '** __ ` # | \\ < > { } [ ] ( -> → � " “ ” « »'.split()
@@ -45,8 +43,7 @@ def clean_answer(answer: str, caption: str) -> str:
     It gets the capital and the closing mark of the original. Several lines stay:
     `reason_to_reject` rejects them.
     """
-    text = _THOUGHT.sub("", answer).strip()
-    text = _FENCE.sub(r"\1", text).strip()
+    text = bare_text(answer)
     before = None
     while text != before:
         before = text

@@ -5,11 +5,9 @@ Any change of a prompt changes `prompts_fingerprint`, and with it the keys of st
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypedDict
+from typing import TypedDict
 
+from compo_pipeline.chat.answers import SEEDS, Answer, no_answer
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -21,28 +19,12 @@ from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_t
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.run import seeding
 
-_SEEDS = 2**31  # what servers take for a seed
-
 
 class Message(TypedDict):
     """One message of a chat, as chat completions take it."""
 
     role: str
     content: str
-
-
-class Answer(NamedTuple):
-    """A language model's answer, unchecked and uncleaned.
-
-    Attributes:
-        text: as the model wrote it.
-        cut: whether it reached its limit of tokens.
-        refusal: why the model or its server says that it did not answer; empty where it did.
-    """
-
-    text: str
-    cut: bool
-    refusal: str = ""
 
 
 _SYSTEM = (
@@ -108,15 +90,9 @@ def prompts_fingerprint() -> str:
     )
 
 
-def answer_key(asked: Mapping[str, Any]) -> str:
-    """Key under which an answer is stored: a hash of model, prompt and parameters."""
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
     """Sampling seed of an attempt; equal captions have equal seeds, so they share an answer."""
-    return seeding.digest(seed, request.caption, request.role, attempt) % _SEEDS
+    return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 
 def check_answer(
@@ -127,15 +103,8 @@ def check_answer(
     Attempts are counted from 0.
     """
     text = clean_answer(answer.text, request.caption)
-    refused = _no_answer(answer) or reason_to_reject(request, text, settings)
+    refused = no_answer(answer) or reason_to_reject(request, text, settings)
     if not refused:
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
     return EditFailure(f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")
-
-
-def _no_answer(answer: Answer) -> str:
-    """Why a model's output is no answer at all; empty for an answer."""
-    if answer.refusal:
-        return f"the model refused: {answer.refusal[:200]!r}"
-    return "cut off by max_tokens" if answer.cut else ""

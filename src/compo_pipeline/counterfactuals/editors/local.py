@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.chat.answers import Answer, answer_key
+from compo_pipeline.chat.local import check_folder, folder_fingerprint, is_cut, load
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -19,21 +20,20 @@ from compo_pipeline.counterfactuals.contract import (
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.llm import (
-    Answer,
-    answer_key,
     as_plain_text,
     attempt_seed,
     check_answer,
     edit_messages,
     prompts_fingerprint,
 )
-from compo_pipeline.counterfactuals.settings import TransformersSettings
-from compo_pipeline.models import foreign
-from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.counterfactuals.settings import EditorLocalSettings
 from compo_pipeline.storage.stores import KeyValueStore
 
 if TYPE_CHECKING:
     import torch
+
+MODEL = "a causal language model"
+"""What the folder must hold, for errors."""
 
 
 class TransformersEditor:
@@ -46,7 +46,7 @@ class TransformersEditor:
     name: ClassVar[str] = "transformers"
     concurrent: ClassVar[bool] = False
 
-    def __init__(self, settings: TransformersSettings, *, key: str, seed: int, cache: Path) -> None:
+    def __init__(self, settings: EditorLocalSettings, *, key: str, seed: int, cache: Path) -> None:
         self._settings, self._key, self._seed = settings, key, seed
         self._store = KeyValueStore(cache, Answer)
 
@@ -120,11 +120,8 @@ class TransformersEditor:
     def _model_fingerprint(self) -> str:
         """Hash of the model's files."""
         folder = Path(self._settings.folder)
-        check_folder(folder, self._key)
-        files = (path for path in sorted(folder.glob("*")) if path.is_file())
-        return files_fingerprint(
-            (path.name, path) for path in files if not path.name.startswith(".")
-        )
+        check_folder(folder, self._key, MODEL)
+        return folder_fingerprint(folder)
 
     @cached_property
     def _model(self) -> _LoadedModel:
@@ -132,51 +129,13 @@ class TransformersEditor:
         return _LoadedModel(self._settings, self._key)
 
 
-def check_folder(folder: Path, key: str) -> None:
-    """Check that a folder holds a language model without code of its own.
-
-    Raises:
-        SettingsError: it does not, or does; names the key.
-    """
-    if not (folder / "config.json").is_file():
-        raise SettingsError(
-            f"{key}.folder: expected a folder with config.json, weights and tokenizer of a causal "
-            f"language model, got '{folder}'"
-        )
-    foreign.refuse_code(folder, f"{key}.folder")
-
-
 class _LoadedModel:
     """A causal language model with its tokenizer, in memory."""
 
-    def __init__(self, settings: TransformersSettings, key: str) -> None:
-        import torch
-        from safetensors import SafetensorError
-
-        try:
-            from transformers import AutoModelForCausalLM, AutoTokenizer
-        except ImportError as error:
-            raise SettingsError(
-                f"{key}: a local model needs transformers, which is not installed "
-                "(pip install transformers)"
-            ) from error
+    def __init__(self, settings: EditorLocalSettings, key: str) -> None:
         self._settings = settings
-        self._device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        # transformers' annotations do not hold for what its Auto classes return.
-        self._tokenizer: Any
-        self._network: Any
-        try:
-            safe = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(settings.folder, **safe)
-            self._network = AutoModelForCausalLM.from_pretrained(
-                settings.folder, use_safetensors=True, dtype=settings.dtype, **safe
-            )
-            self._network = self._network.to(self._device).eval()
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise SettingsError(
-                f"{key}.folder: cannot load a causal language model from {settings.folder!r} "
-                f"({error})"
-            ) from error
+        classes = "AutoModelForCausalLM", "AutoTokenizer"
+        self._network, self._tokenizer = load(settings, key, MODEL, *classes)
         # Left padding: generation continues at the end of each row.
         self._tokenizer.padding_side = self._tokenizer.truncation_side = "left"
         if self._tokenizer.pad_token is None:
@@ -192,7 +151,7 @@ class _LoadedModel:
             return_tensors="pt",
             padding=True,
             add_special_tokens=self._tokenizer.chat_template is None,
-        ).to(self._device)  # [B, T]
+        ).to(self._network.device)  # [B, T]
         draws = (
             [_GumbelSampling(self._settings.temperature, seeds)]
             if self._settings.temperature
@@ -229,8 +188,7 @@ class _LoadedModel:
         line.
         """
         ends = self._network.generation_config.eos_token_id
-        ends = {ends} if isinstance(ends, int) else set(ends or ())
-        full = len(row) == self._settings.max_tokens and ends.isdisjoint(row.tolist())
+        full = is_cut(row.tolist(), self._settings.max_tokens, ends)
         text = str(self._tokenizer.decode(row, skip_special_tokens=True))
         if self._tokenizer.chat_template is None:
             first, *more = text.lstrip().split("\n", 1)
@@ -262,7 +220,7 @@ class _GumbelSampling:
         return scores.float() / self._temperature + noise.to(scores.device)
 
 
-def open_editor(settings: TransformersSettings, key: str, opening: Opening) -> TransformersEditor:
+def open_editor(settings: EditorLocalSettings, key: str, opening: Opening) -> TransformersEditor:
     """The editor of these settings."""
     cache = opening.state / "transformers.sqlite"
     return TransformersEditor(settings, key=key, seed=opening.seed, cache=cache)

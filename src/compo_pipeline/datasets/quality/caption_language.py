@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,36 @@ class UnknownLanguage(PlainError, ValueError):
     """Captions in another language than that of the language pipeline."""
 
 
+class Vocabulary:
+    """The words that a spaCy pipeline was trained with."""
+
+    def __init__(self, nlp: Language) -> None:
+        self._nlp, self._words = nlp, set(nlp.vocab.strings)
+
+    @property
+    def judges(self) -> bool:
+        """Whether the pipeline keeps a list of its words at all."""
+        return len(self._words) >= _LEAST_VOCABULARY
+
+    def count(self, texts: Iterable[str]) -> Counter[str]:
+        """The words of texts, and how often each is in them."""
+        words: Counter[str] = Counter()
+        with self._nlp.memory_zone():
+            for text in texts:
+                words.update(token.text for token in self._nlp.make_doc(text) if token.is_alpha)
+        return words
+
+    def unknown(self, words: Counter[str]) -> Counter[str]:
+        """Those of the words that are not in the vocabulary."""
+        return Counter(
+            {
+                word: count
+                for word, count in words.items()
+                if word not in self._words and word.lower() not in self._words
+            }
+        )
+
+
 def measure(
     captions: Sequence[Caption], nlp: Language, settings: DataValidationSettings
 ) -> dict[str, Any]:
@@ -41,20 +71,11 @@ def measure(
         pipeline, words read, known_share (None where it says nothing), the most frequent unknown
         words, and the least share.
     """
-    vocabulary = set(nlp.vocab.strings)
+    vocabulary = Vocabulary(nlp)
     rows = captions[:: max(1, -(-len(captions) // _ROWS))]
-    words: Counter[str] = Counter()
-    with nlp.memory_zone():
-        for text in chain.from_iterable(row.sentences for row in rows):
-            words.update(token.text for token in nlp.make_doc(text) if token.is_alpha)
-    unknown = Counter(
-        {
-            word: count
-            for word, count in words.items()
-            if word not in vocabulary and word.lower() not in vocabulary
-        }
-    )
-    judged = words.total() >= _LEAST_WORDS and len(vocabulary) >= _LEAST_VOCABULARY
+    words = vocabulary.count(chain.from_iterable(row.sentences for row in rows))
+    unknown = vocabulary.unknown(words)
+    judged = words.total() >= _LEAST_WORDS and vocabulary.judges
     return {
         "pipeline": nlp.meta["name"],
         "words": words.total(),

@@ -21,6 +21,8 @@ from compo_pipeline.storage.files import files_fingerprint
 from compo_pipeline.storage.remote import size_and_version
 from compo_pipeline.storage.stores import KeyValueStore
 
+AT_ONCE = 50_000
+"""Images that are measured together; their measurements are in memory."""
 _IMAGES_PER_TASK = 64
 
 log = logging.getLogger(__name__)

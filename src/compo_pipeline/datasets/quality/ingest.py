@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ from compo_pipeline.storage.records import Caption, Fact, Rejected, schema
 from compo_pipeline.storage.table_files import PART
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Table, codes
 
-_IMAGES = 50_000  # measured at a time
-
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +41,20 @@ class Ingested(NamedTuple):
     manifest: dict[str, Any]
 
 
+class Replacement(Protocol):
+    """Captions that take the place of the source's own, such as recaptions."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the captions, which is part of that of the data."""
+
+    def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        """The records with other captions; a record without one is rejected."""
+
+    def report(self) -> dict[str, int]:
+        """What was replaced, for the ingest report."""
+
+
 def ingest(
     records: Iterable[RawCaption | Rejected],
     source: Mapping[str, Any],
@@ -50,6 +62,7 @@ def ingest(
     sample: SampleSettings | None = None,
     engine: PrepareSettings = LOCAL,
     held_out: int = 0,
+    captions: Replacement | None = None,
 ) -> Ingested:
     """Prepare and measure every record of the sample.
 
@@ -63,20 +76,19 @@ def ingest(
         engine: measures images.
         held_out: images whose rows do not train: of those that the sample leaves, else carved out
             of the training rows.
+        captions: take the place of the records' own; None for none.
     """
     sample = sample or SampleSettings()
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
     words = Words()
-    sampled = None
-    if sample.rows is not None:
-        drawn, sampled = draw_sample(records, sample)
-        left = surplus(records, drawn, sample.split, held_out) if held_out else []
-        records = [*drawn, *left]
+    records, sampled = used_records(records, sample, held_out)
+    if captions is not None:
+        records = captions.replaced(records)
     folder = settings.journal and settings.journal.parent
-    captions = _captions(records, source["format"], preparation, words, unparseable)
-    rows = Table.spilled(captions, Caption, folder)
+    prepared = _captions(records, source["format"], preparation, words, unparseable)
+    rows = Table.spilled(prepared, Caption, folder)
     measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
@@ -94,6 +106,7 @@ def ingest(
         "images_unreadable": dict(sorted(errors.items())),
         "downloads": _downloads(splits, unparseable),
         "sample": sampled,
+        "recaptions": None if captions is None else captions.report(),
         **preparation.report(),
     }
     annotations = [name for split in splits.values() for name in split["annotations"]]
@@ -102,7 +115,9 @@ def ingest(
         facts=facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED]),
         unparseable=unparseable,
         report=report,
-        manifest=manifest_of(root, annotations, measured),
+        manifest=manifest_of(
+            root, annotations, measured, "" if captions is None else captions.fingerprint
+        ),
     )
 
 
@@ -140,9 +155,26 @@ def _measured(
 ) -> Iterator[DecodedImage]:
     """Each image once, in the order in which the rows name them first."""
     paths = rows.column("image").unique()
-    for start in range(0, len(paths), _IMAGES):
-        some = paths.slice(start, _IMAGES).to_pylist()
+    for start in range(0, len(paths), images.AT_ONCE):
+        some = paths.slice(start, images.AT_ONCE).to_pylist()
         yield from images.measure(root, some, settings, engine).values()
+
+
+def used_records(
+    records: Iterable[RawCaption | Rejected], sample: SampleSettings, held_out: int
+) -> tuple[Iterable[RawCaption | Rejected], dict[str, int | str] | None]:
+    """The records of a source that become rows, and the sample's entry of the ingest report.
+
+    Args:
+        records: all; read twice where rows are held out of a sample.
+        sample: which are drawn.
+        held_out: images whose rows are held out, of those that the sample leaves.
+    """
+    if sample.rows is None:
+        return records, None
+    drawn, report = draw_sample(records, sample)
+    left = surplus(records, drawn, sample.split, held_out) if held_out else []
+    return [*drawn, *left], report
 
 
 def draw_sample(
@@ -248,9 +280,15 @@ def _repeats(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
 
 
 def manifest_of(
-    root: Path, annotations: Iterable[str], images: Table[DecodedImage]
+    root: Path, annotations: Iterable[str], images: Table[DecodedImage], captions: str = ""
 ) -> dict[str, Any]:
     """Hash of the annotation files below `root` and of every image that exists.
+
+    Args:
+        root: folder of the data.
+        annotations: files below it.
+        images: measurements.
+        captions: hash of captions that are in no file of the source; empty where there are none.
 
     Returns:
         data_hash (sha256 over the sorted paths and hashes), count, bytes, and the annotation
@@ -271,6 +309,7 @@ def manifest_of(
     for batch in every.to_batches(max_chunksize=PART):
         for name, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             listing.update(f"{sha256}  {name}\n".encode())
+    listing.update(captions.encode())
     return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
 
 

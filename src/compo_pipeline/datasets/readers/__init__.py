@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ READERS: Registry[Reader] = Registry(
             "cc3m_coca",
             "dreamlip",
             "webdataset",
+            "folder",
         )
     },
 )
@@ -65,6 +67,16 @@ def read(data: DataSettings) -> Iterator[RawCaption | Rejected]:
         yield from chosen.read(data, split, source)
 
 
+@dataclass(frozen=True)
+class Records:
+    """The records of a source, read anew each time."""
+
+    data: DataSettings
+
+    def __iter__(self) -> Iterator[RawCaption | Rejected]:
+        return read(self.data)
+
+
 def locate(data: DataSettings) -> dict[str, Any]:
     """Find the files of a source, and check that it is complete.
 
@@ -93,7 +105,7 @@ def locate(data: DataSettings) -> dict[str, Any]:
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
-            files = ", ".join(map(str, annotations))
+            files = ", ".join(map(str, annotations)) or chosen.image_folder(data, source)
             reason = _no_record(data, split, source)
             raise SourceError(f"data.splits.{split}: {files} holds no record{reason}")
         folder = _image_folder(data, split, source)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import files_below, text_problem
 
@@ -27,9 +29,9 @@ class SourceError(PlainError, ValueError):
 class RawCaption:
     """One caption record, not yet cleaned or split.
 
-    `own` is the row's caption, as one text or as its sentences; `further` are other captions of
-    the same image. `image` is relative to the data's root, as the source says: it may be
-    missing, or lead anywhere.
+    `own` is the row's caption, as one text or as its sentences, an empty one where the source has
+    none; `further` are other captions of the same image. `image` is relative to the data's root,
+    as the source says: it may be missing, or lead anywhere.
     """
 
     sample_id: str
@@ -79,6 +81,21 @@ def no_files(data: DataSettings, source: str) -> SourceError:
     return SourceError(
         f"no file below {data.root} matches '{source}': set data.root or data.splits"
     )
+
+
+def split_by_share(data: DataSettings, splits: Sequence[str], image: str) -> str:
+    """The split of an image where several share a source: by the hash of its path and data.shares.
+
+    Args:
+        data: with a share of each of the splits.
+        splits: our names of them.
+        image: the image's path.
+    """
+    shares = [data.shares[split] for split in splits]
+    place = digest(data.shares_seed, image) / 2**64 * sum(shares)
+    # The last split also takes what rounding leaves over.
+    bounds = zip(splits, accumulate(shares), strict=True)
+    return next((split for split, bound in bounds if place < bound), splits[-1])
 
 
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:

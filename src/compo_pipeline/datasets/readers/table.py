@@ -1,7 +1,8 @@
 """A table of captions: CSV, TSV, JSON lines or parquet, with columns named by configuration.
 
 One file may serve several splits: a column says which record is of which split, or images are
-divided at random.
+divided at random. Where records may lack captions, the table needs no column of them, and a folder
+without a table is read as images.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import shlex
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.datasets.readers import folder
 from compo_pipeline.datasets.readers.delimited import (
     UnreadableRecord,
     csv_rows,
@@ -29,9 +30,9 @@ from compo_pipeline.datasets.readers.record import (
     no_files,
     rejected,
     source_files,
+    split_by_share,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import open_file
 from compo_pipeline.storage.untrusted import parse_json, shown
@@ -46,16 +47,38 @@ _IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|gif|bmp|ppm|npy)\s*$", re.IGNOREC
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's files, in the order of their names."""
+    """The split's files, in the order of their names; none of a folder of images."""
     found = source_files(data, source)
     if not found:
-        raise no_files(data, source)
+        if data.may_lack_captions:
+            return _no_table(data, source)
+        problem = no_files(data, source).message
+        raise SourceError(
+            f"{problem}; where there are no captions, recaption.captioner writes them"
+        )
     for path in found:
         if path.suffix not in _RECORDS:
             raise SourceError(
                 f"{path} is no table: expected one of {', '.join(_RECORDS)}; set data.splits"
             )
     return found
+
+
+def _no_table(data: DataSettings, source: str) -> list[Path]:
+    """No file, where a folder has images and no table at all.
+
+    Raises:
+        SourceError: there is a table, which the settings do not name; or there is no image.
+    """
+    tables = sorted(path for path in data.root.iterdir() if path.suffix in _RECORDS)
+    if tables:
+        raise SourceError(
+            f"no file below {data.root} matches '{source}', and there is {tables[0].name}: name it "
+            "in data.splits, or move it away to have all images of the folder read"
+        )
+    folder.require_images(data, data.images)
+    tell(f"{data.root} has no table '{source}': all images below it are read.")
+    return []
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
@@ -65,8 +88,10 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Records of a split."""
-    total = 0
-    for path in caption_files(data, source):
+    found, total = caption_files(data, source), 0
+    if not found:
+        return folder.count_images(data, data.images)
+    for path in found:
         if path.suffix == ".parquet":
             total += parquet_count(path)
         else:
@@ -77,10 +102,12 @@ def count(data: DataSettings, source: str) -> int:
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """One record per row of the split's files; of a file of several splits, the split's own."""
     meaning = _Meaning(data)
-    number = 0
-    for path in caption_files(data, source):
+    number, found = 0, caption_files(data, source)
+    if not found:
+        yield from folder.records(data, split, source, data.images)
+    for path in found:
         division = _Division(data, source, path)
-        for values in records(path, [*meaning.columns, *division.columns]):
+        for values in records(path, [*meaning.columns_in(path), *division.columns]):
             record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
                 record = rejected(f"{split}-{number}", "", f"{path.name}: {values}")
@@ -102,16 +129,24 @@ class _Meaning:
         self.folder = f"{data.images.rstrip('/')}/" if data.images else ""
         self.id, self.listed = given.id, bool(given.sentences)
         self.text = given.sentences or given.caption or "caption"
-        named = filter(None, [given.id, *named_columns(self.image), self.text])
-        self.columns = list(dict.fromkeys(named))
+        named = filter(None, [given.id, *named_columns(self.image)])
+        self.needed = list(dict.fromkeys(named))
+        self.optional = data.may_lack_captions
+        if not self.optional:
+            self.needed = list(dict.fromkeys([*self.needed, self.text]))
+
+    def columns_in(self, path: Path) -> list[str]:
+        """The columns that are read of a file."""
+        written = self.optional and _spelt(self.text, column_names(path)) is not None
+        return list(dict.fromkeys([*self.needed, *([self.text] if written else [])]))
 
     def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
         """A record, or why these values make none."""
         given = values.get(self.id) if self.id else number
         sample_id = f"{split}-{given}"
-        missing = [name for name in self.columns if values.get(name) is None]
+        missing = [name for name in self.needed if values.get(name) is None]
         if missing:
-            held = shown({name: values.get(name) for name in self.columns})
+            held = shown({name: values.get(name) for name in self.needed})
             detail = f"nothing in {', '.join(missing)}; found {held}"
             return rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
         try:
@@ -119,8 +154,10 @@ class _Meaning:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             return rejected(sample_id, "", detail)
-        text = values[self.text]
+        text = values.get(self.text)
         own = _sentences(text) if self.listed else (text,)
+        if self.optional and text is None:
+            own = ("",)
         if not own:
             detail = f"{self.text} is {shown(text)}, expected a list of texts"
             return rejected(sample_id, image, detail)
@@ -139,10 +176,10 @@ class _Division:
             SourceError: neither a column nor shares say how the file is divided.
         """
         self.splits, self.column = data.sharing(source), data.columns.split
-        self.shares, self.seed = data.shares, data.shares_seed
+        self.data = data
         if self.column is None and len(self.splits) > 1 and _spelt(_SPLIT, column_names(path)):
             self.column = _SPLIT
-        missing = [split for split in self.splits if split not in self.shares]
+        missing = [split for split in self.splits if split not in data.shares]
         if self.column is None and len(self.splits) > 1 and missing:
             raise SourceError(
                 f"{path} serves the splits {', '.join(self.splits)}, and data.shares has none of "
@@ -173,11 +210,7 @@ class _Division:
             return self.splits[0]
         if self.column and isinstance(values, Mapping):
             return str(_trimmed(values[self.column]))
-        shares = [self.shares[split] for split in self.splits]
-        place = digest(self.seed, record.image) / 2**64 * sum(shares)
-        # The last split also takes what rounding leaves over.
-        bounds = zip(self.splits, accumulate(shares), strict=True)
-        return next((split for split, bound in bounds if place < bound), self.splits[-1])
+        return split_by_share(self.data, self.splits, record.image)
 
 
 def _trimmed(value: Any) -> Any:
@@ -340,7 +373,10 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
         f"data.columns.{key}={name}" for key, name in zip(wanted, others, strict=False)
     )
     example = f", such as by --params {shlex.quote(named)}" if named else ""
-    return SourceError(f"{problem}: set data.columns{example}")
+    none = " (where there are none, recaption.captioner writes them)"
+    return SourceError(
+        f"{problem}{none if 'caption' in missing else ''}: set data.columns{example}"
+    )
 
 
 def _in_order(missing: list[str], record: list[str]) -> str:

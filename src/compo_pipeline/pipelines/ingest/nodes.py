@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.quality.ingest import ingest as ingest_records
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.readers import Records
+from compo_pipeline.datasets.recaption.recaptioning import Recaptions, captioned_splits
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.records import Caption, Fact, Rejected
-
-
-@dataclass(frozen=True)
-class _Records:
-    """The records of a source, read anew each time."""
-
-    data: DataSettings
-
-    def __iter__(self) -> Iterator[RawCaption | Rejected]:
-        return readers.read(self.data)
+from compo_pipeline.storage.records import Caption, Fact, Recaption, Rejected
+from compo_pipeline.storage.tables import Table
 
 
 def ingest_captions(
@@ -32,7 +24,17 @@ def ingest_captions(
     ingest: IngestSettings,
     prepare: PrepareSettings,
     carve: int = 0,
+    recaption: RecaptionSettings | None = None,
+    recaptions: Sequence[Recaption] = (),
+    recaptions_quarantine: Sequence[Rejected] = (),
 ) -> tuple[Sequence[Caption], Sequence[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
-    """Caption rows, their facts, what could not be parsed, a report and the manifest."""
+    """Caption rows, their facts, what could not be parsed, a report and the manifest.
+
+    With a captioner, the recaptions take the place of the source's captions.
+    """
     found = replace(data, root=Path(source["root"]), format=source["format"])
-    return ingest_records(_Records(found), source, ingest, found.sample, prepare, carve)
+    captions = None
+    if recaption is not None and recaption.captioner is not None:
+        rows, splits = Table.of(recaptions, Recaption), captioned_splits(recaption, found.sample)
+        captions = Recaptions(rows, recaptions_quarantine, recaption, splits)
+    return ingest_records(Records(found), source, ingest, found.sample, prepare, carve, captions)

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 
 
 def create_pipeline() -> Pipeline:
-    """Source to caption rows and what is measured of them."""
+    """Source and recaptions to caption rows and what is measured of them."""
     return Pipeline(
         [
             node(
@@ -19,6 +19,9 @@ def create_pipeline() -> Pipeline:
                     "params:ingest",
                     "params:prepare",
                     "params:foils.carve",
+                    "params:recaption",
+                    "recaptions",
+                    "recaptions_quarantine",
                 ],
                 outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
                 name="ingest_captions",

@@ -23,18 +23,23 @@ from anyio.from_thread import start_blocking_portal
 from httpx import codes
 from pydantic import SecretStr
 
-from compo_pipeline.configuration.settings import masked
-from compo_pipeline.counterfactuals.editors.llm import Answer
-from compo_pipeline.counterfactuals.settings import RetrySettings
+from compo_pipeline.chat.answers import Answer
+from compo_pipeline.chat.settings import RetrySettings
+from compo_pipeline.configuration.settings import SettingsError, masked
 from compo_pipeline.storage.untrusted import parse_json
 
 _MAX_BYTES = 2**24  # bytes of a reply
 _RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one
 _QUOTED = 300  # characters of a reply in an error
+_MOST_TOKENS = 10**9  # of a reply; more are no count
 
 
 class BrokenReply(Exception):
     """An incomplete reply, or one without an answer: sent again."""
+
+
+class Unreachable(BrokenReply):
+    """No connection: the host is not known, or nothing listens there."""
 
 
 class RefusedRequest(Exception):
@@ -47,6 +52,45 @@ class RefusedRequest(Exception):
 
 class Interrupted(Exception):
     """The run ends, so a request is not sent, or not sent again."""
+
+
+class RequestsSpent(SettingsError):
+    """As many requests were sent as a run may send."""
+
+
+class Pace:
+    """What all connections to a server share: its rate limit, and the number of requests."""
+
+    def __init__(self, key: str, most: int | None) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            key: the YAML key of the endpoint, for the error.
+            most: requests that a run sends at most; None for any number.
+        """
+        self._key, self._most, self._lock = key, most, threading.Lock()
+        self.sent = 0
+        self.closed_until = 0.0  # seconds since 1970
+
+    def take(self) -> None:
+        """Count a request that is about to be sent.
+
+        Raises:
+            RequestsSpent: there may be no further one.
+        """
+        with self._lock:
+            if self._most is not None and self.sent >= self._most:
+                raise RequestsSpent(
+                    f"{self._key}.max_requests: {self._most:,} requests were sent, as many as a "
+                    "run may send; their answers are stored, and the same command asks the rest: "
+                    "run it again, or raise the number"
+                )
+            self.sent += 1
+
+    def close(self, until: float) -> None:
+        """Send nothing before a time, in seconds since 1970, which the server has named."""
+        with self._lock:
+            self.closed_until = max(self.closed_until, until)
 
 
 class Reply(NamedTuple):
@@ -62,6 +106,7 @@ Pause = Callable[[threading.Event, float], bool]
 Post = Callable[[bytes], Reply]
 """Posts a body and returns the complete reply. Raises `BrokenReply`: no connection, no complete
 reply in time, or too large a one."""
+_READ, _ASK = ("GET", "models"), ("POST", "chat/completions")  # method and path
 
 
 @contextmanager
@@ -83,7 +128,23 @@ def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[P
     """
     client = _client(url, api_key)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(client):
-        yield partial(portal.call, _post, client, timeout, api_key)
+        yield partial(portal.call, _send, client, timeout, api_key, *_ASK)
+
+
+def list_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
+    """The reply of `<url>/models`, which most servers have; the arguments are those of
+    `chat_completions`.
+
+    Raises:
+        Unreachable: there is no connection.
+        BrokenReply: there is no complete reply.
+    """
+    return anyio.run(_read, url, api_key, timeout)
+
+
+async def _read(url: str, api_key: SecretStr, timeout: float) -> Reply:
+    async with _client(url, api_key) as client:
+        return await _send(client, timeout, api_key, *_READ)
 
 
 def _client(url: str, api_key: SecretStr) -> httpx.AsyncClient:
@@ -101,14 +162,19 @@ def _client(url: str, api_key: SecretStr) -> httpx.AsyncClient:
     )
 
 
-async def _post(
-    client: httpx.AsyncClient, timeout: float, api_key: SecretStr, content: bytes
+async def _send(
+    client: httpx.AsyncClient,
+    timeout: float,
+    api_key: SecretStr,
+    method: str,
+    path: str,
+    content: bytes | None = None,
 ) -> Reply:
-    """Post a body and read the complete reply before the deadline."""
+    """Send a request and read the complete reply before the deadline."""
     body = bytearray()
     try:
         with anyio.fail_after(timeout):
-            async with client.stream("POST", "chat/completions", content=content) as response:
+            async with client.stream(method, path, content=content) as response:
                 async for piece in response.aiter_raw():
                     body += piece
                     if len(body) > _MAX_BYTES:
@@ -119,7 +185,8 @@ async def _post(
         cause = _system_error(error)
         # Its text may quote what the server sent.
         text = _mask_key(f"{type(cause).__name__}: {cause}".encode(), api_key).decode()
-        raise BrokenReply(masked(text)) from None
+        kind = Unreachable if isinstance(error, httpx.ConnectError) else BrokenReply
+        raise kind(masked(text)) from None
     return Reply(response.status_code, response.headers, _mask_key(bytes(body), api_key))
 
 
@@ -146,16 +213,26 @@ def read_answer(reply: Reply) -> Answer:
         BrokenReply: there is none.
     """
     try:
-        choice = parse_json(reply.body)["choices"][0]
+        content = parse_json(reply.body)
+        choice = content["choices"][0]
         message, ending = choice["message"], choice.get("finish_reason")
         text, refusal = (str(message.get(name) or "") for name in ("content", "refusal"))
         # Half of a surrogate pair, which JSON can spell, fits into no file.
         (text + refusal).encode()
         if ending == "content_filter":
             refusal = "finish_reason content_filter"
-        return Answer(text, ending == "length", refusal)
+        return Answer(text, ending == "length", refusal, *_token_counts(content))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BrokenReply(f"a reply without an answer ({type(error).__name__}: {error})") from error
+
+
+def _token_counts(content: Mapping[str, object]) -> tuple[int, int]:
+    """Tokens of the question and of the answer, by the server; 0 where it does not count them."""
+    usage = content.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    found = (counts.get("prompt_tokens"), counts.get("completion_tokens"))
+    asked, answered = (n if isinstance(n, int) and 0 <= n < _MOST_TOKENS else 0 for n in found)
+    return asked, answered
 
 
 def with_retries(
@@ -163,6 +240,7 @@ def with_retries(
     settings: RetrySettings,
     rng: random.Random,
     stop: threading.Event,
+    pace: Pace,
     *,
     pause: Pause = threading.Event.wait,
     now: Callable[[], float] = time.time,
@@ -174,6 +252,7 @@ def with_retries(
         settings: how often, after how long.
         rng: draws the jitter of the waits.
         stop: ends all waiting.
+        pace: where one connection is told to wait, all do.
         pause: waits.
         now: seconds since 1970, for servers that send a date.
 
@@ -181,17 +260,27 @@ def with_retries(
         BrokenReply: the last try failed, too.
         RefusedRequest: a status that a retry does not change.
         Interrupted: by `stop`.
+        RequestsSpent: there may be no further request.
     """
+    waited_until = 0.0
     for attempt in range(settings.most + 1):
-        if stop.is_set():
+        wait = 0.0
+        if attempt:
+            longest = min(settings.backoff * 2.0 ** (attempt - 1), settings.longest)
+            wait = longest * (0.5 + rng.random() / 2)
+        if pace.closed_until > waited_until:
+            waited_until = pace.closed_until
+            wait = max(wait, waited_until - now())
+        if stop.is_set() or (wait > 0 and pause(stop, wait)):
             raise Interrupted
+        pace.take()
         requested = 0.0
         try:
             reply = send()
             if reply.status == codes.OK:
                 return read_answer(reply)
-            text = " ".join(reply.body.decode(errors="replace").split())[:_QUOTED]
-            reason = f"{reply.status}: {masked(text)}"
+            told = reply.headers.get("location") or reply.body.decode(errors="replace")
+            reason = f"{reply.status}: {masked(' '.join(told.split())[:_QUOTED])}"
             if not _is_temporary(reply.status):
                 raise RefusedRequest(reply.status, reason)
             requested = _retry_after(reply.headers, now())
@@ -200,10 +289,8 @@ def with_retries(
         if requested > settings.longest:
             limit = f"asks to wait {requested:.0f} s, longest is {settings.longest:g}"
             raise BrokenReply(f"{reason} ({limit})")
-        if attempt < settings.most:
-            wait = min(settings.backoff * 2.0**attempt, settings.longest)
-            if pause(stop, max(requested, wait * (0.5 + rng.random() / 2))):
-                raise Interrupted
+        if requested:
+            pace.close(now() + requested)
     raise BrokenReply(f"{reason} (sent {settings.most + 1} times)")
 
 

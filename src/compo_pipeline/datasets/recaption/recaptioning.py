@@ -1,0 +1,398 @@
+"""From the records of a source to recaptions: images are asked about, answers stored and checked.
+
+Answers are stored as they come, under keys of everything that they depend on, and rows are made of
+stored answers alone: an interrupted run continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compo_pipeline.chat.answers import Answer
+from compo_pipeline.chat.endpoint import NoAnswer
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.datasets.quality import images
+from compo_pipeline.datasets.quality.caption_language import Vocabulary
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.readers.record import RawCaption, rejected
+from compo_pipeline.datasets.recaption.checks import clean, reason_to_reject
+from compo_pipeline.datasets.recaption.contract import Captioner, Question
+from compo_pipeline.datasets.recaption.settings import KEY, RecaptionSettings
+from compo_pipeline.datasets.settings import SampleSettings
+from compo_pipeline.images.decoding import DecodedImage, file_name
+from compo_pipeline.run.engines import LOCAL, PrepareSettings
+from compo_pipeline.run.progress import Meter
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Recaption, Rejected
+from compo_pipeline.storage.tables import HELD_OUT, Table, grouped
+
+UNREADABLE = "unreadable"
+"""Rule of images that cannot be read; ingest, too, finds and quarantines them."""
+NO_ANSWER = "no_answer"
+"""Rule of images about which the model gave no answer; another run asks again."""
+
+_AT_ONCE = 4096  # images, answers of which are in memory
+_ESTIMATED = 10  # replies after which tokens and time are estimated
+
+log = logging.getLogger(__name__)
+
+
+class Captioned(NamedTuple):
+    """The source's captions of an image, and the id of its first record."""
+
+    sample_id: str
+    originals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recaptioning:
+    """Results of recaptioning; rows are in the order in which the records name the images."""
+
+    rows: Table[Recaption]
+    rejected: Table[Rejected]
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """Captioner, model and prompt; numbers of images, captions, rejected ones by rule, openings."""
+
+
+def captioned_images(
+    records: Iterable[RawCaption | Rejected], splits: Sequence[str] | None
+) -> dict[str, Captioned]:
+    """The images of records by path, with all captions that the source has of each.
+
+    Args:
+        records: of a source.
+        splits: whose images are meant; None for all.
+    """
+    found: dict[str, Captioned] = {}
+    for record in records:
+        if isinstance(record, Rejected) or not _is_of(record, splits):
+            continue
+        texts = tuple(text for text in (*record.own, *record.further) if text.strip())
+        known = found.get(record.image)
+        if known is None:
+            found[record.image] = Captioned(record.sample_id, tuple(dict.fromkeys(texts)))
+        elif new := [text for text in texts if text not in known.originals]:
+            originals = (*known.originals, *dict.fromkeys(new))
+            found[record.image] = known._replace(originals=originals)
+    return found
+
+
+def drawn(sources: Mapping[str, Captioned], count: int, seed: int) -> dict[str, Captioned]:
+    """Some of the images, drawn by the hash of their paths, in their order."""
+    chosen = set(heapq.nsmallest(count, sources, key=lambda path: digest(seed, path)))
+    return {path: source for path, source in sources.items() if path in chosen}
+
+
+def recaption(
+    sources: Mapping[str, Captioned],
+    root: Path,
+    captioner: Captioner,
+    settings: RecaptionSettings,
+    ingest: IngestSettings,
+    vocabulary: Vocabulary,
+    engine: PrepareSettings = LOCAL,
+) -> Recaptioning:
+    """Ask for the captions that are not stored, then check all.
+
+    Args:
+        sources: images by path, with the source's captions.
+        root: folder of the images.
+        captioner: writes the captions.
+        settings: how images are shown, and which captions are rejected.
+        ingest: how images are measured; their measurements are ingest's own.
+        vocabulary: of the language pipeline.
+        engine: measures images.
+    """
+    folder = ingest.journal and ingest.journal.parent
+    measured = Table.spilled(_measured(sources, root, ingest, engine), DecodedImage, folder)
+    work = _Work(root, captioner, settings, ingest, vocabulary)
+    unanswered = work.ask(measured)
+    outcomes = Table.spilled(work.outcomes(measured, sources, unanswered), _Outcome, folder)
+    rows = outcomes.having("rule", [""])
+    counts = Counter(outcomes.column("rule").to_pylist())
+    refused = outcomes.having("rule", [rule for rule in counts if rule])
+    report = {
+        "captioner": captioner.name,
+        "model": captioner.model,
+        "prompt": captioner.prompt,
+        "images": len(outcomes),
+        "captions": counts.pop("", 0),
+        "rejected": dict(sorted(counts.items())),
+        "openings": dict(Counter(filter(None, outcomes.column("opening").to_pylist()))),
+    }
+    shown = ", ".join(f"{rule} {count}" for rule, count in counts.most_common())
+    log.info(
+        "Recaptions: %d of %d images have one%s.",
+        report["captions"],
+        len(outcomes),
+        f"; rejected: {shown}" if shown else "",
+    )
+    return Recaptioning(
+        Table.spilled((one.row(captioner) for one in rows), Recaption, folder),
+        Table.spilled((one.rejected() for one in refused), Rejected, folder),
+        report,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of an image: a caption, or a rule that the answer broke and what was found."""
+
+    sample_id: str
+    image: str
+    image_hash: str
+    originals: tuple[str, ...]
+    caption: str
+    opening: str
+    rule: str
+    detail: str
+    date: str
+
+    def row(self, captioner: Captioner) -> Recaption:
+        """The row of the table."""
+        return Recaption(
+            self.image,
+            self.image_hash,
+            self.caption,
+            self.originals,
+            captioner.name,
+            captioner.model,
+            captioner.prompt,
+            self.date,
+        )
+
+    def rejected(self) -> Rejected:
+        """The row of the quarantine."""
+        return Rejected(-1, self.sample_id, self.image, self.rule, self.detail)
+
+
+def _measured(
+    sources: Iterable[str], root: Path, ingest: IngestSettings, engine: PrepareSettings
+) -> Iterator[DecodedImage]:
+    for some in grouped(sources, images.AT_ONCE):
+        yield from images.measure(root, some, ingest, engine).values()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Asks about images, and makes outcomes of the answers."""
+
+    root: Path
+    captioner: Captioner
+    settings: RecaptionSettings
+    ingest: IngestSettings
+    vocabulary: Vocabulary
+
+    def ask(self, measured: Iterable[DecodedImage]) -> dict[str, str]:
+        """Ask about the images that have no stored answer.
+
+        Returns:
+            By key, why there is still none.
+        """
+        pending = self._pending(measured)
+        if not pending:
+            log.info("Recaptioning: every answer is stored, nothing is asked.")
+            return {}
+        log.info("Recaptioning: %s %s.", f"{len(pending):,}", self.captioner.place)
+        self.captioner.check()
+        reasons: dict[str, str] = {}
+        estimate = _Estimate(len(pending), self._is_rejected)
+        with Meter(len(pending), "captioning images") as meter:
+            for question, result in zip(pending, self.captioner.ask(pending), strict=True):
+                if isinstance(result, NoAnswer):
+                    reasons[question.key] = result.reason
+                else:
+                    estimate.add(result)
+                meter.advance()
+        return reasons
+
+    def _is_rejected(self, answer: Answer) -> bool:
+        text, _ = clean(answer.text)
+        return reason_to_reject(answer, text, self.settings, self.vocabulary) is not None
+
+    def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
+        """A question for each readable image that has no stored answer; one for equal images."""
+        found: dict[str, Question] = {}
+        limits, side = self.ingest.limits, self.settings.max_side
+        for some in grouped(measured, _AT_ONCE):
+            keys = {self._key(image): image for image in some if image.error is None}
+            known = self.captioner.stored(keys)
+            for key, image in keys.items():
+                if key not in known and key not in found:
+                    content = _content(image)
+                    found[key] = Question(key, content, self.root, image.path, limits, side)
+        return list(found.values())
+
+    def _key(self, image: DecodedImage) -> str:
+        return self.captioner.key(_content(image))
+
+    def outcomes(
+        self,
+        measured: Iterable[DecodedImage],
+        sources: Mapping[str, Captioned],
+        unanswered: Mapping[str, str],
+    ) -> Iterator[_Outcome]:
+        """What became of each image."""
+        for some in grouped(measured, _AT_ONCE):
+            keys = {image.path: self._key(image) for image in some if image.error is None}
+            answers = self.captioner.stored(keys.values())
+            for image in some:
+                key = keys.get(image.path, "")
+                source, answer = sources[image.path], answers.get(key)
+                text = opening = rule = detail = ""
+                if image.error is not None:
+                    rule, detail = UNREADABLE, image.error
+                elif answer is None:
+                    rule, detail = NO_ANSWER, unanswered.get(key, "the stored answer is damaged")
+                else:
+                    cleaned = clean(answer.text)
+                    text, opening = cleaned.text, cleaned.opening or ""
+                    checked = (answer, text, self.settings, self.vocabulary)
+                    rule, detail = reason_to_reject(*checked) or ("", "")
+                yield _Outcome(
+                    source.sample_id,
+                    image.path,
+                    image.sha256,
+                    source.originals,
+                    text,
+                    opening,
+                    rule,
+                    detail,
+                    "" if answer is None else answer.date,
+                )
+
+
+class _Estimate:
+    """Says once, after some answers, how many tokens and how much time all will take."""
+
+    def __init__(self, total: int, is_rejected: Callable[[Answer], bool]) -> None:
+        self._total, self._is_rejected = total, is_rejected
+        self._began, self._answers = time.monotonic(), list[Answer]()
+
+    def add(self, answer: Answer) -> None:
+        """Count an answer."""
+        if self._total <= _ESTIMATED or len(self._answers) == _ESTIMATED:
+            return
+        self._answers.append(answer)
+        if len(self._answers) == _ESTIMATED:
+            log.info("%s", self._said(time.monotonic() - self._began))
+
+    def _said(self, seconds: float) -> str:
+        share = self._total / _ESTIMATED
+        prompt = sum(each.prompt_tokens for each in self._answers) * share
+        answer = sum(each.answer_tokens for each in self._answers) * share
+        tokens = f"about {prompt:,.0f} tokens of prompts and {answer:,.0f} of answers"
+        if not prompt + answer:
+            tokens = "the model counts no tokens"
+        rejected = sum(map(self._is_rejected, self._answers))
+        time_in_all = timedelta(seconds=math.ceil(seconds * share))
+        return (
+            f"After {_ESTIMATED} of {self._total:,} replies, of which {rejected} will be rejected: "
+            f"{tokens}, about {time_in_all} (h:mm:ss) in all."
+        )
+
+
+def _content(image: DecodedImage) -> str:
+    """Hash of an image's bytes, and the box of it that its name asks for."""
+    return f"{image.sha256}{image.path[len(file_name(image.path)) :]}"
+
+
+RULE = "recaption"
+"""Quarantine rule of records whose image has no recaption."""
+
+
+class Recaptions:
+    """Recaptions in the place of a source's captions: one row for each image of a split."""
+
+    def __init__(
+        self,
+        rows: Table[Recaption],
+        rejected: Iterable[Rejected],
+        settings: RecaptionSettings,
+        splits: Sequence[str] | None,
+    ) -> None:
+        """Of all images of some splits.
+
+        Args:
+            rows: of the images that have one.
+            rejected: the images that have none.
+            settings: whether the source's captions stay.
+            splits: whose images are captioned; None for all.
+        """
+        self._rows, self._keep, self._splits = rows, settings.keep_original, splits
+        self._places = {path: n for n, path in enumerate(rows.column("image").to_pylist())}
+        self._rejected = {one.image: one for one in rejected}
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the images' names and captions."""
+        hashed = hashlib.sha256()
+        for batch in self._rows.batches("image", "caption"):
+            hashed.update(batch.serialize())
+        return hashed.hexdigest()
+
+    def report(self) -> dict[str, int]:
+        """Records by what became of them, once all are read."""
+        names = ("recaptioned", "merged", "rejected", "unreadable")
+        return {name: self._counts[name] for name in names}
+
+    def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        """The records with recaptions; the first of each image and split stands for all of it.
+
+        Records of images that cannot be read stay as they are, for ingest to find it, too.
+
+        Raises:
+            SettingsError: an image was never asked about: the records have changed.
+        """
+        seen: set[int] = set()
+        for record in records:
+            if isinstance(record, Rejected) or not _is_of(record, self._splits):
+                yield record
+                continue
+            rejection = self._rejected.get(record.image)
+            if rejection is not None and rejection.rule == UNREADABLE:
+                self._counts["unreadable"] += 1
+                yield record
+                continue
+            image = digest(record.split, record.image)
+            if image in seen:
+                self._counts["merged"] += 1
+                continue
+            seen.add(image)
+            place = self._places.get(record.image)
+            if place is not None:
+                self._counts["recaptioned"] += 1
+                row = self._rows[place]
+                further = row.originals if self._keep else ()
+                yield replace(record, own=(row.caption,), further=further)
+            elif rejection is not None:
+                self._counts["rejected"] += 1
+                detail = f"{rejection.rule}: {rejection.detail}"
+                yield rejected(record.sample_id, record.image, detail, RULE)
+            else:
+                raise SettingsError(
+                    f"{KEY}: nothing was asked about {record.image}: the data or their sample have "
+                    f"changed since; run `kedro run --pipeline={KEY}` again"
+                )
+
+
+def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
+    """The splits whose images are captioned, with the one that a sample leaves; None for all."""
+    if settings.splits is None:
+        return None
+    return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]
+
+
+def _is_of(record: RawCaption, splits: Sequence[str] | None) -> bool:
+    return splits is None or record.split in splits

@@ -1,0 +1,108 @@
+"""Nodes of the pipeline `recaption`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.chat.settings import EndpointSettings
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.datasets.quality.caption_language import Vocabulary
+from compo_pipeline.datasets.quality.ingest import used_records
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.readers import Records
+from compo_pipeline.datasets.recaption import recaptioning as work
+from compo_pipeline.datasets.recaption.contract import Captioner
+from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
+from compo_pipeline.datasets.recaption.local import LocalCaptioner
+from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
+from compo_pipeline.datasets.recaption.settings import (
+    KEY,
+    LocalCaptionerSettings,
+    RecaptionSettings,
+)
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.language.parsing import loaded
+from compo_pipeline.presentation import recaptions_page
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.records import Recaption, Rejected
+from compo_pipeline.storage.tables import Table
+
+log = logging.getLogger(__name__)
+
+
+def recaption_images(
+    source: dict[str, Any],
+    data: DataSettings,
+    ingest: IngestSettings,
+    recaption: RecaptionSettings,
+    language_model: str,
+    prepare: PrepareSettings,
+    carve: int,
+    state: str,
+) -> Recaptioning:
+    """Captions of the images of the records that ingest uses; without a captioner none."""
+    if recaption.captioner is None:
+        log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
+        return Recaptioning(Table.of([], Recaption), Table.of([], Rejected))
+    found = replace(data, root=Path(source["root"]), format=source["format"])
+    records, _ = used_records(Records(found), found.sample, carve)
+    images = work.captioned_images(records, work.captioned_splits(recaption, found.sample))
+    if recaption.dry_run is not None:
+        images = work.drawn(images, recaption.dry_run, recaption.seed)
+    captioner = _captioner(recaption, Path(state))
+    vocabulary = Vocabulary(loaded(language_model))
+    return work.recaption(images, found.root, captioner, recaption, ingest, vocabulary, prepare)
+
+
+def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
+    """The configured captioner, which asks nothing yet; answers are stored in a folder."""
+    if settings.captioner == "endpoint":
+        key = f"{KEY}.endpoint"
+        return EndpointCaptioner(settings, parse(EndpointSettings, settings.endpoint, key), state)
+    own = parse(LocalCaptionerSettings, settings.transformers, f"{KEY}.transformers")
+    return LocalCaptioner(settings, own, state)
+
+
+def preview_recaptions(
+    recaptioning: Recaptioning, recaption: RecaptionSettings, dataset: str, root: Path
+) -> FolderWriter:
+    """An HTML page of images with old and new captions; without a captioner an empty folder."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / recaptions_page.PAGE
+        if recaption.captioner is None:
+            file.unlink(missing_ok=True)
+        else:
+            recaptions_page.write(recaptioning, recaption.dry_run, Path(root), file, dataset)
+
+    return write
+
+
+def recaption_rows(
+    recaptioning: Recaptioning, recaption: RecaptionSettings
+) -> Iterator[Sequence[Recaption]]:
+    """The captions; a dry run writes none."""
+    if recaption.dry_run is None:
+        yield recaptioning.rows
+
+
+def rejected_recaptions(
+    recaptioning: Recaptioning, recaption: RecaptionSettings
+) -> Iterator[Sequence[Rejected]]:
+    """The images without a caption; a dry run writes none."""
+    if recaption.dry_run is None:
+        yield recaptioning.rejected
+
+
+def recaption_report(
+    recaptioning: Recaptioning, recaption: RecaptionSettings
+) -> Iterator[dict[str, Any]]:
+    """The counts; a dry run writes none."""
+    if recaption.dry_run is None:
+        yield dict(recaptioning.report)

@@ -1,0 +1,57 @@
+"""Images to caption, and the work on them."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from spacy.language import Language
+
+from compo_pipeline.chat.settings import EndpointSettings
+from compo_pipeline.datasets.quality.caption_language import Vocabulary
+from compo_pipeline.datasets.quality.settings import IngestSettings
+from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
+from compo_pipeline.datasets.recaption.recaptioning import Captioned, Recaptioning, recaption
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Callable[[int], dict[str, Captioned]]:
+    """Makes small images, no two alike, below `photos`."""
+
+    def make(count: int) -> dict[str, Captioned]:
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        for number in range(count):
+            image = Image.new("RGB", (48, 32), (number % 250, 7 * number % 250, 90))
+            image.save(tmp_path / "photos" / f"{number}.png")
+        return {f"{n}.png": Captioned(f"train-{n}", (f"old {n}",)) for n in range(count)}
+
+    return make
+
+
+@pytest.fixture
+def run(chat: Any, tmp_path: Path, compo_en: Language) -> Callable[..., Recaptioning]:
+    """Recaptions images by the chat server; settings of the endpoint are keywords."""
+
+    def start(
+        sources: dict[str, Captioned],
+        settings: RecaptionSettings | None = None,
+        pause: Any = None,
+        **endpoint: Any,
+    ) -> Recaptioning:
+        given = settings or RecaptionSettings(captioner="endpoint")
+        own = EndpointSettings(**{"url": chat.url, "model": "fake", "timeout": 5.0, **endpoint})
+        captioner = EndpointCaptioner(given, own, tmp_path / "state")
+        captioner._endpoint._pause = pause or (lambda stop, seconds: stop.is_set())
+        vocabulary = Vocabulary(compo_en)
+        folder = tmp_path / "photos"
+        return recaption(sources, folder, captioner, given, IngestSettings(), vocabulary)
+
+    return start
+
+
+@pytest.fixture
+def lock() -> threading.Lock:
+    return threading.Lock()

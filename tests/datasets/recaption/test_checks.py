@@ -1,0 +1,105 @@
+"""What is taken off a model's answer, and which answers are no captions."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.language import Language
+
+from compo_pipeline.chat.answers import Answer
+from compo_pipeline.datasets.quality.caption_language import Vocabulary
+from compo_pipeline.datasets.recaption.checks import clean, reason_to_reject, repeated_share
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+from compo_pipeline.language import sentences
+
+LIMITS = RecaptionSettings(captioner="endpoint")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(compo_en: Language) -> Vocabulary:
+    return Vocabulary(compo_en)
+
+
+def rule(answer: Answer, vocabulary: Vocabulary, limits: RecaptionSettings = LIMITS) -> str:
+    found = reason_to_reject(answer, clean(answer.text).text, limits, vocabulary)
+    return "" if found is None else found.rule
+
+
+@pytest.mark.parametrize(
+    ("answer", "caption", "opening"),
+    [
+        ("A dog on a mat.", "A dog on a mat.", None),
+        ("The image shows a dog\n on a mat.", "a dog on a mat.", "The image shows"),
+        ("This picture depicts: A dog.", "A dog.", "This picture depicts"),
+        ("<think>A dog? Yes.</think>\nA dog.", "A dog.", None),
+        ("```\nA dog.\n```", "A dog.", None),
+        ("**Caption:** A dog.", "A dog.", None),
+        ('"The image features a dog."', "a dog.", "The image features"),
+        ('"Stop" and "Go" on signs.', '"Stop" and "Go" on signs.', None),
+        ("<think>It never ends", "", None),
+    ],
+)
+def test_what_surrounds_a_caption_is_removed(
+    answer: str, caption: str, opening: str | None
+) -> None:
+    assert clean(answer) == (caption, opening)
+
+
+@given(st.text(max_size=60))
+def test_openings_are_removed_as_ingest_does(text: str) -> None:
+    """Whatever else is removed, the rest has no opening that ingest would still remove."""
+    cleaned = clean(text)
+    assert (cleaned.opening is None) or sentences.clean(cleaned.text)[1] is None
+    assert "\n" not in cleaned.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "broken"),
+    [
+        (Answer("", False), "empty"),
+        (Answer("... !? 12", False), "empty"),
+        (Answer("I'm sorry, I can't help with that.", False), "refusal"),
+        (Answer("As an AI, I have no eyes.", False), "refusal"),
+        (Answer("There is an image, but I cannot see it.", False), "refusal"),
+        (Answer("A dog.", False, "No dogs."), "refusal"),
+        (Answer("A dog on a", True), "too_long"),
+        (Answer("the red dog sits " * 30, False), "repetition"),
+        (Answer("dog " * 40, False), "repetition"),
+        (Answer("Ein Hund schläft auf dem Sofa neben seinem Napf.", False), "unknown_words"),
+        (Answer("qwx zzkl prrt dog vvbn", False), "unknown_words"),
+        (Answer("A dog sleeps on a red sofa beside its bowl.", False), ""),
+    ],
+)
+def test_answers_that_are_no_captions(answer: Answer, broken: str, vocabulary: Vocabulary) -> None:
+    assert rule(answer, vocabulary) == broken
+
+
+def test_limits_are_settings(vocabulary: Vocabulary) -> None:
+    words = " ".join(f"dog{number}" for number in range(12))
+    assert rule(Answer(words, False), vocabulary, RecaptionSettings(most_words=11)) == "too_long"
+    lenient = RecaptionSettings(most_words=12, known_words=None)
+    assert rule(Answer(words, False), vocabulary, lenient) == ""
+    twice = Answer("a dog on a mat and a dog on a mat", False)
+    assert rule(twice, vocabulary) == "repetition"
+    assert rule(twice, vocabulary, RecaptionSettings(repeated=0.5)) == ""
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=30))
+def test_the_share_of_repeated_runs(words: list[str]) -> None:
+    runs = [tuple(words[start : start + 3]) for start in range(len(words) - 2)]
+    again = sum(count - 1 for count in Counter(runs).values())
+    assert repeated_share(words) == pytest.approx(again / len(runs) if runs else 0.0)
+
+
+def test_captions_of_people_are_not_rejected(vocabulary: Vocabulary, shared: Path) -> None:
+    folder = shared / "coco_mini" / "annotations"
+    texts = [
+        entry["caption"]
+        for name in ("train2017", "val2017")
+        for entry in json.loads((folder / f"captions_{name}.json").read_text())["annotations"]
+    ]
+    broken = [text for text in texts if rule(Answer(text, False), vocabulary)]
+    assert len(texts) > 500 and not broken

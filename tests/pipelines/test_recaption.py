@@ -1,0 +1,224 @@
+"""Recaptions between the source and ingest: rows, counts, samples, and what a dry run writes."""
+
+import base64
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro.framework.project import pipelines
+from PIL import Image
+
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.datasets.readers import locate
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+from compo_pipeline.datasets.settings import DataSettings, SampleSettings
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+from compo_pipeline.pipelines.recaption.nodes import (
+    preview_recaptions,
+    recaption_images,
+    recaption_report,
+    recaption_rows,
+    rejected_recaptions,
+)
+from compo_pipeline.pipelines.validation.nodes import validate_facts
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.storage.records import Recaption
+from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.storage.tables import Table
+
+IMAGES = 6
+NEW = "The image shows a dog on a red sofa. It sleeps in the warm sun."
+
+
+@pytest.fixture
+def coco(tmp_path: Path) -> DataSettings:
+    """Images in COCO's layout with two captions each; the last one is damaged."""
+    root = tmp_path / "coco"
+    (root / "annotations").mkdir(parents=True)
+    (root / "train2017").mkdir()
+    images, annotations = [], []
+    for number in range(IMAGES):
+        name = f"{number}.png"
+        Image.new("RGB", (48, 32), (40 * number, 90, 30)).save(root / "train2017" / name)
+        images.append({"id": number, "file_name": name})
+        for other in range(2):
+            text = f"Caption {other} of the image {number}."
+            entry = {"id": 10 * number + other, "image_id": number, "caption": text}
+            annotations.append(entry)
+    (root / "train2017" / f"{IMAGES - 1}.png").write_bytes(b"no image")
+    content = {"images": images, "annotations": annotations}
+    (root / "annotations" / "captions_train2017.json").write_text(json.dumps(content))
+    return DataSettings(root, "coco_captions", {"train": "train2017"})
+
+
+@pytest.fixture
+def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]:
+    """Recaptions and captions of a source: results of both, by name."""
+
+    def run(data: DataSettings, carve: int = 0, **changes: Any) -> dict[str, Any]:
+        endpoint = {"url": chat.url, "model": "fake", "timeout": 5.0}
+        given = {"captioner": "endpoint", "endpoint": endpoint, **changes}
+        settings = parse(RecaptionSettings, given, "recaption")
+        ingest, source = replace(shipped.ingest, journal=None), locate(data)
+        made = recaption_images(
+            source, data, ingest, settings, "compo_en", shipped.prepare, carve,
+            str(tmp_path / "state"),
+        )  # fmt: skip
+        page = tmp_path / "page"
+        preview_recaptions(made, settings, "a dataset", data.root)(page)
+        (rows,) = recaption_rows(made, settings) if settings.dry_run is None else (made.rows,)
+        write_rows(tmp_path / "recaptions.parquet", rows, Recaption)
+        stored = Table.open(tmp_path / "recaptions.parquet", Recaption)
+        results = ingest_captions(
+            source, data, ingest, shipped.prepare, carve, settings, stored, list(made.rejected)
+        )
+        names = ("captions", "facts", "unparseable", "report", "manifest")
+        return {**dict(zip(names, results, strict=True)), "made": made, "page": page}
+
+    return run
+
+
+def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: RunSettings) -> None:
+    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
+        _, _, content = body["messages"][0]["content"][0]["image_url"]["url"].partition(",")
+        red, _, _ = Image.open(io.BytesIO(base64.b64decode(content))).getpixel((5, 5))
+        turn.say("I'm sorry, I can't help with that." if red < 20 else NEW)
+
+    chat.script = script
+    found = chain(coco)
+    captions = list(found["captions"])
+    recaptioned = [row for row in captions if row.image != f"train2017/{IMAGES - 1}.png"]
+    assert len(chat.seen) == IMAGES - 1
+    assert [row.sample_id for row in recaptioned] == [f"train-{10 * n}" for n in range(1, 5)]
+    for row in recaptioned:
+        assert row.sentences == ("a dog on a red sofa.", "It sleeps in the warm sun.")
+    # Of the damaged image both rows go on, and are found by the rules of images.
+    assert len(captions) - len(recaptioned) == 2
+    (rejected,) = found["unparseable"]
+    assert (rejected.rule, rejected.image) == ("recaption", "train2017/0.png")
+    assert rejected.detail.startswith("refusal: ")
+    counts = found["report"]["recaptions"]
+    assert counts == {"recaptioned": 4, "merged": 5, "rejected": 1, "unreadable": 2}
+    assert sum(counts.values()) == 2 * IMAGES
+    quarantine, result, _ = validate_facts(found["facts"], found["unparseable"], shipped.validation)
+    assert {entry.rule for entry in quarantine} == {"recaption", "image_decodes"}
+    assert result["records"] == len(captions) + 1
+    html = (found["page"] / "recaptions.html").read_text()
+    assert html.count('<article class="card">') == 4
+    assert html.count('<article class="card rejected">') == 2
+
+
+def test_originals_stay(chat: Any, coco: DataSettings, chain: Any) -> None:
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    first, *_ = chain(coco, keep_original=True)["captions"]
+    assert first.sentences[2:] == ("Caption 0 of the image 0.", "Caption 1 of the image 0.")
+
+
+def test_without_a_captioner_nothing_is_asked(chat: Any, coco: DataSettings, chain: Any) -> None:
+    found = chain(coco, captioner=None)
+    assert chat.seen == chat.looks == []
+    assert len(found["captions"]) == 2 * IMAGES and found["report"]["recaptions"] is None
+    assert not (found["page"] / "recaptions.html").exists()
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    other = chain(coco)
+    assert other["manifest"]["data_hash"] != found["manifest"]["data_hash"]
+    assert other["manifest"]["count"] == found["manifest"]["count"]
+    assert (found["page"] / "recaptions.html").exists()
+
+
+@pytest.mark.parametrize("carve", [0, 2])
+def test_only_images_of_the_sample_are_asked_about(
+    chat: Any, coco: DataSettings, chain: Any, carve: int
+) -> None:
+    """And those that the sample leaves, where some are held out."""
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    found = chain(replace(coco, sample=SampleSettings(rows=2)), carve)
+    rows = found["captions"]
+    assert len(chat.seen) == len({row.image for row in rows if row.width})
+    assert len({row.split for row in rows}) == 1 + (carve > 0)
+    assert len({row.image for row in rows}) <= 2 + carve
+
+
+def test_splits_that_keep_their_captions(chat: Any, coco: DataSettings, chain: Any) -> None:
+    shutil.copytree(coco.root / "train2017", coco.root / "val2017")
+    annotations = coco.root / "annotations" / "captions_train2017.json"
+    shutil.copy(annotations, annotations.with_name("captions_val2017.json"))
+    both = replace(coco, splits={"train": "train2017", "test": "val2017"})
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    found = chain(both, splits=["train"])
+    held_out = [row for row in found["captions"] if row.split == "test"]
+    assert len(held_out) == 2 * IMAGES
+    assert held_out[0].sentences == ("Caption 0 of the image 0.", "Caption 1 of the image 0.")
+    assert {row.image.partition("/")[0] for row in found["made"].rows} == {"train2017"}
+
+
+def test_a_dry_run_yields_no_table(chat: Any, coco: DataSettings, chain: Any) -> None:
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    settings = RecaptionSettings(captioner="endpoint", dry_run=2)
+    made = chain(coco)["made"]
+    for node in (recaption_rows, rejected_recaptions, recaption_report):
+        assert list(node(made, settings)) == []
+        assert len(list(node(made, replace(settings, dry_run=None)))) == 1
+
+
+def test_recaption_is_part_of_ingest_and_begins_with_the_data() -> None:
+    tables = {"recaptions", "recaptions_quarantine"}
+    assert tables <= pipelines["ingest"].all_outputs() & pipelines["train_eval"].all_outputs()
+    assert tables <= pipelines["comparison"].all_outputs()
+    alone = pipelines["recaption"]
+    assert "source" in alone.all_outputs() and "captions" not in alone.all_outputs()
+    assert not [name for name in alone.inputs() if not name.startswith("params:")]
+
+
+@pytest.mark.slow
+def test_photos_without_captions_are_trained_on(
+    chat: Any, workspace: Path, tiny_clip: Path
+) -> None:
+    """By the commands of docs/your-photos.md: a dry run, then the chain, which asks the rest."""
+    photos = workspace / "photos"
+    photos.mkdir()
+    for number in range(60):
+        image = Image.effect_noise((64, 48), number + 1).convert("RGB")
+        image.save(photos / f"{number}.png")
+    colours = ("red", "green", "blue", "white")
+
+    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
+        left, right = colours[number % 4], colours[number // 4 % 4]
+        turn.say(f"The image shows a {left} chair left of a {right} table. A cat sits on it.")
+
+    chat.script = script
+    endpoint = f"recaption.endpoint.url={chat.url},recaption.endpoint.model=fake"
+    params = f"data.root={photos},dataset=mine,recaption.captioner=endpoint,{endpoint}"
+
+    def kedro(pipeline: str, more: str) -> str:
+        command = ["kedro", "run", f"--pipeline={pipeline}", "--env=table"]
+        done = subprocess.run(
+            [sys.executable, "-m", *command, "--params", f"{params},{more}"],
+            cwd=workspace,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return " ".join((done.stdout + done.stderr).split())
+
+    written = kedro("recaption", "recaption.dry_run=10")
+    assert "Recaptions data/08_reporting/mine/recaptions/recaptions.html" in written
+    assert len(chat.seen) == 10
+    folder = workspace / "data" / "02_intermediate" / "mine"
+    assert not list(folder.glob("recaptions*.parquet"))
+    kedro("train_eval", f"model.name=local-dir:{tiny_clip}")
+    assert len(chat.seen) == 60
+    rows = Table.open(folder / "recaptions.parquet", Recaption)
+    assert len(rows) == 60
+    report = json.loads((workspace / "data/08_reporting/mine/ingest.json").read_text())
+    assert report["recaptions"]["recaptioned"] == 60
+    comparison = workspace / "data/07_model_output/mine/clic/default/seed=0/comparison.json"
+    assert json.loads(comparison.read_text())["rows"]
