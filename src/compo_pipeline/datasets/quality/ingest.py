@@ -8,6 +8,7 @@ import logging
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ def ingest(
 
     Args:
         records: what the readers yield; read twice where rows are held out of a sample.
-        source: the result of `compo_pipeline.datasets.readers.locate`.
+        source: the result of `compo_pipeline.datasets.readers.locate` for one source.
         settings: how to prepare and measure.
         sample: which records are used; all of them by default.
         engine: measures images.
@@ -65,23 +66,102 @@ def ingest(
             of the training rows.
     """
     sample = sample or SampleSettings()
+    chosen, sampled = _choose(records, sample, held_out)
+    return _ingest(chosen, source, settings, sample.split, sampled, engine, held_out)
+
+
+def ingest_sources(
+    records: Mapping[str, Iterable[RawCaption | Rejected]],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    samples: Mapping[str, SampleSettings],
+    trains: str,
+    engine: PrepareSettings = LOCAL,
+    held_out: int = 0,
+) -> Ingested:
+    """The same of several sources: their rows are one table, source by source.
+
+    Images of equal bytes in several sources have one `image_id`, so that a batch shows one of them
+    and retrieval asks for any.
+
+    Args:
+        records: what the readers yield, by source.
+        source: the result of `compo_pipeline.datasets.readers.locate`.
+        settings: how to prepare and measure.
+        samples: which records are used, by source.
+        trains: the split that rows are carved out of.
+        engine: measures images.
+        held_out: as of one source; each leaves an equal part of the images, in whole ones.
+    """
+    left = -(-held_out // len(records))
+    chosen = {name: _choose(own, samples[name], left) for name, own in records.items()}
+    sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
+    every = chain.from_iterable(own for own, _ in chosen.values())
+    found = _ingest(every, source, settings, trains, sampled or None, engine, held_out)
+    rows, shared = _with_shared_images(found.captions, found.facts)
+    counts = rows.column("source").value_counts().to_pylist()
+    by_source = {each["values"]: each["counts"] for each in counts}
+    report = {**found.report, "rows_by_source": by_source, "images_of_several_sources": shared}
+    return found._replace(captions=rows, report=report)
+
+
+def _choose(
+    records: Iterable[RawCaption | Rejected], sample: SampleSettings, held_out: int
+) -> tuple[Iterable[RawCaption | Rejected], dict[str, int | str] | None]:
+    """The records of a source's sample and those that it holds out, and what the report says of
+    it.
+    """
+    if sample.rows is None:
+        return records, None
+    drawn, sampled = draw_sample(records, sample)
+    left = surplus(records, drawn, sample.split, held_out) if held_out else []
+    return [*drawn, *left], sampled
+
+
+def _with_shared_images(
+    rows: Table[Caption], facts: Table[Fact]
+) -> tuple[Table[Caption], dict[str, int]]:
+    """The rows, those of an image that several sources have under the `image_id` of its first row;
+    and the numbers of such images, by the names of their sources.
+    """
+    import pyarrow as pa
+
+    content, owners = codes(facts.column("image_hash")).astype(np.int64), rows.codes("source")
+    readable = np.asarray(facts.column("decode_error").is_null())
+    names = rows.column("source").unique().to_pylist()
+    pairs = np.unique(content[readable] * len(names) + owners[readable])
+    images, starts, counts = np.unique(pairs // len(names), return_index=True, return_counts=True)
+    shared = images[counts > 1]
+    found: Counter[str] = Counter()
+    for start, count in zip(starts[counts > 1], counts[counts > 1], strict=True):
+        found[", ".join(names[pair % len(names)] for pair in pairs[start : start + count])] += 1
+    first = np.unique(content, return_index=True)[1][content]
+    places = np.where(readable & np.isin(content, shared), first, np.arange(len(rows)))
+    return rows.with_columns(image_id=rows.column("image_id").take(pa.array(places))), dict(found)
+
+
+def _ingest(
+    records: Iterable[RawCaption | Rejected],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    trains: str,
+    sampled: Mapping[str, Any] | None,
+    engine: PrepareSettings,
+    held_out: int,
+) -> Ingested:
+    """Prepare and measure the chosen records."""
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
     words = Words()
-    sampled = None
-    if sample.rows is not None:
-        drawn, sampled = draw_sample(records, sample)
-        left = surplus(records, drawn, sample.split, held_out) if held_out else []
-        records = [*drawn, *left]
     folder = settings.journal and settings.journal.parent
-    captions = _captions(records, source["format"], preparation, words, unparseable)
+    captions = _captions(records, source.get("format", ""), preparation, words, unparseable)
     rows = Table.spilled(captions, Caption, folder)
     measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     if held_out:
-        rows = carve(rows, measured, sample.split, held_out)
+        rows = carve(rows, measured, trains, held_out)
     errors = Counter(
         error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
@@ -113,7 +193,9 @@ def _captions(
     words: Words,
     unparseable: list[Rejected],
 ) -> Iterator[Caption]:
-    """Caption rows without their images' sizes; rejected records go to `unparseable`."""
+    """Caption rows without their images' sizes; rejected records go to `unparseable`. `source` is
+    that of records which name none.
+    """
     for record in records:
         if isinstance(record, Rejected):
             unparseable.append(record)
@@ -130,7 +212,7 @@ def _captions(
             width=0,  # until the image is measured
             height=0,
             sentences=tuple(sentence for sentence, _ in counted),
-            source=source,
+            source=record.source or source,
             split=record.split,
         )
 

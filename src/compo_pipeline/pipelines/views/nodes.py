@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import EpochViews, ViewSettings, by_sample, write
 from compo_pipeline.presentation import views_page
 from compo_pipeline.run.engines import PrepareSettings
@@ -62,12 +64,24 @@ def draw_views(
     context_fingerprint: str,
     views: ViewSettings,
     prepare: PrepareSettings,
+    data: DataSettings,
 ) -> FolderWriter:
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint}"
+    mixture = None
+    if weights := data.weights:
+        mixture = Mixture(weights, data.epoch_rows, context.seed)
+        fingerprint = f"{fingerprint} {mixture}"
     return partial(
-        write, method, rows, context, views.epochs, fingerprint=fingerprint, engine=prepare
+        write,
+        method,
+        rows,
+        context,
+        views.epochs,
+        fingerprint=fingerprint,
+        engine=prepare,
+        mixture=mixture,
     )
 
 
