@@ -148,9 +148,9 @@ class DataSettings:
         for name, source in self.sources.items():
             if not _SOURCE.fullmatch(name):
                 raise ValueError(
-                    f"sources.{name}: a source's name is a folder and a value of the column "
-                    "`source`; expected at most 100 letters, digits, - and _, the first none of "
-                    "these signs"
+                    f"sources: '{name}' cannot name a source, which is a folder and a value of the "
+                    "column `source`; expected at most 100 letters, digits, - and _, a letter or "
+                    "digit first"
                 )
             below = self._root_of(name).is_relative_to(os.path.normpath(self.root))
             if not below or "://" in (source.root or ""):

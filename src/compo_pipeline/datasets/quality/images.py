@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import PIL
 
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.images import decoding
+from compo_pipeline.images import decoding, perceptual
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
@@ -59,6 +59,41 @@ def measure(
                 found[image.path] = image
                 meter.advance()
     return {path: found[path] for path in paths}
+
+
+def perceptual_hashes(
+    root: Path, images: Mapping[str, str], settings: IngestSettings, engine: PrepareSettings = LOCAL
+) -> dict[str, int]:
+    """Perceptual hashes of images that decode, by path; known ones are in `settings.journal`.
+
+    Args:
+        root: of the data.
+        images: paths, and the sha256 of each image's bytes.
+        settings: of the images.
+        engine: decodes.
+    """
+    store = KeyValueStore(settings.journal, int) if settings.journal else None
+    keys = {path: f"{perceptual.__name__} {sha256}" for path, sha256 in images.items()}
+    stored = store.get(keys.values()) if store else {}
+    missing = [path for path, key in keys.items() if key not in stored]
+    with Meter(len(missing), "comparing images") as meter:
+        groups = (
+            missing[start : start + _IMAGES_PER_TASK]
+            for start in range(0, len(missing), _IMAGES_PER_TASK)
+        )
+        hash_all = partial(_hash_all, root, settings.limits)
+        for group in map_partitions(hash_all, groups, engine, threads=True):
+            found = {keys[path]: value for path, value in group.items()}
+            stored |= found
+            if store:
+                store.put(found)
+            for _ in group:
+                meter.advance()
+    return {path: stored[key] for path, key in keys.items()}
+
+
+def _hash_all(root: Path, limits: Limits, paths: list[str]) -> dict[str, int]:
+    return {path: perceptual.difference_hash(decoding.load(root, path, limits)) for path in paths}
 
 
 def _key(root: Path, path: str, limits: Limits) -> str:

@@ -22,6 +22,7 @@ from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
+from compo_pipeline.images.perceptual import near_maximum
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import file_sha256
@@ -102,7 +103,66 @@ def ingest_sources(
     counts = rows.column("source").value_counts().to_pylist()
     by_source = {each["values"]: each["counts"] for each in counts}
     report = {**found.report, "rows_by_source": by_source, "images_of_several_sources": shared}
-    return found._replace(captions=rows, report=report)
+    facts = found.facts
+    if settings.near_duplicates:
+        order = [HELD_OUT, *source["splits"], CARVED]
+        facts, report["near_duplicates"] = _with_near_leaks(
+            rows, facts, order, Path(source["root"]), settings, engine
+        )
+    _log_duplicates(report)
+    return found._replace(captions=rows, facts=facts, report=report)
+
+
+def _log_duplicates(report: Mapping[str, Any]) -> None:
+    """Log the images that several sources have."""
+    for names, count in report["images_of_several_sources"].items():
+        log.warning("%d images are the same in the sources %s.", count, names)
+    for name, count in report.get("near_duplicates", {}).items():
+        if count:
+            text = "%d images of the source %s look like one of another (perceptual hash)."
+            log.warning(text, count, name)
+
+
+def _with_near_leaks(
+    rows: Table[Caption],
+    facts: Table[Fact],
+    splits: Sequence[str],
+    root: Path,
+    settings: IngestSettings,
+    engine: PrepareSettings,
+) -> tuple[Table[Fact], dict[str, int]]:
+    """The facts, with the rows whose image looks like one in a later split of another source; and
+    how many images of each source look like one of another.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers, first = rows.codes("image"), np.unique(rows.codes("image"), return_index=True)[1]
+    distinct = facts.take(first)
+    readable = np.asarray(distinct.column("decode_error").is_null())
+    if not readable.any():
+        return facts, {}
+    shown = distinct.where(readable)
+    sums = shown.column("image_hash").to_pylist()
+    paths = dict(zip(shown.column("image").to_pylist(), sums, strict=True))
+    by_path = images.perceptual_hashes(root, paths, settings, engine)
+    hashes, of_image = np.unique(np.array(list(by_path.values()), np.uint64), return_inverse=True)
+    place = np.full(len(first), -1)
+    place[readable] = of_image
+    place = place[numbers]
+    whole = place >= 0
+    names = rows.column("source").unique().to_pylist()
+    owners = rows.codes("source")
+    ranks = np.asarray(pc.index_in(facts.column("split"), value_set=pa.array(splits)), np.int64)
+    latest = np.full((len(hashes), len(names)), -1)
+    np.maximum.at(latest, (place[whole], owners[whole]), ranks[whole])
+    near = near_maximum(hashes, latest)[place]
+    near[np.arange(len(rows)), owners] = -1
+    elsewhere = np.where(whole, near.max(1), -1)
+    alike = np.unique(np.stack([owners, numbers])[:, elsewhere >= 0], axis=1)[0]
+    counts = np.bincount(alike, minlength=len(names)).tolist()
+    flags = pa.chunked_array([pa.array(ranks < elsewhere)])
+    return facts.with_columns(near_leaks=flags), dict(zip(names, counts, strict=True))
 
 
 def _choose(
@@ -318,6 +378,7 @@ def facts_of(
         "repeats_id": _repeats(captions.codes("sample_id")),
         "repeats_pair": _repeats(pairs),
         "leaks": rank < last[content],
+        "near_leaks": np.zeros(len(captions), bool),
     }
     return Table(Fact, pa.table(columns, schema=schema(Fact)))
 
