@@ -1,10 +1,12 @@
 """Several sources: their settings, their records under ids of their own, their files."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from compo_pipeline.configuration.settings import SettingsError, parse, plain
 from compo_pipeline.datasets.readers import locate, read, read_source, shared_files
@@ -74,6 +76,17 @@ def test_splits_have_one_order_with_held_out_ones_last() -> None:
     splits = [{"train": "a", "test": "b"}, {"train": "a", "val": "b", "test": "c"}]
     sources = {f"s{n}": {"splits": own} for n, own in enumerate(splits)}
     assert settings(sources=sources).split_names == ["train", "val", "test"]
+
+
+def test_the_example_of_the_documentation(project: Path) -> None:
+    text = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(data:\n.*?)```", text, re.DOTALL)
+    data = parse(DataSettings, yaml.safe_load(example)["data"], "data")
+    assert data.weights == {"coco": 3, "photos": 1} and data.epoch_rows == 400_000
+    roots = {name: str(part.root) for name, part in data.parts.items()}
+    assert roots == {name: f"data/01_raw/mixed/{name}" for name in ("coco", "photos")}
+    assert [part.format for part in data.parts.values()] == ["coco_captions", "table"]
+    assert list(data.parts["coco"].splits) == ["train", "test"]
 
 
 @pytest.mark.parametrize(
