@@ -73,6 +73,11 @@ class Mixture:
     seed: int
     """Of the order of each pass."""
 
+    @classmethod
+    def of(cls, weights: Mapping[str, float], epoch_rows: int | None, seed: int) -> Mixture | None:
+        """Of sources with these weights; None where there are none."""
+        return cls(weights, epoch_rows, seed) if weights else None
+
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
         """The rows of each source, and its share of an epoch.
 

@@ -86,8 +86,7 @@ def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
     note = held_out_note(captions, parameters.views.split)
     held = f", {note}" if note else ""
     data, method = parameters.data, _method(parameters)
-    if data.sources:
-        mixture = Mixture(data.weights, data.epoch_rows, parameters.seed)
+    if mixture := Mixture.of(data.weights, data.epoch_rows, parameters.seed):
         sources = mixture.sources(rows, method)
         each = ", ".join(
             f"{own.share:,} of {name}'s {len(own.anchors):,}" for name, own in sources.items()

@@ -26,6 +26,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
@@ -70,6 +71,8 @@ class Confirmation:
     """The reported items."""
     folder: Path
     """Folder of the scores, and of views and states until all scores are stored."""
+    mixture: Mixture | None = None
+    """Of several sources; the seed is replaced."""
 
     def run(
         self, tuned: Mapping[str, Value], seeds: Sequence[int], processes: int = 1
@@ -121,6 +124,7 @@ class Confirmation:
             self.view_context.language,
             evaluation.image_precision,
             evaluation.text_precision,
+            *([] if self.mixture is None else [str(self.mixture)]),
         )
 
 
@@ -157,8 +161,9 @@ class _Training:
             confirmation = self.confirmation
             method, _ = confirmation.inputs.build()
             view_context = confirmation.view_context._replace(seed=self.seed)
-            captions = confirmation.inputs.training.captions
-            write(method, captions, view_context, confirmation.epochs, folder)
+            captions, mixture = confirmation.inputs.training.captions, confirmation.mixture
+            mixture = mixture and replace(mixture, seed=self.seed)
+            write(method, captions, view_context, confirmation.epochs, folder, mixture=mixture)
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:

@@ -73,7 +73,7 @@ def perceptual_hashes(
         engine: decodes.
     """
     store = KeyValueStore(settings.journal, int) if settings.journal else None
-    keys = {path: f"{perceptual.__name__} {sha256}" for path, sha256 in images.items()}
+    keys = {path: f"perceptual {_decoder()} {sha256}" for path, sha256 in images.items()}
     stored = store.get(keys.values()) if store else {}
     missing = [path for path, key in keys.items() if key not in stored]
     with Meter(len(missing), "comparing images") as meter:

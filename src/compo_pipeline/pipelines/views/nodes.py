@@ -69,9 +69,8 @@ def draw_views(
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint}"
-    mixture = None
-    if weights := data.weights:
-        mixture = Mixture(weights, data.epoch_rows, context.seed)
+    mixture = Mixture.of(data.weights, data.epoch_rows, context.seed)
+    if mixture is not None:
         fingerprint = f"{fingerprint} {mixture}"
     return partial(
         write,
