@@ -7,8 +7,11 @@ image features are computed before, so that a step is as short as it can be: fp3
 mixture has the same rows, divided into sources of half, a third and a sixth of them, with weights
 in the same proportion: an epoch of either has each row once. Both take turns, step by step, in one
 run; a repeat is so many epochs of each, the dealing of their rows included. Ratios are of seconds
-of the processor, since other work may share the machine, and of the clock. Drawing the views, which
-is before training, is measured beside. Writes benchmarks/results/sources.json and sources.md.
+of the processor, since other work may share the machine, and of the clock. The model computes the
+same in both, on other batches of the rows; so the making of the batches, in which alone the code
+differs, is measured by itself too, and is what is held against two per cent of a step. Drawing the
+views, which is before training, is measured beside. Writes benchmarks/results/sources.json and
+sources.md.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ RESULTS = Path(__file__).parent / "results"
 CLIC = METHODS["clic"]
 WEIGHTS = {"half": 3.0, "third": 2.0, "sixth": 1.0}
 WAYS = ("one source", "three sources")
-MOST = 1.02
+DRAWN = 5  # epochs of views
+MOST = 2.0  # per cent of a step
 
 
 def divided(captions: Sequence[Caption]) -> list[Caption]:
@@ -51,9 +55,9 @@ def divided(captions: Sequence[Caption]) -> list[Caption]:
 
 
 def drawing(data: Data, rows: Table[Caption], folder: Path, mixture: Mixture | None) -> float:
-    """Seconds of the processor that the views of an epoch take."""
+    """Seconds of the processor that the views of some epochs take."""
     started = time.process_time()
-    write(CLIC, rows, data.context, 1, folder, mixture=mixture)
+    write(CLIC, rows, data.context, DRAWN, folder, mixture=mixture)
     return time.process_time() - started
 
 
@@ -82,7 +86,7 @@ def measured(repeats: int, epochs: int) -> dict[str, Any]:
         tables = [Table.of(data.captions, Caption), Table.of(divided(data.captions), Caption)]
         kinds = (None, mixture)
         drawn: list[list[float]] = []
-        for repeat in range(repeats):
+        for repeat in range(repeats + 1):
             drawn.append(
                 [
                     drawing(data, rows, folder / f"views-{repeat}-{place}", kind)
@@ -99,7 +103,7 @@ def measured(repeats: int, epochs: int) -> dict[str, Any]:
         ]
         found = []
         for repeat in range(repeats + 1):
-            seconds = [[0.0, 0.0], [0.0, 0.0]]
+            seconds = [[0.0] * 3, [0.0] * 3]
             for step in range(repeat * steps, (repeat + 1) * steps):
                 # Each goes first at every other step: what the second one finds warm evens out.
                 for place in (0, 1) if step % 4 < 2 else (1, 0):
@@ -107,6 +111,10 @@ def measured(repeats: int, epochs: int) -> dict[str, Any]:
                     every[place].step(step)
                     seconds[place][0] += time.process_time() - started[0]
                     seconds[place][1] += time.perf_counter() - started[1]
+                for place in (0, 1, 1, 0):
+                    begun = time.process_time()
+                    every[place].batches[step]
+                    seconds[place][2] += (time.process_time() - begun) / 2
             if repeat:  # the first one loads what is loaded on first use
                 found.append(seconds)
     return {
@@ -116,9 +124,18 @@ def measured(repeats: int, epochs: int) -> dict[str, Any]:
             name: median(each[place][0] for each in found) / steps
             for place, name in enumerate(WAYS)
         },
+        "milliseconds a batch": {
+            name: 1e3 * median(each[place][2] for each in found) / steps
+            for place, name in enumerate(WAYS)
+        },
+        "what batches add to a step, per cent": [
+            100 * (each[1][2] - each[0][2]) / each[0][0] for each in found
+        ],
         "ratio of the processor's seconds": [each[1][0] / each[0][0] for each in found],
         "ratio of the clock's seconds": [each[1][1] / each[0][1] for each in found],
-        "ratio of the seconds of drawing views": [other / one for one, other in drawn],
+        "ratio of the processor's seconds of drawing views": [
+            other / one for one, other in drawn[1:]
+        ],
     }
 
 
@@ -136,11 +153,11 @@ def table(results: dict[str, Any]) -> str:
         "| three sources to one source | median | least and most of a repeat |",
         "| --- | --- | --- |",
     ]
-    for name, ratios in found.items():
-        if name.startswith("ratio"):
+    for name, values in found.items():
+        if isinstance(values, list):
             what = name.removeprefix("ratio of the ")
             lines.append(
-                f"| {what} | {median(ratios):.3f} | {min(ratios):.3f} to {max(ratios):.3f} |"
+                f"| {what} | {median(values):.3f} | {min(values):.3f} to {max(values):.3f} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -149,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the table.
 
     Raises:
-        SystemExit: mixing costs more than two hundredths of a step.
+        SystemExit: mixing costs more than two per cent of a step.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
@@ -166,9 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(results, indent=1))
     (RESULTS / "sources.json").write_text(json.dumps(results, indent=2) + "\n")
     (RESULTS / "sources.md").write_text(table(results))
-    ratio = median(results["measured"]["ratio of the processor's seconds"])
-    if ratio > MOST:
-        raise SystemExit(f"a step on three sources takes {ratio:.3f} times that on one")
+    added = median(results["measured"]["what batches add to a step, per cent"])
+    if added > MOST:
+        raise SystemExit(f"mixing adds {added:.1f}% to a step")
 
 
 if __name__ == "__main__":

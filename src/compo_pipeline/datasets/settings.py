@@ -152,8 +152,8 @@ class DataSettings:
                     "column `source`; expected at most 100 letters, digits, - and _, a letter or "
                     "digit first"
                 )
-            below = self._root_of(name).is_relative_to(os.path.normpath(self.root))
-            if not below or "://" in (source.root or ""):
+            below = Path(os.path.relpath(self._root_of(name), self.root))
+            if ".." in below.parts or "://" in (source.root or ""):
                 raise ValueError(
                     f"sources.{name}.root: '{source.root}' is no path below data.root "
                     f"({self.root}); expected one, or null"

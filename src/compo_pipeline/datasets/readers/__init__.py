@@ -74,7 +74,14 @@ def read_source(data: DataSettings, name: str) -> Iterator[RawCaption | Rejected
     """All records of one of several sources, with ids of its own and paths from `data.root`."""
     part = data.parts[name]
     folder = os.path.relpath(part.root, data.root)
-    for record in read(part):
+    records = read(part)
+    while True:
+        try:
+            record = next(records, None)
+        except SourceError as error:
+            raise SourceError(in_source(error.message, name)) from error
+        if record is None:
+            return
         image = record.image
         # A path that leads out of the source's root leads out of `data.root` as it is.
         if image and not os.path.normpath(image).startswith(("..", "/")):
