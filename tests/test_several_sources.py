@@ -75,5 +75,7 @@ def test_scenes_and_photos_train_together(workspace: Path) -> None:
     )
     assert {row["slice"] for row in comparison["slices"]} == {"source=scenes", "source=photos"}
 
-    rehearsed = run(workspace, "--pipelines=raw,ingest,validation,counterfactuals,views", subset="10")
+    rehearsed = run(
+        workspace, "--pipelines=raw,ingest,validation,counterfactuals,views", subset="10"
+    )
     assert "an epoch takes 8 of scenes's 10, 2 of photos's 10" in rehearsed
