@@ -2,11 +2,12 @@
 
     python benchmarks/seeds.py --seeds 5 --precision fp32
     python benchmarks/seeds.py --seeds 5 --precision fp32 --env relations_scenes
+    python benchmarks/seeds.py --seeds 5 --precision fp32 --env long_scenes
 
 Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
-`raw,ingest,validation` once), then compares the seeds' per-item scores: differences paired on the
-same items, intervals over seeds and images, the least detectable difference beside them. A second
-table says what the promotion gate decides of each seed's model against the base. Writes
+`raw,ingest,validation,foils` once), then compares the seeds' per-item scores: differences paired on
+the same items, intervals over seeds and images, the least detectable difference beside them. A
+second table says what the promotion gate decides of each seed's model against the base. Writes
 benchmarks/results/seeds_<precision>.json and .md, of another environment than base
 seeds_<environment>_<precision>. Finished seeds are not run again. In the base environment each
 precision is a variant of that name.
@@ -157,8 +158,8 @@ def main() -> None:
     parameters = study.configured(arguments.env, "")
     control = not arguments.without_control
     setup = Setup(arguments.env, arguments.precision, parameters, control)
-    if not Path("data/03_primary", parameters["dataset"], "captions.parquet").exists():
-        setup.kedro("raw,ingest,validation")
+    if not Path("data/05_model_input", parameters["dataset"], "foils.parquet").exists():
+        setup.kedro("raw,ingest,validation,foils")
     seeds = [setup.scores(seed) for seed in range(arguments.seeds)]
     root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
     models = setup.models

@@ -422,6 +422,17 @@ def test_siglip_is_a_base_for_every_method_with_the_default_recipe(
     assert problems(model=model, method=name, training=frozen, counterfactuals=edits) == []
 
 
+def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
+    problems: Problems, tiny_siglip: Path
+) -> None:
+    siglip = {"name": f"local-dir:{tiny_siglip}", "context_length": 248}
+    (line,) = problems(model=siglip)
+    assert line.startswith("model.context_length: 248 ") and "bidirectional" in line
+    assert problems(model={"name": "scenes-base", "context_length": 248}) == []
+    lines = problems("benchmark", models="mine", model_lists={"mine": {"a": siglip}})
+    assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")
+
+
 def test_no_weights_are_read_for_it(
     problems: Problems, tiny_siglip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

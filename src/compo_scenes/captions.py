@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from compo_scenes.world import INVERSE, NESTED, Relation, Scene, Thing, place, relation
 
@@ -169,16 +170,38 @@ def _of_colour(thing: Thing, random_: random.Random) -> str:
 
 
 def _of_looks(thing: Thing, random_: random.Random) -> str:
-    kind = f"{thing.colour} {_kind(thing, random_)}" if random_.random() < 0.5 else thing.kind
-    looks = {"solid": "plain"}.get(thing.pattern) or word(PATTERN_WORDS, thing.pattern, random_)
+    named, looks = _named(thing, random_), _pattern(thing, random_)
     if thing.size in SIZE_WORDS and random_.random() < 0.5:
         looks = word(SIZE_WORDS, thing.size, random_)
-    forms = (f"the {kind} is {looks}", f"the {kind} looks {looks}", f"it shows a {looks} {kind}")
+    return _looking(named, looks, random_)
+
+
+def _named(thing: Thing, random_: random.Random) -> str:
+    return f"{thing.colour} {_kind(thing, random_)}" if random_.random() < 0.5 else thing.kind
+
+
+def _pattern(thing: Thing, random_: random.Random) -> str:
+    return {"solid": "plain"}.get(thing.pattern) or word(PATTERN_WORDS, thing.pattern, random_)
+
+
+def _looking(named: str, looks: str, random_: random.Random) -> str:
+    forms = (
+        f"the {named} is {looks}",
+        f"the {named} looks {looks}",
+        f"it shows a {looks} {named}",
+    )
     return random_.choice(forms)
 
 
-def _of_place(thing: Thing, scene: Scene, random_: random.Random) -> str:
-    where = random_.choice(place(thing, scene) or ("middle",))
+def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
+    return place(thing, scene) or ("middle",)
+
+
+def _of_a_place(thing: Thing, scene: Scene, random_: random.Random) -> str:
+    return _of_place(thing, random_.choice(_sides(thing, scene)), random_)
+
+
+def _of_place(thing: Thing, where: str, random_: random.Random) -> str:
     side = f"{where} side" if where in ("left", "right") and random_.random() < 0.3 else where
     named = Phrase(thing.kind, thing.colour if random_.random() < 0.6 else None)
     at = "in" if where == "middle" else random_.choice(("on", "at"))
@@ -191,6 +214,10 @@ def _of_relation(scene: Scene, random_: random.Random) -> str | None:
     if len(scene.things) < 2:
         return None
     a, b = random_.sample(scene.things, 2)
+    return _of_pair(a, b, random_)
+
+
+def _of_pair(a: Thing, b: Thing, random_: random.Random) -> str | None:
     between = relation(a, b)
     if between is None:
         return None
@@ -216,21 +243,43 @@ def detail(scene: Scene, random_: random.Random) -> str:
     """A sentence about one detail: a thing's colour, looks or place, a relation, the background."""
     thing = random_.choice(scene.things)
     about = random_.choices(("colour", "looks", "place", "relation", "background"), (3, 3, 2, 2, 1))
-    text = {
+    kinds: dict[str, Callable[[], str]] = {
         "colour": lambda: _of_colour(thing, random_),
         "looks": lambda: _of_looks(thing, random_),
-        "place": lambda: _of_place(thing, scene, random_),
-        "relation": lambda: _of_relation(scene, random_) or _of_place(thing, scene, random_),
+        "place": lambda: _of_a_place(thing, scene, random_),
+        "relation": lambda: _of_relation(scene, random_) or _of_a_place(thing, scene, random_),
         "background": lambda: _of_background(scene, random_),
-    }[about[0]]()
-    return sentence(text)
+    }
+    return sentence(kinds[about[0]]())
+
+
+def details(scene: Scene, random_: random.Random) -> list[str]:
+    """Different sentences about every detail, in random order: each thing's colour, pattern, size
+    and sides, each clear relation once or twice, the background.
+    """
+    texts = [_of_background(scene, random_)]
+    for thing in scene.things:
+        looks = [_pattern(thing, random_)]
+        if thing.size in SIZE_WORDS:
+            looks.append(word(SIZE_WORDS, thing.size, random_))
+        texts.append(_of_colour(thing, random_))
+        texts += [_looking(_named(thing, random_), each, random_) for each in looks]
+        texts += [_of_place(thing, side, random_) for side in _sides(thing, scene)]
+    related = (_of_pair(a, b, random_) for a, b in permutations(scene.things, 2))
+    texts += [text for text in related if text]
+    random_.shuffle(texts)
+    return [sentence(text) for text in dict.fromkeys(texts)]
 
 
 def sentences(
-    scene: Scene, random_: random.Random, *, relations: float = RELATIONS
+    scene: Scene, random_: random.Random, *, relations: float = RELATIONS, every: bool = False
 ) -> tuple[str, ...]:
-    """Three to five different sentences; the first describes the scene, the others details."""
+    """Different sentences; the first describes the scene, two to four others details, or `every`
+    detail.
+    """
     texts = [first(scene, random_, relations=relations)]
+    if every:
+        return (*texts, *details(scene, random_))
     wanted = random_.randint(3, 5)
     while len(texts) < wanted:
         text = detail(scene, random_)

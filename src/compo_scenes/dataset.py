@@ -6,9 +6,11 @@ import itertools
 import json
 import logging
 import os
+import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,9 @@ class SceneSettings:
     relations: Share = RELATIONS
     """Chance that the first sentence of a training scene names the relation of two things, where it
     is clear."""
+    long_captions: bool = False
+    """Whether captions name every detail of their scene: each thing's colour, pattern, size and
+    place, each relation, the background; or two to four of them."""
     world: WorldSettings = field(default_factory=WorldSettings)
     """Which things and colours exist."""
 
@@ -167,7 +172,8 @@ def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]
         ("test", settings.test, RELATIONS),
     ):
         scenes = list(itertools.islice(world.scenes(settings.seed, split), count))
-        _write_captions(scenes, split, root, settings.seed, relations)
+        sentences_of = partial(sentences, relations=relations, every=settings.long_captions)
+        _write_captions(scenes, split, root, settings.seed, sentences_of)
         counts[split] = count
     for split in ("val", "test"):
         folder = root / "benchmarks" / split
@@ -191,13 +197,17 @@ def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
 
 
 def _write_captions(
-    scenes: list[Scene], split: str, root: Path, seed: int, relations: float
+    scenes: list[Scene],
+    split: str,
+    root: Path,
+    seed: int,
+    sentences_of: Callable[[Scene, random.Random], tuple[str, ...]],
 ) -> None:
     """Images and COCO's caption file: one annotation per image, its sentences in one text."""
     _write_images(scenes, root / split)
     images, annotations = [], []
     for number, scene in enumerate(scenes, 1):
-        text = " ".join(sentences(scene, rng(seed, "caption", scene.scene_id), relations=relations))
+        text = " ".join(sentences_of(scene, rng(seed, "caption", scene.scene_id)))
         images.append(
             {"id": number, "file_name": _file(scene), "width": scene.width, "height": scene.height}
         )

@@ -139,11 +139,11 @@ def test_what_the_base_guesses_is_learnt_by_both_towers_and_not_mixed_away() -> 
     assert weights(mixed, base=52.0) == {
         **trains,
         "training.frozen": ["token_embedding", "visual.trunk"],
-        "training.wise_ft.ratio": 1.0,
+        "training.wise_ft.ratio": "auto",
     }
     assert weights(mixed, base=70.0) == {}
     assert weights(replace(RUN, ratio=0.5), base=52.0, shown=False) == {
-        "training.wise_ft.ratio": 1.0
+        "training.wise_ft.ratio": "auto"
     }
     assert weights(RUN, base=52.0) == trains
 

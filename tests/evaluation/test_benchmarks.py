@@ -144,6 +144,16 @@ def test_retrieval_gathers_the_captions_of_each_image_of_one_split() -> None:
     assert raw.items[1].positives == ("A cat!",)
 
 
+def test_retrieval_of_whole_captions_beside_the_first_sentences() -> None:
+    raw, whole = retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("test", ("raw", "whole")))
+    assert (raw.name, whole.name) == ("raw", "whole")
+    assert raw.items[0].positives == ("A dog.", "One dog.")
+    assert whole.items[0].positives == ("A dog. It is sunny.", "One dog. It is sunny.")
+    keys = {(retrieval.NAME, "i2t_r1", task.name): 2 for task in (raw, whole)}
+    labels = [metric.label for metric in reported_metrics(keys)]
+    assert labels == ["Retrieval image to text R@1", "Retrieval image to text R@1 whole"]
+
+
 def test_retrieval_of_a_split_without_captions_names_the_others() -> None:
     with pytest.raises(SettingsError, match=r"'val' \(splits with captions: test, train\)"):
         retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("val"))

@@ -166,6 +166,20 @@ def test_a_row_that_comes_again_in_an_epoch_has_another_view(
     assert len(of_row) >= 6 and set(of_row) <= alone and len(set(of_row)) > 2
 
 
+def test_whole_captions_come_in_each_source(
+    rows: list[Caption], context: ViewContext, tmp_path: Path
+) -> None:
+    """Of half of the views, drawn by pass: a row that comes again may be whole or not."""
+    mixture = Mixture({"many": 1.0, "few": 1.0}, 100, 3)
+    table = Table.of(rows, Caption)
+    write(CLIC, table, context, 1, tmp_path / "views", long_share=0.5, mixture=mixture)
+    views = list(EpochViews(tmp_path / "views").epoch(0))
+    assert Counter(map(source_of, views)) == {"many": 50, "few": 50}
+    for row in rows[:10]:
+        kinds = {view.kind for view in views if view.sample_id == row.sample_id}
+        assert kinds == {"long", "composite"}
+
+
 def test_the_largest_source_gives_the_rows_of_an_epoch(
     rows: list[Caption], context: ViewContext, tmp_path: Path
 ) -> None:

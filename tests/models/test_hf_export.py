@@ -15,16 +15,18 @@ from safetensors.torch import save_file
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import hf_export
+from compo_pipeline.models.export import export
 from compo_pipeline.models.hf_export import to_hugging_face
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 from compo_scenes import scenes_base
 
 pytest.importorskip("transformers")
 
 BASE = scenes_base()
-TEXTS = ["A red cube isn’t left of “two” spheres!", "", "word " * 100, PROBES[1]]
+TEXTS = ["A red cube isn’t left of “two” spheres!", "", "word " * 300, PROBES[1]]
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
 TIMM = {"timm_model_pretrained": False, "image_size": 160, "timm_model_name": "test_vit"}
@@ -119,6 +121,15 @@ def test_clips_become_clip_models(write: Write, tmp_path: Path, kind: str) -> No
     checkpoint = write(vision, text, preprocess, **more)
     model = agree(to_hugging_face(checkpoint, tmp_path / "hf"), load(checkpoint))
     assert type(model).__name__ == "CLIPModel"
+
+
+def test_stretched_models_have_their_248_positions(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    stretched = export(load(ModelSettings(context_length=248)), tmp_path / "checkpoint")
+    model = agree(to_hugging_face(stretched, tmp_path / "hf"), load(stretched))
+    assert model.config.text_config.max_position_embeddings == 248
+    assert AutoTokenizer.from_pretrained(tmp_path / "hf").model_max_length == 248
 
 
 @pytest.fixture

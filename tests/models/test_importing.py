@@ -246,9 +246,7 @@ def test_a_repository_of_transformers_is_imported(
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-@pytest.mark.parametrize(
-    "key", ["layout", "mixed_with", "quick_gelu", "context_length", "tokenizer"]
-)
+@pytest.mark.parametrize("key", ["layout", "mixed_with", "quick_gelu", "tokenizer"])
 def test_the_options_are_no_settings_any_more(key: str) -> None:
     option = f"--{key.replace('_', '-')}"
     told = rf"^model\.{key}: {option} is now an option of compo-pipeline import-model, [^\n]*$"

@@ -12,8 +12,10 @@ import torch
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import onnx_export
+from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.onnx_export import session, to_onnx
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.files import file_sha256
 from compo_scenes import scenes_base
 
@@ -21,7 +23,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 
 BASE = scenes_base()
-TEXTS = ["A red cube isn't left of two spheres.", "", "word " * 100, "three dogs", "a"]
+TEXTS = ["A red cube isn't left of two spheres.", "", "word " * 300, "three dogs", "a"]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,14 @@ def agree(folder: Path, loaded: LoadedModel) -> None:
 
 def test_files_give_what_torch_gives(exported: Path, tiny_clip: Path) -> None:
     agree(exported, load(tiny_clip))
+
+
+@pytest.mark.slow
+def test_stretched_models_take_248_tokens(tmp_path: Path) -> None:
+    stretched = export(load(ModelSettings(context_length=248)), tmp_path / "checkpoint")
+    folder = to_onnx(stretched, tmp_path / "onnx")
+    agree(folder, load(stretched))
+    assert json.loads((folder / "compo_onnx.json").read_text())["text"]["context_length"] == 248
 
 
 @pytest.mark.slow

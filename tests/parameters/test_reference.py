@@ -32,7 +32,7 @@ def entries(bootstrapped: Path) -> list[ParameterEntry]:
 @pytest.mark.parametrize(
     ("key", "type_", "default", "value"),
     [
-        ("training.log_every", "integer > 0", 25, 1),
+        ("training.log_every", "integer > 0 or null", None, 1),
         (
             "training.optimizer.betas",
             "[number >= 0 and < 1, number >= 0 and < 1]",

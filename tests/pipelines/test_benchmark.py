@@ -174,6 +174,7 @@ def test_a_list_of_models_is_compared_with_its_first(
     [
         ("tow", {"two": {"a": {}}}, "models: .*'two'"),
         ("two", {"two": {}}, r"model_lists\.two: "),
+        ("two", {"two": {"../a": {}}}, r"model_lists\.two: '\.\./a' becomes the name of a folder"),
         ("two", {"two": {"a": {"nmae": "x"}}}, r"model_lists\.two\.a\.nmae"),
         (
             "two",

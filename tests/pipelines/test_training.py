@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,12 +12,15 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from mlflow.exceptions import MlflowException
 from PIL import Image
 
+from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.configuration.settings import SettingsError, parse, plain
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.evaluation.analysis.wise_ft import choose_ratio
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import METHODS
@@ -25,9 +28,11 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
+from compo_pipeline.pipelines.training import nodes as training_nodes
 from compo_pipeline.pipelines.training.nodes import (
     _find_or_open_run,
     build_method,
+    choose_ratio_items,
     log_training,
     log_views_preview,
     open_run,
@@ -46,7 +51,7 @@ from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.training.settings import MixtureSettings, TrainingSettings
 
 Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]
 CLIC_POINTS = {"contrastive", "s_neg", "unimodal", "clip"}
@@ -104,6 +109,7 @@ def node(
         data_hash: str = "d1",
         method: str = "clic",
         control: bool = True,
+        ratio_items: Sequence[Subtask] = (),
     ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
         values = {**plain(shipped.training), **small, **training}
         recipe = parse(TrainingSettings, values, "training")
@@ -126,7 +132,7 @@ def node(
         own = context(method=method).params["method_settings"] if known else none
         trained = build_method(method, own)
         record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default", None)
-        *writers, progress = train_models(inputs, trained, record)
+        *writers, progress = train_models(inputs, trained, record, ratio_items)
         folders = models / "checkpoint", models / "control_checkpoint"
         for writer, folder in zip(writers, folders, strict=True):
             FolderDataset(filepath=str(folder)).save(writer)
@@ -388,3 +394,45 @@ def test_rows_that_are_held_out_are_counted_and_do_not_train(tmp_path: Path) -> 
     both = f"{carved}, beside 1 that the sample leaves"
     assert gathered("train", "carved", "train", "held_out", "carved") == (["1"], both)
     assert gathered("train", "train", "val") == (["0"], None)
+
+
+def test_items_choose_how_method_and_control_are_mixed_with_the_base(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ratio is that of the method's items; the weights are those of a recipe that gives it."""
+    asked = Subtask("sugar_crepe", "swap_obj", ("image_to_text",), tmp_path, ())
+    asked = replace(asked, items=(Item("0", "s0.png", ("red cat",), ("blue dog",)),))
+    chosen: list[float] = []
+
+    def choose(*given: Any) -> tuple[float, pd.DataFrame]:
+        ratio, table = choose_ratio(*given)
+        assert ratio == 1.0 and set(table.ratio) == {k / 10 for k in range(11)}
+        chosen.append(0.3)
+        return chosen[-1], table
+
+    monkeypatch.setattr(training_nodes, "choose_ratio", choose)
+    checkpoint, control, run, _ = node(training={"wise_ft": {"ratio": "auto"}}, ratio_items=[asked])
+    assert chosen == [0.3]
+    mixed = [load(folder).model.state_dict() for folder in (checkpoint, control)]
+    assert read_record(checkpoint)["training"]["wise_ft_ratio"] == 0.3
+    stored = mlflow.artifacts.load_dict(f"runs:/{run['run_id']}/wise_ft_ratios.json")
+    assert stored["ratio"] == 0.3 and len(stored["figures"]) > 11
+
+    given = node(training={"wise_ft": {"ratio": 0.3}})
+    for state, folder in zip(mixed, given, strict=False):
+        for name, value in load(folder).model.state_dict().items():
+            assert torch.equal(state[name], value)
+
+
+def test_only_an_open_ratio_has_items_and_these_are_of_composition(
+    shipped: RunSettings, captions: list[Caption], tmp_path: Path
+) -> None:
+    def choose(ratio: Any, selecting: BenchmarksSettings) -> Sequence[Subtask]:
+        training = replace(shipped.training, wise_ft=MixtureSettings(ratio))
+        reported = BenchmarksSettings(retrieval=RetrievalSettings("train"))
+        return choose_ratio_items(captions, [], selecting, reported, tmp_path, training)
+
+    of_retrieval = BenchmarksSettings(retrieval=RetrievalSettings("val"))
+    assert choose(0.5, of_retrieval) == []
+    with pytest.raises(SettingsError, match=r"^training.wise_ft.ratio: auto needs items of compo"):
+        choose("auto", of_retrieval)

@@ -166,7 +166,7 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
 
 def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
     catalog["params:model"] = MemoryDataset(ModelSettings(f"local-dir:{tuned}"))
-    with pytest.raises(SettingsError, match="set model.name and model.pretrained"):
+    with pytest.raises(SettingsError, match="set model.name, model.pretrained"):
         SequentialRunner().run(register_pipelines()["wise_ft"], catalog)
 
 

@@ -30,7 +30,7 @@ STEPS = (
     Step("method", "negclip", "of <all> methods"),
     Step("negclip.views.generators", ["swap"], "more"),
     Step("training.epochs", 23, "asked of few"),
-    Step("training.wise_ft.ratio", 1.0, "guessed: all of it"),
+    Step("training.wise_ft.ratio", "auto", "guessed: all of it"),
 )
 
 
@@ -60,7 +60,7 @@ def test_the_page_says_what_is_weak_and_what_to_change(
         written = yaml.safe_load((environment / "parameters.yml").read_text())
         assert written == {
             "negclip": {"views": {"generators": ["swap"]}},
-            "training": {"epochs": 23, "wise_ft": {"ratio": 1.0}},
+            "training": {"epochs": 23, "wise_ft": {"ratio": "auto"}},
             "model": {"name": "ViT-B-32", "pretrained": "mine"},
         }
         named = yaml.safe_load((environment / "globals.yml").read_text())

@@ -161,6 +161,23 @@ def test_how_many_things_a_scene_holds_is_the_callers_choice(tmp_path: Path) -> 
     assert [len(scene.things) for scene in records(tmp_path, "train")] == [3] * 5
 
 
+def test_captions_are_long_where_the_settings_say_so(tmp_path: Path) -> None:
+    """Of the same scenes and with the same first sentences; benchmarks keep their texts."""
+    short, long = (tmp_path / name for name in ("short", "long"))
+    write(TINY, short)
+    write(replace(TINY, long_captions=True), long)
+    for split in ("train", "val", "test"):
+        assert records(short, split) == records(long, split)
+        texts = [
+            [one["caption"] for one in json.loads(file.read_text())["annotations"]]
+            for file in (root / "annotations" / f"captions_{split}.json" for root in (short, long))
+        ]
+        for brief, whole in zip(*texts, strict=True):
+            assert whole.split(".")[0] == brief.split(".")[0] and whole.count(".") >= 5
+    files = [sorted((root / "benchmarks").rglob("*.json")) for root in (short, long)]
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+
+
 def test_relations_are_named_in_training_captions_as_often_as_asked(tmp_path: Path) -> None:
     """Held-out captions are the same whatever trains."""
     few = {"train": 60, "val": 20, "test": 1, "items": 1, "images": 4, "classified": 1}

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 
 from compo_pipeline.run.seeding import rng
 from compo_scenes.captions import sentences
 from compo_scenes.reading import read
-from compo_scenes.world import INVERSE, Scene, World
+from compo_scenes.world import INVERSE, Scene, World, place, relation
 
 SCENES = list(itertools.islice(World().scenes(5, "train"), 400))
 TOLD = [(scene, text) for scene in SCENES for text in sentences(scene, rng("told", scene.scene_id))]
@@ -20,6 +21,28 @@ def test_every_sentence_of_the_captions_is_read_and_true() -> None:
         assert reading is not None, text
         assert reading.holds(scene), text
         assert reading.with_changes([]) == text
+
+
+def test_long_captions_claim_every_detail() -> None:
+    """As the scene's record has them; each sentence is true and said once."""
+    for scene in SCENES[:200]:
+        told = sentences(scene, rng("long", scene.scene_id), every=True)
+        claims = set()
+        for text in told:
+            reading = read(text)
+            assert reading is not None and reading.holds(scene), text
+            claims |= reading.claims
+        assert len(set(told)) == len(told)
+        assert ("background", scene.background) in claims
+        for thing in scene.things:
+            for field in ("colour", "pattern"):
+                assert (field, getattr(thing, field), thing.kind) in claims
+            assert (("size", thing.size, thing.kind) in claims) == (thing.size != "medium")
+            for side in place(thing, scene) or ("middle",):
+                assert ("place", side, thing.kind) in claims
+        pairs = [{a.kind, b.kind} for a, b in combinations(scene.things, 2) if relation(a, b)]
+        related = [set(claim[2:]) for claim in claims if claim[0] == "relation"]
+        assert all(pair in related for pair in pairs)
 
 
 def test_reading_agrees_with_a_slow_reader_on_other_scenes(

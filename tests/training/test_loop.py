@@ -177,6 +177,11 @@ def test_points_are_means_since_the_last_one(
     assert second["clip"] == pytest.approx(each[5]["clip"])
 
 
+def test_a_short_training_has_points_to_plot(tiny: LoadedModel, run: Run) -> None:
+    points = [point["step"] for point in run(tiny, log_every=None).curve]
+    assert points == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_batches_report_is_summed_once(tiny: LoadedModel, run: Run, workers: int) -> None:
     progress = run(tiny, workers=workers)

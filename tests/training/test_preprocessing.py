@@ -96,10 +96,12 @@ def test_rows_of_features_stand_for_images(tiny: LoadedModel, world: Any) -> Non
 
 def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> None:
     reader = ModelPreprocessor(tiny, world.root)
-    fits, cut = " ".join(["cat"] * 75), " ".join(["cat"] * 76)
-    tokens = reader.tokens(["a cat", fits, cut, cut])
-    assert tokens.shape == (4, 77) and torch.equal(tokens, tiny.tokenize(["a cat", fits, cut, cut]))
-    assert (reader.take_truncated(), reader.take_truncated()) == (2, 0)
+    texts = ["a cat", *(" ".join(["cat"] * words) for words in (75, 76, 500))]
+    tokens = reader.tokens(texts)
+    assert tokens.shape == (4, 77) and torch.equal(tokens, tiny.tokenize(texts))
+    # 75 words fit beside start and end.
+    assert reader.take_cut() == {"truncated texts": 2, "tokens cut off": 1 + 425}
+    assert reader.take_cut() == {"truncated texts": 0, "tokens cut off": 0}
 
 
 def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
@@ -112,7 +114,20 @@ def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
 
     reader = ModelPreprocessor(replace(tiny, tokenize=padded), world.root)
     reader.tokens(["a cat", " ".join(["cat"] * 75), " ".join(["cat"] * 80)])
-    assert reader.take_truncated() == 1
+    assert reader.take_cut() == {"truncated texts": 1, "tokens cut off": 5}
+
+
+def test_tokens_of_a_tokenizer_whose_end_is_its_padding(
+    tiny: LoadedModel, world: Any, siglip_tokenizer: Path
+) -> None:
+    """As SigLIP's: a cut text ends with padding, too."""
+    tokenize = HFTokenizer(str(siglip_tokenizer), context_length=8, clean="whitespace")
+    reader = ModelPreprocessor(replace(tiny, tokenize=tokenize, context_length=8), world.root)
+    words = tokenize.tokenizer("red red red red", add_special_tokens=False).input_ids
+    assert len(words) == 4
+    reader.tokens([" ".join(["red"] * words) for words in (1, 7, 8, 20)])
+    # Seven pieces fit beside the end.
+    assert reader.take_cut() == {"truncated texts": 2, "tokens cut off": 1 + 13}
 
 
 def test_counterfactuals_are_read_below_a_folder_of_their_own(
@@ -221,7 +236,7 @@ def letters(text: str) -> str:
 def test_clips_tokens_of_a_span_spell_it(clip_reader: ModelPreprocessor, drawn: Any) -> None:
     texts, owners, spans = drawn
     found, tokens = clip_reader.spans(texts, owners, spans), clip_reader.tokens(texts)
-    clip_reader.take_truncated()
+    clip_reader.take_cut()
     assert found.shape == (len(spans), 77) and found.dtype == torch.bool
     tokenizer: Any = clip_reader.tokenize
     for row, owner, (start, end) in zip(found, owners, spans, strict=True):
@@ -265,4 +280,4 @@ def test_spans_of_whole_texts_and_of_nothing(clip_reader: ModelPreprocessor) -> 
     found = clip_reader.spans(["a cat", "a dog"], [1, 0, 0], [(0, 5), (0, 5), (2, 2)])
     assert [row.nonzero()[:, 0].tolist() for row in found] == [[1, 2], [1, 2], []]
     assert clip_reader.spans(["a cat"], [], []).shape == (0, 77)
-    assert clip_reader.take_truncated() == 0
+    assert not any(clip_reader.take_cut().values())

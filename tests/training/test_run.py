@@ -25,19 +25,20 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage import remote
 from compo_pipeline.storage import settings as urls
 from compo_pipeline.storage.records import Caption, to_table
-from compo_pipeline.training import feature_source, features
+from compo_pipeline.training import checkpoint, feature_source, features
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import LowRankSettings, MixtureSettings, TrainingSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
+PLAIN = control_of(CLIC)
 
 # Trains the method and its control, and is killed at a point of the curves: no clean-up, no
 # warning, as by a crash or by a cluster that wants its machine back.
@@ -214,6 +215,42 @@ def test_adapters_are_merged_into_the_checkpoint(plan: TrainingInputs, tmp_path:
     }
     for name in base:
         torch.testing.assert_close(half[name], (base[name] + tuned[name]) / 2)
+
+
+def test_a_stretched_base_is_resumed_and_mixed(
+    plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base in the mixture is the stretched one, and positions beyond 77 train."""
+    long = replace(plan.model, context_length=248)
+    text = "a red cat left of a dog " * 30
+    captions = [replace(row, sentences=(text, *row.sentences[1:])) for row in plan.captions]
+    settings = replace(plan.settings, wise_ft=MixtureSettings(0.5), save_every=2)
+    plan = replace(plan, model=long, captions=captions, settings=settings)
+    whole = replace(plan, resume=tmp_path / "whole")
+    Trainer(whole).train(PLAIN, "clip", tmp_path / "half", lambda _: None)
+    tuned = replace(whole, settings=replace(settings, wise_ft=MixtureSettings(1.0)))
+    Trainer(tuned).train(PLAIN, "clip", tmp_path / "tuned", lambda _: None)
+    base = load(long).model.state_dict()
+    half, trained = weights(tmp_path / "half"), weights(tmp_path / "tuned")
+    moved = trained["positional_embedding"] - base["positional_embedding"]
+    assert moved[100:200].abs().amax() > 0
+    for name, tensor in base.items():
+        torch.testing.assert_close(half[name], (tensor + trained[name]) / 2)
+    assert load(tmp_path / "half").context_length == 248
+
+    def killed(*args: Any, step: int, **options: Any) -> None:
+        save(*args, step=step, **options)
+        if step == 4:
+            raise KeyboardInterrupt
+
+    save = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(plan).train(PLAIN, "clip", tmp_path / "again", lambda _: None)
+    monkeypatch.undo()
+    Trainer(plan).train(PLAIN, "clip", tmp_path / "again", lambda _: None)
+    again = weights(tmp_path / "again")
+    assert all(torch.equal(half[name], again[name]) for name in half)
 
 
 def test_a_finished_run_returns_at_once(

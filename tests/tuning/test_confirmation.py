@@ -12,7 +12,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import EpochViews, write
+from compo_pipeline.methods.views import EpochViews, ViewSettings, write
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
@@ -26,7 +26,9 @@ SEEDS = (5, 6)
 
 @pytest.fixture
 def confirmation(world: Any, tmp_path: Path) -> Confirmation:
-    return Confirmation(world.inputs, world.view_context, 1, world.items, tmp_path / "confirmed")
+    return Confirmation(
+        world.inputs, world.view_context, ViewSettings(), world.items, tmp_path / "confirmed"
+    )
 
 
 def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dict[str, float]:
@@ -123,9 +125,9 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
 ) -> None:
     drawn, used = [], []
 
-    def noting(*arguments: Any, **more: Any) -> None:
-        write(*arguments, **more)
-        folder = arguments[-1]
+    def noting(*given: Any, **options: Any) -> None:
+        write(*given, **options)
+        *_, folder = given
         drawn.append(fingerprint.folder_fingerprint(folder))
 
     def untrained(self: Trainer, method: Any, name: str, folder: Path, report_: Any) -> None:

@@ -14,6 +14,7 @@ from compo_pipeline.storage.untrusted import (
     read_csv,
     read_json,
     read_json_lines,
+    read_lines,
     read_parquet,
     shown,
     text_problem,
@@ -28,6 +29,7 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".jsonl": read_json_lines,
     ".jsonlines": read_json_lines,
     ".parquet": read_parquet,
+    ".txt": read_lines,
 }
 
 

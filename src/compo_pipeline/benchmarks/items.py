@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from compo_pipeline.benchmarks.averages import Mean, set_of
+from compo_pipeline.benchmarks.averages import ALL, Mean, set_of
 from compo_pipeline.images.decoding import Limits
 
 FILES = ("*", "data/*")
@@ -172,9 +172,9 @@ class Benchmark:
     `root`. `official_items` is the number of items of a subtask that its official run takes, of
     those whose images are there; None for all. Of such a benchmark `benchmarks.sets.<name>.items`
     counts these too. `subtask_in_label` says where a subtask's name stands in the label of a
-    metric. `download` has size and licences. `parts` are its sets of subtasks, where they are not
-    those of its `averages`. `has_official_files` is false of a format whose files are
-    always of one's own.
+    metric; those of `unnamed` are in none. `download` has size and licences. `parts` are its sets
+    of subtasks, where they are not those of its `averages`. `has_official_files` is false of a
+    format whose files are always of one's own.
     """
 
     name: str
@@ -187,7 +187,8 @@ class Benchmark:
     ties_right: bool = False
     files: tuple[str, ...] = FILES
     official_items: int | None = None
-    subtask_in_label: Literal["last", "first", "never"] = "last"
+    subtask_in_label: Literal["last", "first"] = "last"
+    unnamed: tuple[str, ...] = (ALL,)
     download: Download = UNKNOWN
     parts: tuple[str, ...] = ()
     has_official_files: bool = True

@@ -31,6 +31,7 @@ BENCHMARKS: Registry[Benchmark] = Registry(
             "flickr8k": "retrieval:FLICKR8K",
             "docci": "retrieval:DOCCI",
             "iiw": "retrieval:IIW",
+            "urban1k": "retrieval:URBAN1K",
             "aro": "aro:BENCHMARK",
             "cola": "cola:BENCHMARK",
             "crepe": "crepe:BENCHMARK",

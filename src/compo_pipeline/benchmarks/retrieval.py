@@ -7,17 +7,19 @@ image, and the first sentence of a long caption. The official files are
 - Karpathy's splits: {"images": [{"split", "filepath", "filename", "sentences": [{"raw"}]}]}
 - DOCCI: lines of {"example_id", "split", "image_file", "description"}
 - IIW: lines of {"image/key" or "image", "IIW" or "IIW-P5B"}, a person's description or a model's
+- Urban-1k: a file a caption, `caption/<name>.txt`, beside `image/<name>.jpg`
 
 A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
 normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
-fifth. The long captions of DOCCI and IIW are split into sentences, as C2LIP's tables have it, which
-follow FLAIR; their splitter is not known.
+fifth. The long captions of DOCCI, IIW and Urban-1k are split into sentences, as C2LIP's tables have
+it, which follow FLAIR (their splitter is not known), and whole, as Long-CLIP has those of Urban-1k
+(github.com/beichenzbc/Long-CLIP, eval/retrieval/Urban1k.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -46,6 +48,7 @@ _CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
 _CLIC_WORDS = 30
 _KARPATHY = "cs.stanford.edu/people/karpathy/deepimagesent"
 _IIW_FILES = ("*.jsonl", "*/data.jsonl")
+_URBAN1K_FILES = ("caption/*.txt",)
 
 
 def clic_text(text: str) -> str:
@@ -54,36 +57,41 @@ def clic_text(text: str) -> str:
     return " ".join(words[:_CLIC_WORDS])
 
 
-TEXTS: dict[TextProtocol, Callable[[str], str]] = {"raw": str, "clic": clic_text}
+TEXTS: dict[TextProtocol, Callable[[Caption], str]] = {
+    "raw": lambda caption: caption.sentences[0],
+    "clic": lambda caption: clic_text(caption.sentences[0]),
+    "whole": lambda caption: caption.whole,
+}
 
 
 def load(
     captions: Iterable[Caption], root: Path, settings: RetrievalSettings, limits: Limits = ACCEPTED
 ) -> list[Subtask]:
-    """One subtask, named after its text protocol.
+    """A subtask for each text protocol, which it is named after.
 
     Raises:
         SettingsError: the split holds no captions.
     """
-    texts: dict[str, list[str]] = {}
-    images: dict[str, str] = {}
+    rows: dict[str, list[Caption]] = {}
     splits = set()
     for caption in captions:
         splits.add(caption.split)
         if caption.split == settings.split and caption.sentences:
-            images.setdefault(caption.image_id, caption.image)
-            texts.setdefault(caption.image_id, []).append(
-                TEXTS[settings.text](caption.sentences[0])
-            )
-    if not texts:
+            rows.setdefault(caption.image_id, []).append(caption)
+    if not rows:
         raise SettingsError(
             f"benchmarks.retrieval.split: no captions of the split '{settings.split}' "
             f"(splits with captions: {', '.join(sorted(splits)) or 'none'}); name one of them, "
             "or null to leave retrieval out"
         )
-    items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
-    source = settings.split or ""
-    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits, source=source)]
+    found, source = [], settings.split or ""
+    for name in (settings.text,) if isinstance(settings.text, str) else settings.text:
+        items = tuple(
+            Item(key, own[0].image, tuple(map(TEXTS[name], own))) for key, own in rows.items()
+        )
+        task = Subtask(NAME, name, ("retrieval",), root, items, limits=limits, source=source)
+        found.append(task)
+    return found
 
 
 def _coco(root: Path, images: Path) -> list[Subtask]:
@@ -115,12 +123,12 @@ def _docci(root: Path, images: Path) -> list[Subtask]:
         Item(
             record.text("example_id"),
             record.text("image_file"),
-            _sentences(record.text("description")),
+            (_line(record.text("description")),),
         )
         for record in file.records()
         if record.text("split") == "test"
     ]
-    return [_subtask("docci", "test", images, items)]
+    return _of_long_captions("docci", "test", images, items)
 
 
 def _iiw(root: Path, images: Path) -> list[Subtask]:
@@ -128,17 +136,30 @@ def _iiw(root: Path, images: Path) -> list[Subtask]:
     # The files do not say how the images' names end.
     folders = (*images.glob("*/*"), *images.glob("*"))
     names = {key: str(path.relative_to(images)) for path in folders for key in _keys(path)}
-    found: dict[str, Subtask] = {}
+    found: dict[str, list[Subtask]] = {}
     for path in files_of(root, *_IIW_FILES):
         own = path.parent.name if path.stem == "data" else path.stem
         name = own.lower().replace("-", "_")
         if name in found:
             raise SettingsError(f"{root}: two files are of the set {name}: remove one")
         items = [_iiw_item(record, names) for record in read_file(path).records()]
-        found[name] = _subtask("iiw", name, images, items)
+        found[name] = _of_long_captions("iiw", name, images, items)
     if not found:
         raise SettingsError(f"there is no {' or '.join(_IIW_FILES)} in {root}")
-    return list(found.values())
+    return [subtask for subtasks in found.values() for subtask in subtasks]
+
+
+def _urban1k(root: Path, images: Path) -> list[Subtask]:
+    """A file a caption, whose first line is read, as in the official evaluation."""
+    own = root / "image"
+    items = []
+    for file in files_of(root, *_URBAN1K_FILES):
+        record = read_file(file)
+        text = record.part("caption", record.content[0]).text("caption")
+        items.append(Item(record.name, f"{record.name}.jpg", (_line(text),)))
+    if not items:
+        raise SettingsError(f"there is no {' or '.join(_URBAN1K_FILES)} in {root}")
+    return _of_long_captions("urban1k", "test", own if own.is_dir() else images, items)
 
 
 def _keys(path: Path) -> tuple[str, str]:
@@ -150,7 +171,7 @@ def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
     by_model = record.get("IIW") is None and record.get("IIW-P5B") is not None
     text = record.text("IIW-P5B" if by_model else "IIW")
     default = key if PurePath(key).suffix else f"{key}.jpg"
-    return Item(key, names.get(key, default), _sentences(text))
+    return Item(key, names.get(key, default), (_line(text),))
 
 
 def _annotated(file: Record) -> Iterator[Item]:
@@ -179,10 +200,23 @@ def _karpathy(file: Record) -> Iterator[Item]:
             yield Item(name, folder + name, tuple(texts))
 
 
-def _sentences(text: str) -> tuple[str, ...]:
-    """Its distinct sentences."""
-    line = " ".join(text.split())
-    return tuple(dict.fromkeys(split(line))) or (line,)
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _of_long_captions(
+    benchmark: str, name: str, images: Path, items: Sequence[Item]
+) -> list[Subtask]:
+    """Retrieval of the distinct sentences of items' only caption, and of the whole caption."""
+    split_up = [
+        replace(item, positives=tuple(dict.fromkeys(split(text))) or (text,))
+        for item in items
+        for text in item.positives
+    ]
+    return [
+        _subtask(benchmark, name, images, split_up),
+        _subtask(benchmark, f"{name}_whole", images, items),
+    ]
 
 
 def _subtask(
@@ -222,7 +256,7 @@ def _benchmark(
     )
 
 
-RETRIEVAL = replace(_benchmark(NAME, "Retrieval", None), subtask_in_label="never")
+RETRIEVAL = replace(_benchmark(NAME, "Retrieval", None), unnamed=("raw", "clic"))
 COCO = _benchmark(
     "coco",
     "COCO retrieval",
@@ -255,7 +289,7 @@ DOCCI = _benchmark(
     _docci,
     "google.github.io/docci: docci_descriptions.jsonlines; its images",
     download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
-    parts=("test",),
+    parts=("test", "test_whole"),
 )
 IIW = _benchmark(
     "iiw",
@@ -265,5 +299,17 @@ IIW = _benchmark(
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
     download=Download(annotations="CC BY 4.0", images="of DOCCI CC BY 4.0; of the others unknown"),
-    parts=("iiw_400", "dci_test", "docci_test", "cm_3600", "locnar_eval"),
+    parts=tuple(
+        part
+        for name in ("iiw_400", "dci_test", "docci_test", "cm_3600", "locnar_eval")
+        for part in (name, f"{name}_whole")
+    ),
+)
+URBAN1K = _benchmark(
+    "urban1k",
+    "Urban-1k retrieval",
+    _urban1k,
+    "huggingface.co/datasets/BeichenZhang/Urban1k: its folders caption and image",
+    files=_URBAN1K_FILES,
+    parts=("test", "test_whole"),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from compo_pipeline.configuration.settings import Open, settings
 
-TextProtocol = Literal["raw", "clic"]
+TextProtocol = Literal["raw", "clic", "whole"]
 
 
 @settings
@@ -19,8 +19,9 @@ class RetrievalSettings:
 
     split: str | None = "test"
     """Name of the split in the captions table; null switches retrieval off."""
-    text: TextProtocol = "raw"
-    """Text protocol: `raw` captions, or CLIC's normalised ones."""
+    text: TextProtocol | Annotated[tuple[TextProtocol, ...], Field(min_length=1)] = "raw"
+    """Text protocol, or several: `raw` captions (first sentences), CLIC's normalised ones, or
+    `whole` captions (all sentences)."""
 
 
 @settings

@@ -31,7 +31,8 @@ Settings = TypeVar("Settings")
 # A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 # A name that becomes a folder or part of a query.
-Name = Annotated[str, pydantic.Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN, max_length=100)]
 # A mapping from names of the user's own; null takes one away that conf/base has.
 Value = TypeVar("Value")
 Open = Annotated[

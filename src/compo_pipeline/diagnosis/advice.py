@@ -88,7 +88,7 @@ def advise(
     are what the gain of the kind that the run asked for most says (`_passes`).
 
     What the base only guesses is in neither of its embeddings: the image tower trains too where the
-    negatives have images, and the weights are not mixed with the base's.
+    negatives have images, and how much of the base's weights is mixed in is chosen after training.
 
     Args:
         weak: the kinds, at least one.
@@ -199,8 +199,11 @@ def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> It
             reason = "of the image tower the projection trains, so images are still embedded once"
             yield Step("training.frozen", [*run.frozen, TRUNK], reason)
     if run.ratio < 1:
-        reason = f"{why}: a mixture with its weights takes back what is learnt"
-        yield Step("training.wise_ft.ratio", 1.0, reason)
+        reason = (
+            f"{why}: the more of its weights is mixed in, the less of what is learnt is left; "
+            "items that are not reported choose how much, after training"
+        )
+        yield Step("training.wise_ft.ratio", "auto", reason)
 
 
 def _word(kind: str) -> str:

@@ -29,6 +29,7 @@ from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.tokenizing import lost_tokens
 from compo_pipeline.models.weights import tokenizer_fingerprint
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.progress import track
@@ -286,13 +287,7 @@ class _Known:
 def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
     """Token ids of texts under an open_clip tokenizer, and which of them were truncated."""
     ids: Tensor = tokenize(list(texts))
-    truncated = np.zeros(len(texts), dtype=np.bool_)
-    padding = tokenize([""])[0, -1]
-    # A text that may be truncated has no padding, and differs with a longer context.
-    full = torch.nonzero(ids[:, -2] != padding).flatten().tolist()
-    if full:
-        roomy = tokenize([texts[k] for k in full], context_length=2 * ids.shape[1])
-        truncated[full] = (roomy[:, : ids.shape[1]] != ids[full]).any(dim=1).numpy()
+    truncated = (lost_tokens(tokenize, texts, ids) > 0).numpy()
     return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
 
 

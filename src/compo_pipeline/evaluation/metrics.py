@@ -98,12 +98,11 @@ class ReportedMetric:
     @property
     def label(self) -> str:
         """Its name in reports."""
-        metric = METRIC_LABELS.get(self.metric, self.metric)
-        words = [metric, "" if self.name == ALL else self.name.replace("_", " ")]
         known = BENCHMARKS.get(self.benchmark)
-        if known is not None and known.subtask_in_label == "never":
-            words = [metric]
-        elif known is not None and known.subtask_in_label == "first":
+        unnamed = (ALL,) if known is None else known.unnamed
+        words = [METRIC_LABELS.get(self.metric, self.metric)]
+        words.append("" if self.name in unnamed else self.name.replace("_", " "))
+        if known is not None and known.subtask_in_label == "first":
             words.reverse()
         return " ".join(word for word in (self.title, *words) if word)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from compo_pipeline.benchmarks.items import titles
 from compo_pipeline.benchmarks.loading import not_run
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
-from compo_pipeline.configuration.settings import SettingsError, nearest, parse
+from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
 from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows, partial_metrics
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
@@ -162,13 +163,19 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
         lists: the YAML key `model_lists`: names of models to their settings, by list.
 
     Raises:
-        SettingsError: there is no such list, a model cannot be configured so, or two are the same.
+        SettingsError: there is no such list, a name cannot be that of a folder, a model cannot be
+            configured so, or two are the same.
     """
     models = _named(name, "models", lists, "model_lists")
     if not models:
         raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
     found: dict[str, ModelSettings] = {}
     for model, values in models.items():
+        if not re.search(NAME_PATTERN, model):
+            raise SettingsError(
+                f"model_lists.{name}: '{model}' becomes the name of a folder; expected letters, "
+                "digits, '_', '.' and '-', the first a letter or digit"
+            )
         own = parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
         if same := [other for other, known in found.items() if known == own]:
             raise SettingsError(

@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import settings
+from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
@@ -42,6 +42,10 @@ class ViewSettings:
     split: str | tuple[str, ...] = "train"
     """The split that trains, or several: [train, carved] is all rows, where foils.carve holds some
     out."""
+
+    long_share: Share = 0.0
+    """Chance that a caption's view shows its own image with the whole caption, all sentences of it,
+    in place of the method's view; for bases that read long texts (`model.context_length`)."""
 
 
 class Origin(NamedTuple):
@@ -81,10 +85,11 @@ def single_image(example: Example) -> ImageInput:
 def own_sentence(example: Example) -> str:
     """The sentence that the anchor's image alone is paired with.
 
-    That of its view; of a composite, the first of the anchor's caption.
+    That of its view, which may be a whole caption; of a composite, the first of the anchor's
+    caption.
     """
     view = example.view
-    return view.positives[0] if view.kind == "single" else example.caption.sentences[0]
+    return example.caption.sentences[0] if view.kind == "composite" else view.positives[0]
 
 
 def single_view(
@@ -125,6 +130,25 @@ def generated_view(
     return single_view(caption, positives, texts, provenance(language, origins))
 
 
+def long_view(caption: Caption, view: View, language: str) -> View:
+    """A view of the caption's image with the whole caption, without negatives and phrases.
+
+    Args:
+        caption: of the view.
+        view: the method's own, which has as many positives and negatives.
+        language: name and version of the language pipeline.
+    """
+    absent = [None] * len(view.negatives)
+    whole = single_view(
+        caption,
+        [caption.whole] * len(view.positives),
+        absent,
+        provenance(language, absent),
+        counterfactuals=[""] * len(view.counterfactuals),
+    )
+    return replace(whole, kind="long")
+
+
 def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequence[Counterfactual]]:
     """Edited captions by sample_id."""
     return Groups(Table.of(counterfactuals, Counterfactual))
@@ -138,6 +162,7 @@ def write(
     folder: Path,
     fingerprint: str | None = None,
     engine: PrepareSettings = LOCAL,
+    long_share: float = 0.0,
     mixture: Mixture | None = None,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
@@ -151,6 +176,7 @@ def write(
         fingerprint: of everything that the views depend on, besides code: a run after a kill draws
             what is missing. Without one it begins anew.
         engine: draws them.
+        long_share: chance of a view with the whole caption.
         mixture: of several sources; an epoch then has their shares in place of a view a caption.
 
     Raises:
@@ -166,9 +192,9 @@ def write(
             if not is_whole(file):
                 of_epoch = context._replace(epoch=epoch)
                 drawing = (
-                    _MixedDrawing(method, mixture, sources, of_epoch)
+                    _MixedDrawing(method, mixture, sources, of_epoch, long_share)
                     if mixture
-                    else _Drawing(method, captions, of_epoch)
+                    else _Drawing(method, captions, of_epoch, long_share)
                 )
                 what = f"drawing views of epoch {epoch}"
                 write_rows(file, Parts(what, drawing, len(drawing), own, engine), View)
@@ -181,6 +207,21 @@ def write(
                 file.rename(new / file.name)
 
 
+def _view_sampler(
+    method: Method, captions: Sequence[Caption], context: ViewContext, long_share: float
+) -> Sampler:
+    """The sampler of a method, but for views that show whole captions."""
+    own = method.sampler(captions, context)
+
+    def view(caption: Caption) -> View | None:
+        drawn = own(caption)
+        if drawn is None or context.rng("long", caption).random() >= long_share:
+            return drawn
+        return long_view(caption, drawn, context.language)
+
+    return view
+
+
 @dataclass(frozen=True)
 class _Drawing:
     """Draws the views of a range of caption rows, in one epoch."""
@@ -188,10 +229,11 @@ class _Drawing:
     method: Method
     captions: Sequence[Caption]
     context: ViewContext
+    long_share: float
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return self.method.sampler(self.captions, self.context)
+        return _view_sampler(self.method, self.captions, self.context, self.long_share)
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -211,6 +253,7 @@ class _MixedDrawing:
     mixture: Mixture
     sources: Mapping[str, SourceRows]
     context: ViewContext
+    long_share: float
 
     def __len__(self) -> int:
         return sum(source.share for source in self.sources.values())
@@ -222,7 +265,7 @@ class _MixedDrawing:
     def _sampler_of(self, name: str, number: int) -> Sampler:
         """The sampler of a source in one of its passes, which takes the place of an epoch."""
         context = self.context._replace(epoch=number)
-        return self.method.sampler(self.sources[name].captions, context)
+        return _view_sampler(self.method, self.sources[name].captions, context, self.long_share)
 
     @cached_property
     def _anchors(self) -> dict[str, Anchors]:
@@ -267,10 +310,10 @@ def _log_counts(
         ValueError: it has no view.
     """
     counts: Counter[str] = Counter()
-    kind = ""
     for view in stream_rows(file, View):
-        kind = view.kind
-        counts["views"] += 1
+        counts.update(views=1, **{view.kind: 1})
+        if view.kind == "long":
+            continue
         counts["lost"] += sum(negative is None for negative in view.negatives)
         if view.counterfactuals:
             negative, positive = map(bool, view.counterfactuals)
@@ -284,6 +327,8 @@ def _log_counts(
     name, views, lost, rows = method.name, counts["views"], counts["lost"], len(captions)
     text = "%s: %d views of %d captions an epoch; negatives that could not be made: %d."
     log.info(text, name, views, rows, lost)
+    if counts["long"]:
+        log.info("%d views show whole captions, without negatives.", counts["long"])
     short = sum(len(caption.sentences) < method.sentences for caption in captions)
     if short:
         log.warning(
@@ -298,7 +343,7 @@ def _log_counts(
         _log_image_counts(name, counts)
     if sources:
         views = sum(len(source.anchors) for source in sources.values())
-    if views < rows and kind == "composite":
+    if views < rows and counts["composite"]:
         log.warning("%d captions have no view: no other image has their orientation.", rows - views)
 
 

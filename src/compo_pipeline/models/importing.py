@@ -312,9 +312,8 @@ def _tensors(path: Path, context_length: int | None) -> dict[str, Tensor]:
     Positions beyond the context length are cut off, which changes no text that fits.
     """
     state = checkpoints.read(path)
-    for key in ("positional_embedding", "text.positional_embedding") if context_length else ():
-        if key in state:
-            state[key] = state[key][:context_length]
+    for key in state.keys() & weights.POSITIONS if context_length else ():
+        state[key] = state[key][:context_length]
     return state
 
 

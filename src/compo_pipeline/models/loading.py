@@ -85,7 +85,20 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     """
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
     plan = sources.find_source(settings)
-    return build(plan, settings.seed).to(device)
+    loaded = build(plan, settings.seed)
+    if settings.context_length is not None:
+        loaded = _stretched(loaded, plan)
+    return loaded.to(device)
+
+
+def _stretched(loaded: LoadedModel, plan: ModelSource) -> LoadedModel:
+    """The model with 248 positions, mask and tokenizer to match, in place of its plan's 77."""
+    state = dict(loaded.model.state_dict())
+    (name,) = state.keys() & weights.POSITIONS
+    state[name] = weights.stretch(state[name])
+    # Random weights have no file to be read.
+    file = plan.weights or Path(plan.name)
+    return build(replace(sources.longer(plan), weights=file), read=lambda _: state)
 
 
 def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> LoadedModel:
@@ -143,6 +156,8 @@ def dimensions(settings: ModelSettings) -> Dimensions:
         SettingsError: there is no such model.
     """
     plan = replace(sources.find_source(settings), weights=None)
+    if settings.context_length is not None:
+        plan = sources.longer(plan)
     model_cfg = sources.architecture(plan.model_cfg)
     with torch.device("meta"):
         model: Any = _module(plan, 0, weights.read, model_cfg)

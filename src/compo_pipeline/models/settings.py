@@ -25,7 +25,7 @@ PublishedLayout = Literal[
     "negclip", "ce_clip", "tsvlc", "dac", "fsc_clip", "con_clip", "clove", "triplet_clip"
 ]
 # Keys of `model` in earlier versions.
-_OF_IMPORTS = ("layout", "mixed_with", "quick_gelu", "context_length", "tokenizer")
+_OF_IMPORTS = ("layout", "mixed_with", "quick_gelu", "tokenizer")
 
 
 @settings
@@ -47,6 +47,11 @@ class ModelSettings:
     seed: int = 0
     """Of random weights."""
 
+    context_length: Literal[248] | None = None
+    """248 stretches the 77 positions of a text tower as Long-CLIP does, so that longer captions are
+    read; null leaves them as they are (docs/long-captions.md).
+    """
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_options_of_imports(cls, given: Any) -> Any:
@@ -58,6 +63,14 @@ class ModelSettings:
                     "(docs/models.md)"
                 )
         return given
+
+    def __post_init__(self) -> None:
+        """A registered version is what it was registered as."""
+        if self.context_length is not None and self.name.startswith(REGISTRY_PREFIX):
+            raise ValueError(
+                f"context_length: '{self.name}' is a registered version, which is not stretched; "
+                "expected null"
+            )
 
 
 @settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 OPEN_CLIP_WEIGHTS = "open_clip_*.safetensors"
 """Weights that are fetched of a repository of open_clip."""
 _SHOWN = 20  # files of a repository, in an error
+# Poolings of a causal text that read nothing behind its end.
+_POOLED_AT_END = ("argmax", "eos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,17 @@ def find_source(settings: ModelSettings) -> ModelSource:
     """Find a model's parts, downloading them only where a hub id or tag is configured.
 
     Raises:
-        SettingsError: unknown name, missing files, or weights that need another activation.
+        SettingsError: unknown name, missing files, weights that need another activation, or a text
+            tower whose positions cannot be stretched.
     """
+    plan = _named(settings)
+    if settings.context_length is not None:
+        _refuse_unstretchable(plan)
+    return plan
+
+
+def _named(settings: ModelSettings) -> ModelSource:
+    """A model's parts by its name."""
     name = settings.name
     if name.startswith(REGISTRY_PREFIX):
         raise SettingsError(
@@ -79,6 +90,36 @@ def find_source(settings: ModelSettings) -> ModelSource:
             refuse_without_weights(name, folder, OPEN_CLIP_WEIGHTS)
         return of_folder(folder, name)
     return of_architecture(name, settings.pretrained)
+
+
+def _refuse_unstretchable(plan: ModelSource) -> None:
+    """Refuse a text tower that is not CLIP's: of 77 positions, causal, pooled at a text's end."""
+    text_cfg = plan.model_cfg["text_cfg"]
+    pooled, length = text_cfg.get("pool_type", "argmax"), text_cfg.get("context_length", 77)
+    if text_cfg.get("hf_model_name"):
+        reason = "is one of transformers"
+    elif text_cfg.get("no_causal_mask"):
+        reason = "is bidirectional: every token reads all positions"
+    elif text_cfg.get("embed_cls"):
+        reason = "has a class token"
+    elif pooled not in _POOLED_AT_END:
+        reason = f"does not pool at a text's end (pool_type {pooled})"
+    elif length != weights.SHORT:
+        reason = f"has {length} positions"
+    else:
+        return
+    raise SettingsError(
+        f"model.context_length: {weights.LONG} stretches the {weights.SHORT} positions of a causal "
+        f"text tower; that of '{plan.name}' {reason}; set model.context_length to null"
+    )
+
+
+def longer(plan: ModelSource) -> ModelSource:
+    """The parts of the same model with as many positions as `weights.stretch` makes."""
+    model_cfg = deepcopy(plan.model_cfg)
+    model_cfg["text_cfg"]["context_length"] = weights.LONG
+    # The fingerprints are of the model and the tokenizer as they were.
+    return replace(plan, model_cfg=model_cfg, record={})
 
 
 def _refuse_second_weights(settings: ModelSettings) -> None:

@@ -6,7 +6,7 @@ The hub is the last resort, and is given up after ten seconds without an answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,6 +115,36 @@ def _hugging_face(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
             f"{TOKENIZER_CONFIG} (pad_token) beside it"
         )
     return tokenize
+
+
+def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch.Tensor:
+    """How many tokens of each text are cut off, [K].
+
+    Args:
+        tokenize: open_clip's.
+        texts: K texts.
+        ids: their token ids [K, T].
+    """
+    lost = torch.zeros(len(texts), dtype=torch.long)
+    padding = int(tokenize([""])[0, -1])
+    wide, rows = ids, _full(ids, padding).nonzero().flatten()
+    long = [texts[row] for row in rows.tolist()]
+    while _full(wide, padding).any():
+        wide = tokenize(long, context_length=2 * wide.shape[1])
+    if long:
+        lost[rows] = _ends(wide, padding) - _ends(ids[rows], padding)
+    return lost
+
+
+def _full(ids: torch.Tensor, padding: int) -> torch.Tensor:
+    """Which texts [K] may be cut; SigLIP's tokenizer ends a cut one with what is padding, too."""
+    return (ids[:, -2:] != padding).any(dim=1)
+
+
+def _ends(ids: torch.Tensor, padding: int) -> torch.Tensor:
+    """The places [K] behind the last token of each text."""
+    places = torch.arange(1, ids.shape[1] + 1)
+    return ((ids != padding) * places).amax(dim=1)
 
 
 def holds_tokenizer(folder: Path) -> bool:

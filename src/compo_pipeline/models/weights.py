@@ -1,4 +1,4 @@
-"""Weights: their files, their fingerprints, and mixtures of two models.
+"""Weights: their files, their fingerprints, mixtures of two models, and stretched positions.
 
 Files are read without running code from them. A folder written by `export` holds the fingerprints
 of its model beside the weights, because the worst mistakes (weights trained with QuickGELU run
@@ -37,6 +37,11 @@ PROBES = (
     "one small thing after another " * 40,
 )
 
+POSITIONS = frozenset({"positional_embedding", "text.positional_embedding"})
+"""Name of the text positions in open_clip's `CLIP`, and in its `CustomTextCLIP`."""
+SHORT, LONG = 77, 248
+"""Positions of CLIP's text towers, and of those that `stretch` makes of them."""
+_KEPT, _FACTOR = 20, 4
 # Batch norms count their batches, and read the count nowhere.
 COUNTER = ".num_batches_tracked"
 # The names that open_clip itself looks for, best first.
@@ -249,6 +254,22 @@ def interpolate(
             f"alone ({', '.join(apart[:3])}, ...); merge adapters before interpolating"
         )
     return {name: _between(name, base[name], tuned[name], ratio) for name in base}
+
+
+def stretch(positions: Tensor) -> Tensor:
+    """The 77 position embeddings of a causal text tower as 248, [77, W] -> [248, W].
+
+    The first 20 stay. Each of the other 57 comes at every fourth place, with linear interpolation
+    in between; the last three continue the line of the last two.
+
+    Source: Zhang et al., Long-CLIP (arXiv 2403.15378), Sec. 3.1; the last three as in the authors'
+    code (github.com/beichenzbc/Long-CLIP, SDXL/encode_prompt.py, `kps`).
+    """
+    places = torch.arange(LONG - _KEPT, device=positions.device) / _FACTOR + _KEPT
+    below = places.long().clamp(max=SHORT - 2)
+    share = (places - below)[:, None]
+    between = (1 - share) * positions[below] + share * positions[below + 1]
+    return torch.cat([positions[:_KEPT], between])
 
 
 def _between(name: str, base: Tensor, tuned: Tensor, ratio: float) -> Tensor:

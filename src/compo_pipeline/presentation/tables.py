@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.run.console import table as plain_table
@@ -76,7 +77,8 @@ def _short_label(row: Row) -> str:
     if row.benchmark == "sugar_crepe_pp":
         return f"{row.metric.upper()} {row.name}"
     if row.benchmark == "retrieval":
-        return row.metric.upper().replace("_R", " R@")
+        label = row.metric.upper().replace("_R", " R@")
+        return label if row.name in BENCHMARKS[row.benchmark].unnamed else f"{label} {row.name}"
     return row.name.replace("_", " ")
 
 

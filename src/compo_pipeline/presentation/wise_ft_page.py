@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.evaluation.analysis.wise_ft import MEANS
+from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
@@ -67,8 +67,7 @@ def write(
 
 
 def choice(frame: pd.DataFrame) -> str:
-    """The ratio with the largest significant gain in composition on the validation items at which
-    no headline metric there has an interval below the base, corrected or not; or why there is none.
+    """The ratio that `best_ratio` takes on the validation items, or why there is none.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -79,23 +78,20 @@ def choice(frame: pd.DataFrame) -> str:
             "No ratio is chosen: there are no validation items, which tuning.benchmarks names, and "
             "the reported ones choose nothing"
         )
-    own = _means(validation, "composition")
-    if own.empty:
+    if _means(validation, COMPOSITION).empty:
         return "No ratio is chosen: no set of composition is among the validation items"
-    fell = set(validation[validation.headline & (validation.against_base_high < 0)].ratio)
-    found = own[(own.significance == "above") & ~own.ratio.isin(fell)]
-    if found.empty:
+    best = best_ratio(validation)
+    if best is None:
         return (
             "No ratio is chosen: on the validation items none is better at composition with no "
             "headline metric below the base"
         )
-    best = found.sort_values("against_base").iloc[-1]
     sentence = (
         f"Ratio {best.ratio:g}, chosen on the validation items: there it is "
         f"{best.against_base:.1f} points better at composition than the base, and no headline "
         "metric has its 95% interval below the base"
     )
-    means = _means(reported, "composition")
+    means = _means(reported, COMPOSITION)
     for row in means[means.ratio == best.ratio].itertuples():
         sentence += (
             f". On the reported items its composition is {row.against_base:+.1f} "

@@ -36,6 +36,11 @@ class Caption:
     source: str
     split: str
 
+    @property
+    def whole(self) -> str:
+        """All sentences as one text."""
+        return " ".join(self.sentences)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -127,7 +132,8 @@ class Counterfactual:
 class View:
     """What a method wants to see of one sample in one epoch.
 
-    `sample_ids` and `images` have one entry (`kind` single) or two (composite): the anchor is
+    `sample_ids` and `images` have one entry (`kind` single, or long: the positives are the whole
+    caption, and there are no negatives) or two (composite): the anchor is
     first in `sample_ids`, `images` are in display order along `axis` ("vertical": one above the
     other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
     uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun

@@ -110,6 +110,19 @@ def read_json_lines(path: Path) -> list[Any]:
     return found
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8 that are not blank.
+
+    Raises:
+        ValueError: it cannot be read, or is not UTF-8; one line with the path.
+    """
+    try:
+        text = _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not valid UTF-8: {error.reason}") from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
 def read_yaml(path: Path) -> Any:
     """The value of a YAML file of at most a mebibyte without anchors and aliases.
 

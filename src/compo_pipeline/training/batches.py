@@ -195,7 +195,7 @@ class Batches(Picklable, Dataset[Collated]):
 
     def counts(self, step: int) -> dict[str, int]:
         """What is to report of a step that has been collated, whatever the method."""
-        counts = {"truncated texts": self.preprocessor.take_truncated()}
+        counts = self.preprocessor.take_cut()
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
             counts["rows beside another of their image"] = repeated

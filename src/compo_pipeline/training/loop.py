@@ -124,6 +124,7 @@ class Training:
         )
         self._selection = Selection.of(self.settings)
         self._last = len(self.batches) if self.steps is None else min(self.steps, len(self.batches))
+        self._log_every = settings.log_every or min(25, math.ceil(self._last / 20))
 
     def run(self) -> Progress:
         """Train, from the state on disk where there is one.
@@ -146,7 +147,7 @@ class Training:
             for step, collated in enumerate(loader, self.progress.step + 1):
                 rate = self._optimise(step, collated)
                 self.progress.finished = step == self._last
-                logs = self._is_due(step, self.settings.log_every)
+                logs = self._is_due(step, self._log_every)
                 saves = self._is_due(step, self.settings.save_every)
                 validates = every is not None and self._is_due(step, every)
                 if logs or saves or validates:

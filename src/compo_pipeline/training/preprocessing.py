@@ -5,6 +5,7 @@ K texts or spans, T tokens of a text, m images.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.crops import random_resized_crop
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.tokenizing import lost_tokens
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.ranks import ALONE
@@ -26,6 +28,7 @@ from compo_pipeline.training.ranks import ALONE
 CACHED_BYTES = 64 * 2**20
 # Tokens looked at behind a model's context: what is cut there is none that ends a cut text here.
 BEYOND = 2
+TRUNCATED, LOST = "truncated texts", "tokens cut off"
 
 
 class Picklable:
@@ -68,11 +71,9 @@ class ModelPreprocessor(Picklable):
         self.preprocess, self.tokenize = model.preprocess, model.tokenize
         self.mean = torch.tensor(model.mean).view(3, 1, 1) * 255
         self.std = torch.tensor(model.std).view(3, 1, 1) * 255
-        # What the tokenizer fills short texts up with: 0, or another id of its own.
-        self.padding = int(self.tokenize([""])[0, -1])
         self.crop_scale = crop_scale
         self.ranks = ALONE
-        self._truncated = 0
+        self._cut: Counter[str] = Counter()
         self._seed_and_step: tuple[int, int] = 0, 0
 
     @cached_property
@@ -135,11 +136,8 @@ class ModelPreprocessor(Picklable):
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """Token ids [K, T]; texts that do not fit are cut and counted."""
         tokens = self.tokenize(list(texts))
-        full = tokens[:, -1] != self.padding
-        if full.any():  # cut, or an exact fit
-            long = [text for text, whole in zip(texts, full.tolist(), strict=True) if whole]
-            longer = self.tokenize(long, context_length=self.context + 1)  # type: ignore[call-arg]
-            self._truncated += int((longer[:, -1] != self.padding).sum())
+        lost = lost_tokens(self.tokenize, texts, tokens)
+        self._cut.update({TRUNCATED: int((lost > 0).sum()), LOST: int(lost.sum())})
         return tokens
 
     def spans(
@@ -184,7 +182,7 @@ class ModelPreprocessor(Picklable):
             return torch.zeros(0, more, dtype=torch.long)
         return self.tokenize(texts, context_length=more)  # type: ignore[call-arg]
 
-    def take_truncated(self) -> int:
-        """How many texts were cut since the last call."""
-        count, self._truncated = self._truncated, 0
-        return count
+    def take_cut(self) -> dict[str, int]:
+        """How many texts were cut since the last call, and how many tokens they lost."""
+        counts, self._cut = self._cut, Counter()
+        return {name: counts[name] for name in (TRUNCATED, LOST)}

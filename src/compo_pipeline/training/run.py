@@ -201,7 +201,7 @@ class Trainer:
         self, method: Method, loaded: LoadedModel, record: Mapping[str, Any], folder: Path
     ) -> None:
         """Export a trained model, mixed with its base where the recipe does that (WiSE-FT)."""
-        ratio = self.inputs.settings.wise_ft.ratio
+        ratio = self.inputs.settings.wise_ft.before_choice
         if ratio < 1:
             base, tuned = self._base(method).model.state_dict(), loaded.model.state_dict()
             loaded.model.load_state_dict(interpolate(base, tuned, ratio))

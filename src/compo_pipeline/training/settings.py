@@ -68,8 +68,15 @@ class MixtureSettings:
     Source: WiSE-FT (Wortsman et al. 2022).
     """
 
-    ratio: Share = 1.0
-    """Share of the fine-tuned weights; 1 exports them as they are."""
+    ratio: Share | Literal["auto"] = 1.0
+    """Share of the fine-tuned weights; 1 exports them as they are. auto: the items of
+    `tuning.benchmarks` choose a tenth after training; a trial of tuning is not mixed then.
+    """
+
+    @property
+    def before_choice(self) -> float:
+        """The ratio that is known before training; 1 where it is chosen afterwards."""
+        return 1.0 if self.ratio == "auto" else self.ratio
 
 
 @settings
@@ -257,8 +264,8 @@ class TrainingSettings:
     save_every: Annotated[PositiveInt, SPEED] = 250
     """Steps between checkpoints of the state to resume from."""
 
-    log_every: Annotated[PositiveInt, SPEED] = 25
-    """Steps between points of the curves."""
+    log_every: Annotated[PositiveInt | None, SPEED] = None
+    """Steps between points of the curves; null: at most 25, and a twentieth of a short training."""
 
     overwrite: Annotated[bool, SPEED] = False
     """Start again where the state on disk belongs to another configuration."""

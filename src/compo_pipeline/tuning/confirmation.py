@@ -28,7 +28,7 @@ from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import method_type
-from compo_pipeline.methods.views import write
+from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
 from compo_pipeline.run.code_fingerprint import code_fingerprint
@@ -65,8 +65,8 @@ class Confirmation:
     """With the parameters of a whole run."""
     view_context: ViewContext
     """Inputs for sampling views; the seed is replaced."""
-    epochs: int
-    """Epochs of views."""
+    views: ViewSettings
+    """Epochs of views, and their share of whole captions."""
     items: Sequence[Subtask]
     """The reported items."""
     folder: Path
@@ -120,7 +120,8 @@ class Confirmation:
             json.dumps(self.inputs.parameters, sort_keys=True),
             resolved.precision,
             resolved.device.type,
-            self.epochs,
+            self.views.epochs,
+            str(self.views.long_share),
             self.view_context.language,
             evaluation.image_precision,
             evaluation.text_precision,
@@ -161,9 +162,17 @@ class _Training:
             confirmation = self.confirmation
             method, _ = confirmation.inputs.build()
             view_context = confirmation.view_context._replace(seed=self.seed)
-            captions, mixture = confirmation.inputs.training.captions, confirmation.mixture
-            mixture = mixture and replace(mixture, seed=self.seed)
-            write(method, captions, view_context, confirmation.epochs, folder, mixture=mixture)
+            captions, views = confirmation.inputs.training.captions, confirmation.views
+            mixture = confirmation.mixture and replace(confirmation.mixture, seed=self.seed)
+            write(
+                method,
+                captions,
+                view_context,
+                views.epochs,
+                folder,
+                long_share=views.long_share,
+                mixture=mixture,
+            )
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:

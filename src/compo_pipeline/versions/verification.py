@@ -199,7 +199,7 @@ def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel
         raise SettingsError(
             f"model: version {lineage.version} was fine-tuned from another model than "
             f"'{loaded.name}', or does not say from which (base_fingerprint of {LINEAGE_FILE}); "
-            "set model.name and model.pretrained as they were in its training"
+            "set model.name, model.pretrained and model.context_length as in its training"
         )
     return loaded
 

@@ -1,4 +1,4 @@
-"""COCO, Flickr30k, DOCCI and IIW: which captions of which images are queries."""
+"""COCO, Flickr30k, DOCCI, IIW and Urban-1k: which captions of which images are queries."""
 
 import json
 from collections.abc import Callable
@@ -73,8 +73,42 @@ def test_long_captions_are_split_into_sentences(tmp_path: Path) -> None:
     ]
     lines = "\n".join(map(json.dumps, rows))
     (tmp_path / "docci_descriptions.jsonlines").write_text(lines)
-    (subtask,) = load("docci", tmp_path)
-    assert captions(subtask) == {"t_0.jpg": ("A dog sits at 3 p.m. on a mat.", "It sleeps.")}
+    sentences, whole = load("docci", tmp_path)
+    assert (sentences.name, whole.name) == ("test", "test_whole")
+    assert captions(sentences) == {"t_0.jpg": ("A dog sits at 3 p.m. on a mat.", "It sleeps.")}
+    assert captions(whole) == {"t_0.jpg": ("A dog sits at 3 p.m. on a mat. It sleeps. It sleeps.",)}
+    assert sentences.protocols == whole.protocols == ("retrieval",)
+
+
+def test_urban1k_has_a_text_file_for_each_image(tmp_path: Path) -> None:
+    for folder in ("caption", "image", "images"):
+        (tmp_path / folder).mkdir()
+    for name, text in {
+        "0": "A long street. A bus.\n",
+        "1": "A square. Two dogs.\nNotes.\n",
+    }.items():
+        (tmp_path / "caption" / f"{name}.txt").write_text(text)
+        (tmp_path / "image" / f"{name}.jpg").touch()
+    sentences, whole = load("urban1k", tmp_path)
+    assert captions(sentences)["0.jpg"] == ("A long street.", "A bus.")
+    # Of the official evaluation: readlines()[0].
+    assert captions(whole) == {
+        "0.jpg": ("A long street. A bus.",),
+        "1.jpg": ("A square. Two dogs.",),
+    }
+    assert all(whole.path(item).is_file() for item in whole.items)
+    (tmp_path / "image").rename(tmp_path / "elsewhere")
+    assert {task.images for task in load("urban1k", tmp_path)} == {tmp_path / "images"}
+
+
+def test_urban1k_without_captions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"there is no caption/\*\.txt in"):
+        load("urban1k", tmp_path)
+    (tmp_path / "caption").mkdir()
+    for content in (b"", b" \n", "é".encode("latin-1")):
+        (tmp_path / "caption" / "7.txt").write_bytes(content)
+        with pytest.raises(SettingsError, match=r"caption/7\.txt"):
+            load("urban1k", tmp_path)
 
 
 def test_iiw_finds_the_endings_of_its_images(tmp_path: Path) -> None:
@@ -82,8 +116,8 @@ def test_iiw_finds_the_endings_of_its_images(tmp_path: Path) -> None:
     (tmp_path / "images" / "a.png").touch()
     rows = [{"image/key": key, "IIW": "A dog."} for key in ("a", "b")]
     (tmp_path / "iiw_400.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (subtask,) = load("iiw", tmp_path)
-    assert list(captions(subtask)) == ["a.png", "b.jpg"]
+    for subtask in load("iiw", tmp_path):
+        assert list(captions(subtask)) == ["a.png", "b.jpg"]
 
 
 # The five files of the release and their fields, by the READMEs beside them.
@@ -105,6 +139,9 @@ def test_all_files_of_the_release_of_iiw(tmp_path: Path) -> None:
     for image in ("dci/sa_1545038.jpg", "dci/test_00731.jpeg", "test_00731.png", "5fc4.jpg"):
         (tmp_path / "images" / image).touch()
     found = {task.name: captions(task) for task in load("iiw", tmp_path)}
+    for name in tuple(found):
+        if not name.endswith("_whole"):
+            assert found.pop(f"{name}_whole") == found[name]  # captions of one sentence
     assert found == {
         "iiw_400": {"aar_test_04600.jpg": ("A dog.",)},
         "dci_test": {"dci/sa_1545038.jpg": ("A dog.",)},
@@ -121,13 +158,16 @@ def test_iiw_in_the_folders_of_its_release_is_the_same(shared: Path, tmp_path: P
     folder = shared / "benchmarks" / "iiw"
     (tmp_path / "IIW-400").mkdir()
     (tmp_path / "IIW-400" / "data.jsonl").write_bytes((folder / "iiw_400.jsonl").read_bytes())
-    (found,), (expected,) = load("iiw", tmp_path), load("iiw", folder)
-    assert replace(found, images=expected.images) == expected
+    for found, expected in zip(load("iiw", tmp_path), load("iiw", folder), strict=True):
+        assert replace(found, images=expected.images) == expected
 
 
 def test_official_iiw_file(shared: Path) -> None:
-    (subtask,) = load("iiw", shared / "benchmarks" / "iiw")
+    subtask, whole = load("iiw", shared / "benchmarks" / "iiw")
     assert (subtask.name, len(subtask.items)) == ("iiw_400", 40)
+    assert (whole.name, len(whole.items)) == ("iiw_400_whole", 40)
+    for item, long in zip(subtask.items, whole.items, strict=True):
+        assert all(sentence in long.positives[0] for sentence in item.positives)
     assert all(len(item.positives) > 1 for item in subtask.items)
     assert subtask.items[0].positives[-1].startswith("But the bloom high above")
 

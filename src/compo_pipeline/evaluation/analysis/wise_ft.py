@@ -8,9 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from compo_pipeline.benchmarks.items import Subtask, titles
+import pandas as pd
+
+from compo_pipeline.benchmarks.items import Role, Subtask, titles
+from compo_pipeline.evaluation.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -20,18 +24,27 @@ from compo_pipeline.evaluation.comparison import (
     joined,
 )
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.evaluate import require_base
+from compo_pipeline.evaluation.evaluate import loaders, require_base
 from compo_pipeline.evaluation.roles import compare_roles
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias
-from compo_pipeline.models.weights import fingerprint, image_fingerprint, interpolate
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import (
+    fingerprint,
+    image_fingerprint,
+    interpolate,
+    read_record,
+)
 from compo_pipeline.storage.records import Score
 
 log = logging.getLogger(__name__)
 
 MEANS = "roles"
 """In place of a benchmark's name."""
+COMPOSITION: Role = "composition"
+"""The role that a mixture is chosen by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,70 @@ def sweep(
         for ratio, rows in tables.items()
         for one in _results(ratio, others if ratio else rows)
     ]
+
+
+def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
+    """The mean of composition at the ratio to take, on items that select.
+
+    It has the largest significant gain at which no headline metric has an interval below the base,
+    corrected or not. None where no ratio has.
+
+    Args:
+        table: rows of `RatioResult`.
+    """
+    own = table[(table.benchmark == MEANS) & (table.name == COMPOSITION)]
+    fell = set(table[table.headline & (table.against_base_high < 0)].ratio)
+    found = own[(own.significance == "above") & ~own.ratio.isin(fell)]
+    return None if found.empty else found.sort_values("against_base").iloc[-1]
+
+
+def choose_ratio(
+    items: Sequence[Subtask], base: ModelSettings, checkpoint: Path, device: str
+) -> tuple[float, pd.DataFrame]:
+    """The share of a checkpoint's weights that the items choose, and what every tenth gives.
+
+    It is 1 where no ratio is better than the base without a cost (`best_ratio`).
+
+    Args:
+        items: that select.
+        base: what the checkpoint was fine-tuned from.
+        checkpoint: its folder, not mixed.
+        device: where both are scored.
+    """
+    evaluation = EvaluationSettings(device=device)
+    ends = load_ends(loaders(base, None, checkpoint, device), read_record(checkpoint)["training"])
+    table = pd.DataFrame(sweep(items, *ends, SweepSettings().ratios, evaluation))
+    best = best_ratio(table)
+    if best is None:
+        log.warning(
+            "No mixture of the weights with the base's is better at composition without a cost, on "
+            "the items that select: the weights are exported as they are"
+        )
+        return 1.0, table
+    log.info(
+        "The weights are %g of the fine-tuned and %g of the base's, chosen on the items of "
+        "tuning.benchmarks: composition %+.1f points from the base",
+        best.ratio,
+        1 - best.ratio,
+        best.against_base,
+    )
+    return float(best.ratio), table
+
+
+def mix(base: ModelSettings, checkpoint: Path, ratio: float) -> None:
+    """Mix the weights of a checkpoint with its base's, in its folder.
+
+    Args:
+        base: what the checkpoint was fine-tuned from.
+        checkpoint: its folder, not mixed before.
+        ratio: share of the fine-tuned weights.
+    """
+    record = read_record(checkpoint)
+    start, tuned = load_ends(loaders(base, None, checkpoint, "cpu"), record["training"])
+    state = interpolate(start.model.state_dict(), tuned.model.state_dict(), ratio)
+    tuned.model.load_state_dict(state)
+    training = {**record["training"], "wise_ft_ratio": ratio}
+    export(tuned, checkpoint, metadata={"training": training})
 
 
 def _name(ratio: float) -> str:

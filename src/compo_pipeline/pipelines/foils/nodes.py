@@ -98,10 +98,11 @@ def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:
             value, limit = 100 * found.text_accuracy, 100 * found.text_accuracy_limit
             text = f"{value:.0f}% by text alone, at most {limit:.0f}%"
         log.info(
-            "Foils of '%s', %s: %d items (%s), %s; of %d drafts dropped: %s.",
+            "Foils of '%s', %s: %d items of %d images (%s), %s; of %d drafts dropped: %s.",
             split,
             kind,
             found.items,
+            found.images,
             text,
             builder.STATES[found.state],
             found.drafts,

@@ -11,8 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration import rehearsal
-from compo_pipeline.configuration.settings import plain
+from compo_pipeline.configuration.settings import SettingsError, plain
+from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, choose_ratio, mix
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.storage.files import (
@@ -22,16 +27,20 @@ from compo_pipeline.storage.files import (
     write_files,
     write_json,
 )
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import LiveCurves
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
+from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import PREFIX
+from compo_pipeline.tuning.selection import TUNED, study_items
 
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
+RATIOS = "wise_ft_ratios.json"
 
 
 def build_method(method: str, method_settings: Mapping[str, Any]) -> Method:
@@ -91,13 +100,39 @@ def open_run(
     }
 
 
+def choose_ratio_items(
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    selecting: BenchmarksSettings,
+    benchmarks: BenchmarksSettings,
+    root: Path,
+    training: TrainingSettings,
+) -> Sequence[Subtask]:
+    """The items that choose how the weights are mixed with the base's; none where a ratio is given.
+
+    Raises:
+        SettingsError: they are missing, not of composition, official or among the reported ones.
+    """
+    if training.wise_ft.ratio != "auto":
+        return []
+    key, workers = "training.wise_ft.ratio", EvaluationSettings().workers
+    items = study_items(selecting, benchmarks, valid_captions, Path(root), workers, foils)
+    if not any(BENCHMARKS[task.benchmark].role == COMPOSITION for task in items):
+        raise SettingsError(f"{key}: auto needs items of composition at {TUNED}, or give a number")
+    return items
+
+
 def train_models(
-    inputs: TrainingInputs, trained: Method, run: Mapping[str, Any]
+    inputs: TrainingInputs,
+    trained: Method,
+    run: Mapping[str, Any],
+    ratio_items: Sequence[Subtask],
 ) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
     """Checkpoints of the method and its control, and the progress of each training.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
-    be a file with the reason for none.
+    be a file with the reason for none. The ratio that `ratio_items` choose for the method is the
+    control's too.
     """
     own, control = (inputs.resume / f"{name}_checkpoint" for name in (trained.name, CONTROL))
     jobs = jobs_of(trained, own, control, control=run["control_run_id"] is not None)
@@ -113,6 +148,13 @@ def train_models(
             curves.add(records[name], _logged(trained, [point]))
 
         progress = launch.train(Trainer(inputs), jobs, report)
+        if ratio_items:
+            device = inputs.settings.device
+            ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)
+            chosen = {"ratio": ratio, "figures": figures.to_dict("records")}
+            records[trained.name].document(chosen, RATIOS)
+            for job in jobs:
+                mix(inputs.model, job.folder, ratio)
     written = partial(move_folder, control)
     if CONTROL not in records:
         reason = json.dumps({"reason": run["no_control"]})

@@ -6,6 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.training.nodes import (
     build_method,
+    choose_ratio_items,
     log_training,
     log_views_preview,
     open_run,
@@ -38,8 +39,21 @@ def create_pipeline() -> Pipeline:
                 name="open_run",
             ),
             node(
+                choose_ratio_items,
+                inputs=[
+                    "valid_captions",
+                    "foils",
+                    "params:tuning.benchmarks",
+                    "params:benchmarks",
+                    "params:data.root",
+                    "params:training",
+                ],
+                outputs="ratio_items",
+                name="choose_ratio_items",
+            ),
+            node(
                 train_models,
-                inputs=["training_inputs", "trained_method", "run"],
+                inputs=["training_inputs", "trained_method", "run", "ratio_items"],
                 outputs=["checkpoint", "control_checkpoint", "training_progress"],
                 name="train_models",
             ),

@@ -48,7 +48,7 @@ def describe_training(
         trains_images="image" in built.trains,
         caches_features=training.cache_features,
         frozen=training.frozen,
-        ratio=training.wise_ft.ratio,
+        ratio=training.wise_ft.before_choice,
     )
 
 

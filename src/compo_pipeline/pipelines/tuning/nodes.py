@@ -154,7 +154,7 @@ def build_confirmation(
     """The trainings that confirm values on the reported items."""
     mixture = Mixture.of(data.weights, data.epoch_rows, view_context.seed)
     folder = Path(paths.tuning_confirmed)
-    return Confirmation(inputs, view_context, views.epochs, items, folder, mixture)
+    return Confirmation(inputs, view_context, views, items, folder, mixture)
 
 
 def choose_context(

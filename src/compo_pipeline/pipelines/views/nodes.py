@@ -68,7 +68,7 @@ def draw_views(
 ) -> FolderWriter:
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
-    fingerprint = f"{drawn_from} {context_fingerprint}"
+    fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
     mixture = Mixture.of(data.weights, data.epoch_rows, context.seed)
     if mixture is not None:
         fingerprint = f"{fingerprint} {mixture}"
@@ -80,6 +80,7 @@ def draw_views(
         views.epochs,
         fingerprint=fingerprint,
         engine=prepare,
+        long_share=views.long_share,
         mixture=mixture,
     )
 
