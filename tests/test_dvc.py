@@ -1,6 +1,7 @@
 """The dvc.yaml files say what the Kedro pipelines do: no more and no less."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,19 @@ def test_dvc_reads_what_is_written_for_any_environment(bootstrapped, env):
                 content = yaml.safe_load((PROJECT / file).read_text(encoding="utf-8"))
                 for key in keys:
                     value_at(content, key)
+
+
+def test_stages_of_several_sources_have_the_folder_of_each(bootstrapped, tmp_path):
+    """One is generated, an output of the first stage; that of the other is read."""
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    with (tmp_path / "conf" / "smoke" / "parameters.yml").open("a") as file:
+        yaml.safe_dump({"data": {"sources": {"scenes": {}, "web": {"format": "table"}}}}, file)
+    stages = dvc_stages.definition(tmp_path, "smoke")["stages"]
+    made, read = "${data.root}/scenes", "${data.root}/web"
+    assert made in stages["raw"]["outs"] and made not in stages["raw"]["deps"]
+    assert read in stages["raw"]["deps"] and read not in stages["raw"]["outs"]
+    for name in ("ingest", "views", "evaluation"):
+        assert {made, read} <= set(stages[name]["deps"])
 
 
 def test_an_environment_that_does_not_exist_is_named(bootstrapped):

@@ -76,6 +76,31 @@ def test_rows_that_are_held_out_are_said_before_and_after_they_are_counted(recip
     assert plan.exact_line(published, table).startswith("Rows: 2,000 train; 1 pass")
 
 
+def test_an_epoch_of_several_sources_is_said_by_source(recipe) -> None:
+    """Three rows of one to one of the other; SPARCL shows an image once in a pass."""
+    sources = {"many": {"weight": 3}, "few": {}}
+    rows = [
+        Caption(f"{n}", f"{n // 2}", f"{n // 2}.jpg", 8, 8, ("a cat",), source, "train")
+        for n, source in enumerate(["many"] * 1300 + ["few"] * 50)
+    ]
+    table = Table.of(rows, Caption)
+    own = recipe("coco", data={"sources": sources})
+    assert next(iter(plan.lines(own))).startswith("Recipe")
+    assert "Rows: counted when the captions are read" in "\n".join(plan.lines(own))
+    line = plan.exact_line(own, table)
+    each = "325 of few's 50, 975 of many's 1,300"
+    assert line.startswith(f"Rows: 1,350 train; an epoch takes {each}; 5 passes over 1,300 in")
+    given = recipe("coco", data={"sources": sources, "epoch_rows": 2000})
+    assert "an epoch takes 2,000 of the sources few, many; 5 passes" in "\n".join(plan.lines(given))
+    assert "500 of few's 50, 1,500 of many's 1,300" in plan.exact_line(given, table)
+    images = recipe("sparcl_coco", data={"sources": sources})
+    assert "163 of few's 25, 487 of many's 650" in plan.exact_line(images, table)
+    rehearsed = recipe("coco", data={"sources": sources, "epoch_rows": 2000}, subset=100)
+    assert "an epoch takes 100 of the sources" in "\n".join(plan.lines(rehearsed))
+    with pytest.raises(SettingsError, match=r"^data.sources.few: none of its rows trains"):
+        plan.exact_line(own, Table.of(rows[:1300], Caption))
+
+
 def test_the_size_of_a_model_is_that_of_its_weights(tiny_clip: Path) -> None:
     model = load(tiny_clip).model
     found = dimensions(ModelSettings(f"local-dir:{tiny_clip}"))

@@ -259,6 +259,35 @@ def test_one_fault_of_one_file_is_told_once(problems: Problems, photos: Path) ->
     assert line.endswith("expected paths with / between folders, in the place of \\")
 
 
+def test_several_sources_are_each_looked_at(problems: Problems, photos: Path) -> None:
+    """Of two sources that share files and folders, each fault with the key of its source."""
+    root = str(photos.parent)
+    own = {"train": "captions.csv", "test": "held.csv"}
+    (photos / "held.csv").write_text("image,caption\na.jpg,A dog.\n")
+
+    def told(other: dict[str, Any], **sources: dict[str, Any]) -> list[str]:
+        first = {"photos": {"splits": own}}
+        both = {**first, "web": {"root": "photos", "splits": own, **other}, **sources}
+        return problems(
+            data={"root": root, "sources": both},
+            foils={"splits": {"val": None}},
+            tuning={"benchmarks": {"foils": {"split": None}}},
+        )
+
+    assert told({}) == []
+    (line,) = told({"splits": {"train": "held.csv"}})
+    assert line.startswith("data.sources.photos.splits.test: ")
+    assert "trains in another source (data.sources.web.splits.train)" in line
+    (line,) = told({"splits": {"test": "held.csv"}})
+    assert line.startswith("data.sources.web.splits: no row of test trains; expected train (vi")
+    (line,) = told({}, gone={})
+    assert line.startswith(f"data.sources.gone.root: there is no folder '{root}/gone'")
+    (line,) = told({"format": "tabel"})
+    assert line.startswith("data.sources.web.format: unknown format 'tabel'; did you mean 'table'")
+    line, _ = told({"images": "jpg"})
+    assert line.startswith("data.sources.web.images: none of the first 1 images of the split train")
+
+
 def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: Path) -> None:
     root, split, language, model = problems(
         data={"root": str(tmp_path / "nowhere")},

@@ -10,7 +10,6 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.contamination import (
     Overlap,
-    difference_hash,
     image_id,
     items_fingerprint,
     normalised,
@@ -20,6 +19,7 @@ from compo_pipeline.evaluation.contamination import (
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
+from compo_pipeline.images.perceptual import difference_hash
 from compo_pipeline.storage.records import Caption, Fact
 
 

@@ -65,6 +65,16 @@ def test_without_kinds_nothing_is_parsed() -> None:
     assert item_slices([_subtask(SWAPPED)], frozenset(), refuse) == {("b", "s", "0"): ()}
 
 
+def test_items_of_caption_rows_have_a_source() -> None:
+    """Those of foils and retrieval; an image of another benchmark may have the same name."""
+    items = tuple(Item(str(k), f"{k}.jpg", ("a red heart",)) for k in range(2))
+    tasks = [Subtask(name, "s", (), Path(), items) for name in ("foils", "retrieval", "other")]
+    found = item_slices(tasks, {"source"}, PARSER, source_of={"0.jpg": "web"})
+    assert {key: names for key, names in found.items() if names} == {
+        (name, "s", "0"): ("source=web",) for name in ("foils", "retrieval")
+    }
+
+
 def _scores(model: str, right: Iterable[bool]) -> list[Score]:
     return [
         Score(model, "b", "s", "accuracy", str(k), f"{k}.jpg", (), verdict, None)

@@ -154,7 +154,7 @@ def refused(configured):
             ["training.optimizer.warmup", "pretraining.tower.warmup"],
         ),
         # A near one elsewhere is better than none.
-        ({"data": {"epoch": 1}}, "data.epoch", ["training.epochs"]),
+        ({"data": {"warmups": 1}}, "data.warmups", ["training.optimizer.warmup"]),
     ],
 )
 def test_unknown_parameter_names_the_nearest(refused, runtime, path, suggestions):

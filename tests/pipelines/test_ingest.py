@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.datasets.quality.quarantine import TooManyBadRows, valid_captions
+from compo_pipeline.datasets.quality.settings import RowRule
 from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings
+from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import (
     measure_language,
@@ -237,3 +238,118 @@ def test_backslashes_between_folders_are_told(
     assert entry.rule == "image_present"
     assert "folders are parted by /" in entry.detail
     assert "also breaks" not in entry.detail
+
+
+@pytest.fixture
+def two_sources(
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
+) -> Callable[..., tuple[Any, ...]]:
+    """Both pipelines over `captions.jsonl` and `held.jsonl` of the sources a and b."""
+    sources = {
+        name: SourceSettings(splits={"train": "captions.jsonl", "test": "held.jsonl"})
+        for name in "ab"
+    }
+
+    def run(rules: dict[str, RowRule] | None = None, **changes: Any) -> tuple[Any, ...]:
+        data = DataSettings(tmp_path, "table", {}, sources=sources, **changes)
+        captions, facts, unparseable, report, manifest = ingest(data)
+        validation = replace(
+            shipped.validation,
+            tolerated_share=0.99,
+            rules={**shipped.validation.rules, **(rules or {})},
+        )
+        quarantine, result, _ = validate_facts(facts, unparseable, validation)
+        return captions, valid_captions(captions, quarantine, result), quarantine, report, manifest
+
+    return run
+
+
+def write_source(folder: Path, train: dict[str, str], test: dict[str, str]) -> None:
+    """The tables of a source: captions by image."""
+    for name, rows in (("captions", train), ("held", test)):
+        lines = (json.dumps({"image": image, "caption": text}) for image, text in rows.items())
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+
+
+def test_images_of_several_sources_are_found_by_content(
+    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]]
+) -> None:
+    """One is held out in another source, one trains with the same caption, one with another."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            place = tmp_path / name / f"{number}.jpg"
+            Image.effect_noise((64, 48), 40 + number).save(place)
+            # Of other pixels than the other source's: the hash is of the bytes.
+            if number == 0:
+                Image.effect_noise((64, 48), 90).save(place)
+    for number in (1, 2, 3):
+        shutil.copy(tmp_path / "a" / f"{number}.jpg", tmp_path / "b" / f"{number}{number}.jpg")
+    write_source(tmp_path / "a", {f"{n}.jpg": CAPTION for n in range(1, 4)}, {"0.jpg": CAPTION})
+    write_source(
+        tmp_path / "b",
+        {"0.jpg": CAPTION, "22.jpg": CAPTION, "33.jpg": CAPTION.replace("dog", "cat")},
+        {"11.jpg": CAPTION, "../a/1.jpg": CAPTION},
+    )
+    captions, valid, quarantine, report, manifest = two_sources()
+    rules = {entry.sample_id: entry.rule for entry in quarantine}
+    assert rules == {
+        "a/train-0": "no_leak",
+        "b/train-1": "unique_pair",
+        "b/test-1": "image_inside_root",
+    }
+    ids = {row.sample_id: row.image_id for row in valid}
+    assert ids["b/train-2"] == ids["a/train-2"] == "a/train-3.jpg"
+    assert len(set(ids.values())) == len(ids) - 1
+    assert {row.source for row in captions} == {"a", "b"}
+    assert {row.image for row in valid} == {
+        *("a/0.jpg", "a/2.jpg", "a/3.jpg"),
+        *("b/0.jpg", "b/33.jpg", "b/11.jpg"),
+    }
+    assert report["rows_by_source"] == {"a": 4, "b": 5}
+    assert report["images_of_several_sources"] == {"a, b": 3}
+    assert set(manifest["files"]) == {
+        f"{name}/{file}.jsonl" for name in "ab" for file in ("captions", "held")
+    }
+
+
+def test_a_near_copy_that_another_source_holds_out_is_found(
+    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rescaled and compressed again; without a rule it is counted alone."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    for number in range(4):
+        noise = Image.effect_noise((9, 8), 200).resize((360, 240)).convert("RGB")
+        noise.save(tmp_path / "a" / f"{number}.jpg", quality=95)
+    with Image.open(tmp_path / "a" / "0.jpg") as image:
+        image.resize((180, 120)).save(tmp_path / "b" / "0.jpg", quality=60)
+    Image.effect_noise((90, 80), 200).save(tmp_path / "b" / "1.jpg")
+    write_source(tmp_path / "a", {f"{n}.jpg": CAPTION for n in range(3)}, {"3.jpg": CAPTION})
+    write_source(tmp_path / "b", {"1.jpg": CAPTION}, {"0.jpg": CAPTION})
+    _, valid, quarantine, report, _ = two_sources()
+    assert quarantine == [] and len(valid) == 6
+    assert report["near_duplicates"] == {"a": 1, "b": 1}
+    assert "1 images of the source a look like one of another" in caplog.text
+    rule = RowRule("near_leaks", "one_of", values=(False,))
+    _, _, (entry,), _, _ = two_sources({"no_near_leak": rule})
+    assert (entry.sample_id, entry.rule) == ("a/train-0", "no_near_leak")
+
+
+def test_each_source_has_a_sample_of_its_own(
+    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]]
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            Image.effect_noise((64, 48), 40).save(tmp_path / name / f"{number}.jpg")
+        write_source(
+            tmp_path / name,
+            {f"{n}.jpg": CAPTION.replace("dog", f"dog{n}{name}") for n in range(5)},
+            {"5.jpg": CAPTION},
+        )
+    captions, *_, report, _ = two_sources(sample=SampleSettings(rows=2))
+    assert report["rows_by_source"] == {"a": 3, "b": 3}
+    assert {name: found["taken"] for name, found in report["sample"].items()} == {"a": 2, "b": 2}
+    again, *_ = two_sources(sample=SampleSettings(rows=2))
+    assert list(again) == list(captions)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views import create_pipeline
 from compo_pipeline.pipelines.views.nodes import (
@@ -32,6 +33,7 @@ SENTENCES = {
     "held out": ("A bird flies over a house.", "It sings."),
 }
 SETTINGS = ViewSettings(epochs=2, split="train")
+DATA = DataSettings(Path(), "table", {"train": "captions.csv"})
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def run(
         others = join_annotations(rows, drawing, views)
         drawn_from = choose_context(parses, [], others, drawing, views, "compo_en", seed)
         folder = tmp_path / "views"
-        draw_views(rows, drawing, *drawn_from, views, LOCAL)(folder)
+        draw_views(rows, drawing, *drawn_from, views, LOCAL, DATA)(folder)
         tables = {
             int(file.stem[6:]): list(from_table(pq.read_table(file), View))
             for file in folder.iterdir()
@@ -180,7 +182,7 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
             f"params:{name}"
             for name in ("language.model", "views", "views.split", "method", "seed")
         ),
-        *(f"params:{name}" for name in ("dataset", "data.root")),
+        *(f"params:{name}" for name in ("dataset", "data", "data.root")),
         *("params:method_settings.views", "params:prepare"),
     }
     assert create_pipeline().outputs() == {"views_preview"}

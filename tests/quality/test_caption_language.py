@@ -14,6 +14,7 @@ from spacy.language import Language
 from compo_pipeline.datasets.quality.caption_language import (
     UnknownLanguage,
     measure,
+    measure_sources,
     refuse_unknown,
 )
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
@@ -62,6 +63,18 @@ def test_captions_in_another_language_are_refused(compo_en: Language, language: 
     assert "\n" not in message
     assert result["known_share"] < 0.6, "a margin to both sides"
     refuse_unknown({**result, "least_share": None})
+
+
+def test_a_small_source_in_another_language_is_named(compo_en: Language) -> None:
+    """Of all words most are known."""
+    english = rows(["A small dog sleeps on a red sofa near the window."] * 3_000)
+    foreign = [replace(row, source="web") for row in rows(next(iter(OTHERS.values())))]
+    refuse_unknown(measure([*english, *foreign], compo_en, SETTINGS))
+    result = measure_sources([*english, *foreign], compo_en, SETTINGS)
+    with pytest.raises(UnknownLanguage, match=r"the captions' words of the source web \(not "):
+        refuse_unknown(result)
+    assert result == {**measure(foreign, compo_en, SETTINGS), "source": "web"}
+    assert measure_sources(foreign, compo_en, SETTINGS) == measure(foreign, compo_en, SETTINGS)
 
 
 @pytest.mark.parametrize("language", EXAMPLES)

@@ -3,12 +3,13 @@
 import hashlib
 import logging
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from compo_pipeline.datasets.quality.ingest import Ingested, ingest
+from compo_pipeline.datasets.quality.ingest import Ingested, ingest, ingest_sources
 from compo_pipeline.datasets.quality.settings import IngestSettings, SentenceSettings
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
@@ -35,6 +36,31 @@ def records(tmp_path: Path) -> list[RawCaption]:
                 key = f"{name}-{text}"
                 found.append(RawCaption(key, name, name, (f"{text} {number}",), (), split))
     return found
+
+
+def test_several_sources_hold_out_images_of_each(tmp_path: Path, records: list[RawCaption]) -> None:
+    """Ten images: half of what the sample of a source leaves; the other source leaves none."""
+    own: dict[str, list[RawCaption]] = {"large": [], "small": []}
+    for record in records:
+        name = "small" if int(record.own[0].rpartition(" ")[2]) >= 50 else "large"
+        own[name].append(replace(record, source=name))
+    splits = {name: {"annotations": [], "records": 99} for name in ("train", "test")}
+    source = {"root": str(tmp_path), "splits": splits}
+    samples = {"large": SampleSettings(rows=20), "small": SampleSettings()}
+    settings = IngestSettings(sentences=SENTENCES)
+    found = ingest_sources(own, source, settings, samples, "train", held_out=10)
+    facts = found.facts
+    sums = facts.column("image_hash").to_pylist()
+    content = dict(zip(facts.column("image").to_pylist(), sums, strict=True))
+
+    def images(*splits: str) -> set[str]:
+        return {content[row.image] for row in found.captions.having("split", splits)}
+
+    left, carved, trains = images(HELD_OUT), images(CARVED), images("train")
+    assert {row.source for row in found.captions.having("split", [HELD_OUT])} == {"large"}
+    assert len(left) == 5 and len(carved) == min(5, len(trains | carved) // 10) > 0
+    leaks = set(facts.having("leaks", [True]).column("image_hash").to_pylist())
+    assert trains.isdisjoint((left | carved) - leaks)
 
 
 def ingested(

@@ -1,7 +1,7 @@
 """A small world to train on: images on disk, captions with parses, views, a tiny model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from PIL import Image
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run.compute import Compute
@@ -41,10 +42,21 @@ class World:
         method = Clic(ClicViews(**settings), ClicObjective())  # type: ignore[arg-type]
         return self.drawn(method, folder, epochs)
 
-    def drawn(self, method: Method, folder: Path, epochs: int = 2) -> Path:
+    def drawn(
+        self, method: Method, folder: Path, epochs: int = 2, mixture: Mixture | None = None
+    ) -> Path:
         """Views of a method in a folder."""
-        write(method, self.captions, ViewContext(self.parses, "hand", 0, 0), epochs, folder)
+        context = ViewContext(self.parses, "hand", 0, 0)
+        write(method, self.captions, context, epochs, folder, mixture=mixture)
         return folder
+
+    def of_two_sources(self) -> "World":
+        """The same rows, the last two of which are of another source."""
+        few = {row.sample_id for row in self.captions[-2:]}
+        captions = [
+            replace(row, source="few" if row.sample_id in few else "many") for row in self.captions
+        ]
+        return replace(self, captions=captions)
 
 
 @pytest.fixture(scope="session")

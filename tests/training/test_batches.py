@@ -12,12 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import EpochViews, single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.seeding import rng
@@ -119,6 +122,45 @@ def test_every_epoch_sees_every_row_once(world: Any, views: Path, tiny: LoadedMo
         assert sorted(seen) == [row.sample_id for row in world.captions]
         table = EpochViews(views).epoch(epoch % 2)
         assert {row.view for row in batches.examples(3 * epoch)} <= set(table)
+
+
+def test_an_epoch_of_several_sources_has_their_shares(
+    world: Any, tiny: LoadedModel, tmp_path: Path
+) -> None:
+    """A third of the rows are of a source of two rows, which come in twice: in batches apart."""
+    world = world.of_two_sources()
+    views = world.drawn(CLIC, tmp_path / "views", mixture=Mixture({"many": 2.0, "few": 1.0}, 12, 0))
+    batches = make(world, views, tiny, batch_size=3, epochs=2)
+    for epoch in range(2):
+        steps = range(4 * epoch, 4 * epoch + 4)
+        seen = [row.caption for step in steps for row in batches.examples(step)]
+        assert Counter(row.source for row in seen) == {"many": 8, "few": 4}
+        assert Counter(row.sample_id for row in seen if row.source == "few") == {
+            row.sample_id: 2 for row in world.captions[-2:]
+        }
+        counts = [batches.counts(step) for step in steps]
+        assert sum(each["rows of few"] for each in counts) == 4
+        assert sum(each["rows of many"] for each in counts) == 8
+        assert counts[0]["rows beside another of their image"] == 0
+        for step in steps:
+            images = [row.caption.image_id for row in batches.examples(step)]
+            assert len(set(images)) == len(images)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_load_the_steps_of_several_sources_in_one_order(
+    world: Any, tiny: LoadedModel, tmp_path: Path, workers: int
+) -> None:
+    world = world.of_two_sources()
+    views = world.drawn(CLIC, tmp_path / "views", mixture=Mixture({"many": 2.0, "few": 1.0}, 12, 0))
+    batches = make(world, views, tiny, method=CLIC, epochs=2)
+    loaded = list(DataLoader(batches, batch_size=None, num_workers=workers))
+    assert len(loaded) == 6
+    for step, collated in enumerate(loaded):
+        expected = batches[step]
+        assert collated.counts == expected.counts
+        for own, other in zip(collated.batch, expected.batch, strict=True):
+            assert torch.equal(own, other)
 
 
 def test_a_step_is_the_same_whenever_it_is_asked_for(

@@ -24,6 +24,7 @@ from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
@@ -47,6 +48,7 @@ from pathlib import Path
 import torch
 import pyarrow.parquet as pq
 from compo_pipeline.configuration.settings import parse
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Caption, from_table
@@ -116,6 +118,8 @@ FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
 LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
 
 
+# An epoch of as many rows as one source alone has, a third of them of two rows.
+MIXTURE = Mixture({"many": 2.0, "few": 1.0}, 12, 0)
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
@@ -124,13 +128,15 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
     [
         (CLIC, {"workers": 0, "cache_features": True}, "control"),
         slow(CLIC, {"workers": 1}, "clic"),
+        slow(CLIC, {"workers": 1, "mixture": MIXTURE}, "clic"),
         slow(FSC, {"workers": 0, "cache_features": True}, "control"),
         slow(FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
         slow(C2LIP, {"workers": 0, "cache_features": True}, "control"),
         slow(C2LIP_BOTH, {"workers": 1}, "c2lip"),
     ],
     ids=[
-        *("CLIC cached", "CLIC", "FSC-CLIP cached", "FSC-CLIP by adapters"),
+        *("CLIC cached", "CLIC", "CLIC on two sources", "FSC-CLIP cached"),
+        "FSC-CLIP by adapters",
         *("C2LIP cached", "C2LIP on both towers"),
     ],
 )
@@ -147,7 +153,10 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = method.name
-    plan = replace(plan, views=world.drawn(method, tmp_path / "views"))
+    mixture = (recipe_ := dict(recipe_)).pop("mixture", None)
+    world = world.of_two_sources() if mixture else world
+    views = world.drawn(method, tmp_path / "views", mixture=mixture)
+    plan = replace(plan, captions=world.captions, views=views)
     settings = replace(plan.settings, epochs=8, save_every=10, log_every=3, **recipe_)
     whole = both(replace(plan, settings=settings, resume=tmp_path / "whole"), method)
 

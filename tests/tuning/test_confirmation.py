@@ -11,7 +11,8 @@ import pytest
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.methods.views import ViewSettings, write
+from compo_pipeline.methods.mixture import Mixture
+from compo_pipeline.methods.views import EpochViews, ViewSettings, write
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
@@ -86,6 +87,33 @@ def test_two_processes_confirm_what_one_does(
     alone = replace(confirmation, folder=tmp_path / "alone")
     assert repr(alone.run(TUNED, SEEDS)) == repr(rows)
     assert not list(confirmation.folder.rglob("work"))
+
+
+def test_views_of_several_sources_have_their_shares(
+    world: Any, confirmation: Confirmation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of an epoch's rows are of the first three rows; each seed has an order of its own."""
+    captions = [
+        replace(row, source="few" if place < 3 else "many")
+        for place, row in enumerate(world.inputs.training.captions)
+    ]
+    inputs = replace(world.inputs, training=replace(world.inputs.training, captions=captions))
+    mixture = Mixture({"few": 1.0, "many": 2.0}, 9, 0)
+    mixed = replace(confirmation, inputs=inputs, mixture=mixture)
+    few = {row.sample_id for row in captions[:3]}
+    drawn = []
+
+    def look(self: Trainer, method: Any, name: str, folder: Path, report_: Any) -> None:
+        views = EpochViews(self.inputs.views).epoch(0)
+        assert sum(view.sample_id in few for view in views) == 3 and len(views) == 9
+        drawn.append([view.sample_id for view in views])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "train", look)
+    for seed in SEEDS:
+        with pytest.raises(KeyboardInterrupt):
+            mixed.run(TUNED, [seed])
+    assert drawn[0] != drawn[1]
 
 
 def test_every_seed_has_views_of_its_own_for_both_recipes(

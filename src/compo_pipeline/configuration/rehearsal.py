@@ -31,10 +31,10 @@ def dataset_name(dataset: str, rows: int | None) -> str:
 def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run with what a rehearsal changes; those of any other run as they are.
 
-    The rows are the first ones of the sample that a run with `data.sample.rows` would draw. A
-    warm-up of a fixed number of steps would outlast the training: it becomes a share of it. Images
-    that are held out (`foils.carve`) are at most a tenth as many as the rows, as of a recipe's
-    training images at most a tenth is.
+    The rows are the first ones of the sample that a run with `data.sample.rows` would draw; of
+    several sources each has at most so many, and an epoch too. A warm-up of a fixed number of steps
+    would outlast the training: it becomes a share of it. Images that are held out (`foils.carve`)
+    are at most a tenth as many as the rows, as of a recipe's training images at most a tenth is.
 
     Args:
         values: all settings, as YAML has them.
@@ -55,11 +55,21 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
     trains = values["views"]["split"]
     sample = rows if sample is None else min(rows, sample)
     carve = values["foils"]["carve"]
+    split = trains if isinstance(trains, str) else trains[0]
+    own = {}
+    for name, source in values["data"]["sources"].items():
+        if source["sample"] is not None:
+            least = min(filter(None, (sample, source["sample"]["rows"])))
+            own[f"data.sources.{name}.sample.rows"] = least
+            own[f"data.sources.{name}.sample.split"] = split
+    epoch = values["data"]["epoch_rows"]
     changes = {
         "dataset": dataset_name(values["dataset"], rows),
         "data.sample.rows": sample,
+        "data.epoch_rows": epoch and min(epoch, sample),
         "foils.carve": min(carve, max(1, sample // _SHARE)),
-        "data.sample.split": trains if isinstance(trains, str) else trains[0],
+        "data.sample.split": split,
+        **own,
         "training.optimizer.warmup_steps": None,
         "registration.alias": None,
     }

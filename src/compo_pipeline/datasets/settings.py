@@ -1,13 +1,16 @@
-"""Settings of the data (`data` in parameters.yml): location, format, splits."""
+"""Settings of the data (`data` in parameters.yml): location, format, splits, sources."""
 
 from __future__ import annotations
 
+import os
 import re
 import string
-from dataclasses import field
+from dataclasses import field, fields, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt, ValidationError
 
 from compo_pipeline.configuration.settings import Open, settings
 from compo_pipeline.datasets.generators import GENERATORS
@@ -15,6 +18,8 @@ from compo_pipeline.storage.remote import url_of
 
 # Part of a field's format: a width or precision that is long, or that another column gives.
 _UNBOUNDED = re.compile(r"\d{4}|\{")
+# A source's name is a folder, a value of the column `source` and a part of a dotted key.
+_SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 @settings
@@ -63,6 +68,33 @@ class SampleSettings:
 
 
 @settings
+class SourceSettings:
+    """One of several sources: its weight, and what `data` says otherwise of it."""
+
+    weight: PositiveFloat = 1.0
+    """Its share of an epoch's rows, relative to the weights of the other sources."""
+    root: str | None = None
+    """Its folder, a path below `data.root`; null: the source's name."""
+    format: str | None = None
+    """Its format; null: `data.format`."""
+    splits: Open[str] | None = None
+    """Our names of its splits and its own; null: `data.splits`."""
+    images: str | None = None
+    """Folder below its root from which the image paths of a table start; null: `data.images`."""
+    columns: Columns | None = None
+    """Columns of its table; null: `data.columns`."""
+    shares: Open[PositiveFloat] | None = None
+    """Relative sizes of its splits that share one file; null: `data.shares`."""
+    shares_seed: int | None = None
+    """Seed of the hash that divides these; null: `data.shares_seed`."""
+    follow_symlinks: bool | None = None
+    """Whether its caption files may be links to files outside its root; null:
+    `data.follow_symlinks`."""
+    sample: SampleSettings | None = None
+    """A random sample of one of its splits; null: as `data.sample` says, of this source."""
+
+
+@settings
 class DataSettings:
     """Location and format of the data."""
 
@@ -93,18 +125,106 @@ class DataSettings:
     """Whether every record must have a caption; null: unless recaption.captioner writes them."""
     sample: SampleSettings = field(default_factory=SampleSettings)
     """A random sample of one split instead of all of it."""
+    sources: Open[SourceSettings] = field(default_factory=dict)
+    """Several sources in one training, by name. What `data` says beside this holds for each source
+    that does not say otherwise (docs/your-data.md)."""
+    epoch_rows: PositiveInt | None = None
+    """Rows of an epoch of several sources; null: as many as the largest source has."""
 
     def __post_init__(self) -> None:
-        """Refuse a sample of a split that does not exist."""
+        """Refuse sources that cannot be told apart, and samples of splits that do not exist."""
+        if self.sources:
+            self._refuse_unfit_sources()
+            return
+        if self.epoch_rows is not None:
+            raise ValueError(
+                f"epoch_rows: {self.epoch_rows} rows are drawn from several sources, and "
+                "data.sources has none; expected null (data.sample.rows takes fewer rows)"
+            )
         if self.sample.rows is not None and self.sample.split not in self.splits:
             raise ValueError(
                 f"sample.split: '{self.sample.split}' is none of {', '.join(self.splits)}"
             )
 
+    def _refuse_unfit_sources(self) -> None:
+        """Refuse names, folders and splits of sources that do not fit together."""
+        for name, source in self.sources.items():
+            if not _SOURCE.fullmatch(name):
+                raise ValueError(
+                    f"sources: '{name}' cannot name a source, which is a folder and a value of the "
+                    "column `source`; expected at most 100 letters, digits, - and _, a letter or "
+                    "digit first"
+                )
+            below = Path(os.path.relpath(self._root_of(name), self.root))
+            if ".." in below.parts or "://" in (source.root or ""):
+                raise ValueError(
+                    f"sources.{name}.root: '{source.root}' is no path below data.root "
+                    f"({self.root}); expected one, or null"
+                )
+        made = [name for name, part in self.parts.items() if part.format in GENERATORS]
+        if len(made) > 1:
+            raise ValueError(
+                f"sources.{made[1]}.format: '{self.parts[made[1]].format}' is generated, as "
+                f"{made[0]} is; expected one generated source at most"
+            )
+        try:
+            list(self.split_names)
+        except CycleError as error:
+            raise ValueError(
+                f"sources: {' and '.join(dict.fromkeys(error.args[1]))} stand in contradicting "
+                "orders in `splits`; expected one order in all sources, held-out splits last"
+            ) from None
+
+    def _root_of(self, name: str) -> Path:
+        """The folder of a source."""
+        return Path(os.path.normpath(self.root / (self.sources[name].root or name)))
+
     @property
-    def generated(self) -> bool:
-        """Whether the raw pipeline makes the data, unless they are on object storage."""
-        return self.format in GENERATORS and url_of(self.root) is None
+    def parts(self) -> dict[str, DataSettings]:
+        """The settings of each source by its name, as those of one alone; one alone is named by its
+        format.
+        """
+        if not self.sources:
+            return {self.format: self}
+        return {name: self._part(name) for name in self.sources}
+
+    def _part(self, name: str) -> DataSettings:
+        source = self.sources[name]
+        own = {each.name: getattr(source, each.name) for each in fields(source)}
+        given = {key: value for key, value in own.items() if value is not None}
+        del given["weight"]
+        given |= {"root": self._root_of(name), "sources": {}, "epoch_rows": None}
+        try:
+            return replace(self, **given)
+        except ValidationError as error:
+            raise ValueError(f"sources.{name}.{error.errors()[0]['ctx']['error']}") from None
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of several sources, by name; none of one."""
+        return {name: source.weight for name, source in self.sources.items()}
+
+    @property
+    def split_names(self) -> list[str]:
+        """Our names of the splits of all sources, held-out ones last."""
+        order: TopologicalSorter[str] = TopologicalSorter()
+        for part in self.parts.values():
+            for name in part.splits:
+                order.add(name)
+            for earlier, later in pairwise(part.splits):
+                order.add(later, earlier)
+        return list(order.static_order())
+
+    @property
+    def generator(self) -> DataSettings | None:
+        """The settings of the source whose format has a generator; None where none has."""
+        return next((part for part in self.parts.values() if part.format in GENERATORS), None)
+
+    @property
+    def generated(self) -> DataSettings | None:
+        """The same, unless it is on object storage: the raw pipeline makes these data."""
+        made = self.generator
+        return made if made is not None and url_of(made.root) is None else None
 
     @property
     def may_lack_captions(self) -> bool:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from PIL.Image import Image, Resampling
 
 from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.benchmarks.items import (
@@ -45,6 +44,7 @@ from compo_pipeline.images.decoding import (
     open_file,
     source_name,
 )
+from compo_pipeline.images.perceptual import NEAR_BITS, difference_hash
 from compo_pipeline.run.engines import PrepareSettings, map_partitions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import files_fingerprint
@@ -56,8 +56,6 @@ log = logging.getLogger(__name__)
 TRAINING_SPLIT = "train"
 
 _WORDS = re.compile(r"\w+")
-_NEAR_BITS = 4
-_HASH_SIDE = 8
 _DIGITS = 16
 # COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
 _COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
@@ -235,7 +233,7 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
         perceptual = _perceptual_hash(place)
         if perceptual is not None:
             distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
-            near = bool((distances <= _NEAR_BITS).any())
+            near = bool((distances <= NEAR_BITS).any())
     same = own is not None and own in known.hashes
     name = _source_name(place)
     return _Match((own, name), same, bool(name) and image_id(name) in known.names, near)
@@ -306,14 +304,6 @@ def _perceptual_hash(place: ImagePlace) -> int | None:
         return difference_hash(load(*place))
     except ImageError:
         return None
-
-
-def difference_hash(image: Image) -> int:
-    """64 bits: whether each of 8 x 8 cells is brighter than its right-hand neighbour."""
-    grey = image.convert("L").resize((_HASH_SIDE + 1, _HASH_SIDE), Resampling.BILINEAR)
-    pixels = np.asarray(grey, dtype=np.int16)
-    bits = (pixels[:, :-1] > pixels[:, 1:]).ravel()
-    return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
 def without_reported(

@@ -200,10 +200,15 @@ class BenchmarkItems:
         kinds: Iterable[SliceKind],
         captions: Iterable[Caption],
         parser: Parser,
+        rows: Iterable[Caption] = (),
     ) -> BenchmarkItems:
-        """Items with their slices of some kinds; `captions` of training are for `binding`."""
+        """Items with their slices of some kinds; `captions` of training are for `binding`, `rows`
+        of all splits for `source`.
+        """
+        chosen = frozenset(kinds)
         sentences = (text for row in captions for text in row.sentences)
-        return cls(subtasks, item_slices(subtasks, frozenset(kinds), parser, sentences))
+        source_of = {row.image: row.source for row in rows} if "source" in chosen else {}
+        return cls(subtasks, item_slices(subtasks, chosen, parser, sentences, source_of))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from compo_pipeline.configuration.variants import VariantName
 Precision = Literal["fp32", "bf16"]
 
 
-SliceKind = Literal["attribute", "object", "relation", "length", "binding"]
+SliceKind = Literal["attribute", "object", "relation", "length", "binding", "source"]
 
 
 @settings
@@ -42,7 +42,8 @@ class EvaluationSettings:
     slices: tuple[SliceKind, ...] = ()
     """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
     item's first right text; `binding`: whether its attribute-object pairs are in the training
-    captions, which are all parsed for it (those of `suite.training` for a list of models)."""
+    captions, which are all parsed for it (those of `suite.training` for a list of models);
+    `source`: of foils and retrieval, the source of the image's row (`data.sources`)."""
     slice_items: PositiveInt = 50
     """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 
+from compo_pipeline.benchmarks import foils, retrieval
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.language.concepts import Binding, bindings, objects, relations
@@ -25,6 +27,8 @@ ItemSlices = Mapping[tuple[str, str, str], Sequence[str]]
 BINDING = "binding="
 
 _LONGEST = (5, 10, 15, 20)
+# Benchmarks whose items are made of caption rows.
+_OF_ROWS = (foils.NAME, retrieval.NAME)
 
 
 def item_slices(
@@ -32,6 +36,7 @@ def item_slices(
     kinds: Set[SliceKind],
     parser: Parser,
     captions: Iterable[str] = (),
+    source_of: Mapping[str, str] = MappingProxyType({}),
 ) -> ItemSlices:
     """The slices of every item; items of zero-shot classification have no text and are in none.
 
@@ -40,6 +45,7 @@ def item_slices(
         kinds: of slices.
         parser: is called only for kinds that need parses.
         captions: of training, for `binding`.
+        source_of: images of caption rows to their sources, for `source`.
     """
     tasks = [task for task in subtasks if not task.classes]
     read = [text for task in tasks for item in task.items for text in _read(item, kinds)]
@@ -53,26 +59,33 @@ def item_slices(
             dict.fromkeys(
                 f"{kind}={value}"
                 for kind in sorted(kinds)
-                for value in _values(kind, item, parses, seen)
+                for value in _values(kind, item, parses, seen, of_rows)
             )
         )
         for task in tasks
+        for of_rows in [source_of if task.benchmark in _OF_ROWS else {}]
         for item in task.items
     }
 
 
 def _read(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
     """The texts whose parses are needed."""
-    if not kinds - {"length"}:
+    if not kinds - {"length", "source"}:
         return ()
     return item.positives[:1] + (item.negatives if "binding" in kinds else ())
 
 
 def _values(
-    kind: SliceKind, item: Item, parses: Mapping[str, Parse], seen: Set[Binding]
+    kind: SliceKind,
+    item: Item,
+    parses: Mapping[str, Parse],
+    seen: Set[Binding],
+    source_of: Mapping[str, str],
 ) -> Iterator[str]:
     text = item.positives[0]
-    if kind == "length":
+    if kind == "source":
+        yield from filter(None, [source_of.get(item.image)])
+    elif kind == "length":
         yield _length(len(text.split()))
     elif kind == "binding":
         right = set(bindings(parses[text]))

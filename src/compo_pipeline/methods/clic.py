@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 import pyarrow.compute as pc
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
@@ -143,8 +144,7 @@ class Partners:
         self._images = self.captions.codes("image_id")
         self._of_orientation: defaultdict[str, Pool] = defaultdict(_pool)
         self._of_noun: defaultdict[tuple[str, str], Pool] = defaultdict(_pool)
-        sizes = (np.asarray(self.captions.column(side)).tolist() for side in ("width", "height"))
-        turned = [orientation(*size) for size in zip(*sizes, strict=True)]
+        turned = _orientations(self.captions)
         for row, of in enumerate(turned):
             self._of_orientation[of].append(row)
         if kind == "shared_noun":
@@ -195,6 +195,12 @@ class Partners:
         return self.captions[int(random_.choice(others))] if len(others) else None
 
 
+def _orientations(captions: Table[Caption]) -> list[str]:
+    """The orientation of each caption's image."""
+    sizes = (np.asarray(captions.column(side)).tolist() for side in ("width", "height"))
+    return [orientation(*size) for size in zip(*sizes, strict=True)]
+
+
 class ClicBatch(NamedTuple):
     """m rows with L positives each."""
 
@@ -236,6 +242,14 @@ class Clic(Method):
             return self._composite(caption, partner, context, random_)
 
         return view
+
+    def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
+        """Those for which another image has their orientation; on single images, all."""
+        if self.view_settings.images == "single":
+            return super().anchors(captions)
+        images, turned = captions.codes("image_id"), np.array(_orientations(captions))
+        several = [kind for kind in np.unique(turned) if len(np.unique(images[turned == kind])) > 1]
+        return np.isin(turned, several)
 
     def _composite(
         self, anchor: Caption, partner: Caption, context: ViewContext, random_: random.Random

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from compo_pipeline.configuration.settings import plain, settings
@@ -276,6 +277,17 @@ class Method:
             context: what else views are drawn from.
         """
         raise NotImplementedError
+
+    def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
+        """Which captions [n] have a view, the same in every epoch; by default all.
+
+        Several sources are mixed by it: a method whose sampler gives some captions no view says
+        here which.
+
+        Args:
+            captions: all rows that train.
+        """
+        return np.ones(len(captions), bool)
 
     def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """The views of one epoch, one a caption at most, in the captions' order."""

@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
@@ -76,6 +78,12 @@ class CounterfactualPairs(Method):
             return _view(*context.rng("counterfactuals", rows[0]).choice(drawn), context)
 
         return view
+
+    def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
+        """The first caption of each image."""
+        found = np.zeros(len(captions), bool)
+        found[np.unique(captions.codes("image_id"), return_index=True)[1]] = True
+        return found
 
     def images(self, example: Example, step: int) -> list[ImageInput]:
         """The real image, and the synthetic ones that the method uses."""

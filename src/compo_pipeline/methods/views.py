@@ -6,19 +6,21 @@ import inspect
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+import numpy as np
 from pydantic import PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
+from compo_pipeline.methods.mixture import Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
@@ -214,6 +216,7 @@ def write(
     fingerprint: str | None = None,
     engine: PrepareSettings = LOCAL,
     long_share: float = 0.0,
+    mixture: Mixture | None = None,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
 
@@ -227,24 +230,49 @@ def write(
             what is missing. Without one it begins anew.
         engine: draws them.
         long_share: chance of a view with the whole caption.
+        mixture: of several sources; an epoch then has their shares in place of a view a caption.
 
     Raises:
         ValueError: no caption has a view.
+        SettingsError: no row of a source has.
     """
     code = Path(inspect.getfile(type(method)))
     own = files_fingerprint([(fingerprint or uuid4().hex, code)])
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
+        sources = mixture.sources(Table.of(captions, Caption), method) if mixture else {}
         for epoch, file in enumerate(files):
             if not is_whole(file):
-                drawing = _Drawing(method, captions, context._replace(epoch=epoch), long_share)
+                of_epoch = context._replace(epoch=epoch)
+                drawing = (
+                    _MixedDrawing(method, mixture, sources, of_epoch, long_share)
+                    if mixture
+                    else _Drawing(method, captions, of_epoch, long_share)
+                )
                 what = f"drawing views of epoch {epoch}"
-                write_rows(file, Parts(what, drawing, len(captions), own, engine), View)
+                write_rows(file, Parts(what, drawing, len(drawing), own, engine), View)
             if epoch == 0:
-                _log_counts(method, captions, file)
+                _log_counts(method, captions, file, sources)
+        for name, source in sources.items():
+            _log_source(name, source, epochs)
         with atomic_folder(folder) as new:
             for file in files:
                 file.rename(new / file.name)
+
+
+def _view_sampler(
+    method: Method, captions: Sequence[Caption], context: ViewContext, long_share: float
+) -> Sampler:
+    """The sampler of a method, but for views that show whole captions."""
+    own = method.sampler(captions, context)
+
+    def view(caption: Caption) -> View | None:
+        drawn = own(caption)
+        if drawn is None or context.rng("long", caption).random() >= long_share:
+            return drawn
+        return long_view(caption, drawn, context.language)
+
+    return view
 
 
 @dataclass(frozen=True)
@@ -258,19 +286,77 @@ class _Drawing:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return self.method.sampler(self.captions, self.context)
+        return _view_sampler(self.method, self.captions, self.context, self.long_share)
+
+    def __len__(self) -> int:
+        return len(self.captions)
 
     def __call__(self, part: range) -> Iterator[View]:
-        return filter(None, map(self._view, self.captions[part.start : part.stop]))
-
-    def _view(self, caption: Caption) -> View | None:
-        view = self._sampler(caption)
-        if view is None or self.context.rng("long", caption).random() >= self.long_share:
-            return view
-        return long_view(caption, view, self.context.language)
+        return filter(None, map(self._sampler, self.captions[part.start : part.stop]))
 
 
-def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None:
+@dataclass(frozen=True)
+class _MixedDrawing:
+    """Draws the views of a range of an epoch's anchors of several sources, source by source.
+
+    What a view shows is of one source: partners are drawn there.
+    """
+
+    method: Method
+    mixture: Mixture
+    sources: Mapping[str, SourceRows]
+    context: ViewContext
+    long_share: float
+
+    def __len__(self) -> int:
+        return sum(source.share for source in self.sources.values())
+
+    @cached_property
+    def _sampler(self) -> Callable[[str, int], Sampler]:
+        return lru_cache(2)(self._sampler_of)
+
+    def _sampler_of(self, name: str, number: int) -> Sampler:
+        """The sampler of a source in one of its passes, which takes the place of an epoch."""
+        context = self.context._replace(epoch=number)
+        return _view_sampler(self.method, self.sources[name].captions, context, self.long_share)
+
+    @cached_property
+    def _anchors(self) -> dict[str, Anchors]:
+        epoch = self.context.epoch
+        return {
+            name: self.mixture.anchors(name, len(source.anchors), source.share, epoch)
+            for name, source in self.sources.items()
+        }
+
+    def __call__(self, part: range) -> Iterator[View]:
+        start = 0
+        for name, source in self.sources.items():
+            own = slice(max(part.start - start, 0), max(part.stop - start, 0))
+            start += source.share
+            rows, passes = (each[own] for each in self._anchors[name])
+            for number in np.unique(passes).tolist():
+                for caption in source.anchors.take(rows[passes == number]):
+                    view = self._sampler(name, number)(caption)
+                    if view is None:
+                        raise ValueError(
+                            f"'{self.method.name}' has no view of {caption.sample_id}, which its "
+                            "`anchors` name: the shares of data.sources would not hold"
+                        )
+                    yield view
+
+
+def _log_source(name: str, source: SourceRows, epochs: int) -> None:
+    """Log what the epochs take of a source."""
+    rows, share = len(source.anchors), source.share
+    taken = min(rows, epochs * share)
+    text = "%s: %d rows of %d in each epoch%s."
+    left = f"; the {epochs} of views.epochs take {taken} of them" if taken < rows else ""
+    log.info(text, name, share, rows, left)
+
+
+def _log_counts(
+    method: Method, captions: Sequence[Caption], file: Path, sources: Mapping[str, SourceRows]
+) -> None:
     """Log how many views, negatives and synthetic images an epoch has.
 
     Raises:
@@ -308,6 +394,8 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
         )
     if counts["synthetic"]:
         _log_image_counts(name, counts)
+    if sources:
+        views = sum(len(source.anchors) for source in sources.values())
     if views < rows and counts["composite"]:
         log.warning("%d captions have no view: no other image has their orientation.", rows - views)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.registry import chosen_entries
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.models.settings import BASES
 from compo_pipeline.pipeline_registry import SUMS, TRAIN_EVAL, register_pipelines
@@ -159,6 +161,7 @@ class _Environment:
     def __init__(self, project: Path, env: str) -> None:
         self._project, self._env = project, env
         self._values = configured_values(loader_of(project / "conf", env, {}))
+        self._data = parse(DataSettings, self._values["data"], "data")
         # The catalog of a run whose dataset, method, ... are DVC's variables.
         named = {key: f"<{key}>" for key in _RUN}
         self._catalog = loader_of(project / "conf", env, named)["catalog"]
@@ -168,18 +171,20 @@ class _Environment:
         """A stage of dvc.yaml."""
         pipeline = self._pipelines[name]
         read = read_parameters(pipeline)
-        generated = self._values["data"]["format"] in GENERATORS
+        made = self._data.generator
         written = {each for each in pipeline.all_outputs() if self._is_on_disk(each)}
         outs = {self.path(each) for each in written - {_METRICS}}
         inputs = {
             self.path(each)
             for each in pipeline.inputs() & self._catalog.keys() - {_RECORD, _REVIEW}
         }
-        if name == "raw" and generated:
-            outs.add(f"${{{_ROOT}}}")
+        if name == "raw" and made:
+            outs.add(self._root_of(made))
+            inputs.update(map(self._root_of, self._data.parts.values()))
         elif {"data", _ROOT} & read:
-            inputs.add(f"${{{_ROOT}}}")
-        if "benchmarks" in read and not generated and value_at(self._values, _BENCHMARKS):
+            inputs.update(map(self._root_of, self._data.parts.values()))
+        inputs -= outs
+        if "benchmarks" in read and not made and value_at(self._values, _BENCHMARKS):
             inputs.add(f"${{{_BENCHMARKS}}}")
         inputs |= set(self._tables(written))
         code, shipped = code_of(*_pipelines(name), *self._plugins(read)), self._shipped(read)
@@ -215,12 +220,18 @@ class _Environment:
 
     def _plugins(self, read: set[str]) -> Iterator[str]:
         """Modules that a stage's nodes find in registries by what the settings name."""
-        generator = GENERATORS.get(self._values["data"]["format"])
-        if GENERATOR_SETTINGS in read and generator is not None:
+        made = self._data.generator
+        if GENERATOR_SETTINGS in read and made is not None:
+            generator = GENERATORS[made.format]
             yield str(getattr(generator, "__name__", type(generator).__module__))
         if "counterfactuals" in read:
             settings = parse(CounterfactualSettings, self._values["counterfactuals"], "")
             yield from (entry.path.partition(":")[0] for _, entry in chosen_entries(settings))
+
+    def _root_of(self, part: DataSettings) -> str:
+        """The folder of a source, in DVC's variables."""
+        below = os.path.relpath(part.root, self._data.root)
+        return f"${{{_ROOT}}}" if below == "." else f"${{{_ROOT}}}/{below}"
 
     def path(self, entry: str) -> str:
         """The path of a catalog entry, in DVC's variables."""
@@ -244,7 +255,8 @@ class _Environment:
             # An environment lists its settings of all methods: DVC refuses a key that a file lacks.
             methods = [self._values["method"]] if env == "base" else METHODS
             own = {key.replace(METHOD_SETTINGS, name) for key in wanted for name in methods}
-            own = {key.replace(GENERATOR_SETTINGS, self._values["data"]["format"]) for key in own}
+            if made := self._data.generator:
+                own = {key.replace(GENERATOR_SETTINGS, made.format) for key in own}
             found.update(self._keys_in(env, own, settled))
             settled |= {key for values in self._files(env).values() for key, _ in leaves(values)}
         method = self._values["method"]

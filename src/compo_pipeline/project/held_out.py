@@ -63,10 +63,10 @@ def judging_problems(parameters: RunSettings) -> Iterator[str]:
 
 def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
     """A split that the data have not."""
-    if name is not None and name not in data.splits:
+    if name is not None and name not in data.split_names:
         yield (
-            f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
-            "(data.splits)"
+            f"{key}: '{name}' is no split of the data; expected one of "
+            f"{', '.join(data.split_names)} (data.splits)"
         )
 
 
@@ -74,11 +74,11 @@ def _foils(parameters: RunSettings) -> Iterator[str]:
     """The splits whose rows become foils."""
     foils, data = parameters.foils, parameters.data
     for name, split in foils.splits.items():
-        if split == HELD_OUT and HELD_OUT not in data.splits:
+        if split == HELD_OUT and HELD_OUT not in data.split_names:
             if not foils.carve:
                 yield (
                     f"foils.splits.{name}: no row is of the split '{HELD_OUT}'; set foils.carve to "
-                    f"the number of its images, or name one of {', '.join(data.splits)}"
+                    f"the number of its images, or name one of {', '.join(data.split_names)}"
                 )
         else:
             yield from split_problem(split, f"foils.splits.{name}", data)
@@ -130,5 +130,5 @@ def _official(tuned: BenchmarksSettings) -> Iterator[str]:
 def _carved(parameters: RunSettings) -> Iterator[str]:
     """The names of the splits that hold rows out."""
     for name in (HELD_OUT, CARVED):
-        if parameters.foils.carve and name in parameters.data.splits:
+        if parameters.foils.carve and name in parameters.data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"

@@ -12,6 +12,7 @@ from pathlib import Path
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals.settings import DiffusionSettings
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import build, find
 from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.project.settings import RunSettings
@@ -33,7 +34,11 @@ _FLOAT = 4
 
 
 def expected_rows(parameters: RunSettings) -> int | None:
-    """Training rows that a run will have, before they are counted; None if nothing says it."""
+    """Training rows that a run will have, before they are counted; None if nothing says it. Of
+    several sources it is those of an epoch.
+    """
+    if parameters.data.sources:
+        return parameters.data.epoch_rows
     known = (parameters.recipe.rows, parameters.data.sample.rows)
     return min((rows for rows in known if rows is not None), default=None)
 
@@ -54,7 +59,10 @@ def lines(parameters: RunSettings) -> Iterator[str]:
     whole = "" if parameters.subset is None else " for the whole recipe"
     if recipe.source is not None:
         yield f"Recipe: {recipe.source}"
-    if rows is None:
+    if parameters.data.sources and rows is not None:
+        names, training = ", ".join(parameters.data.sources), _training(parameters, rows)
+        yield f"Rows: an epoch takes {rows:,} of the sources {names}; {training}"
+    elif rows is None:
         yield "Rows: counted when the captions are read; the steps follow from them"
     else:
         rows -= _carved(parameters, rows)
@@ -77,7 +85,16 @@ def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
     rows = training_rows(captions, parameters.views.split)
     note = held_out_note(captions, parameters.views.split)
     held = f", {note}" if note else ""
-    images = _view_an_image(_method(parameters))
+    data, method = parameters.data, _method(parameters)
+    if mixture := Mixture.of(data.weights, data.epoch_rows, parameters.seed):
+        sources = mixture.sources(rows, method)
+        each = ", ".join(
+            f"{own.share:,} of {name}'s {len(own.anchors):,}" for name, own in sources.items()
+        )
+        views = sum(own.share for own in sources.values())
+        training = _training(parameters, views)
+        return f"Rows: {len(rows):,} train{held}; an epoch takes {each}; {training}"
+    images = _view_an_image(method)
     views = len(rows.column("image_id").unique()) if images else len(rows)
     return f"Rows: {len(rows):,} train{held}; {_training(parameters, views)}"
 

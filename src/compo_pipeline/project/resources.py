@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -45,6 +45,7 @@ from compo_pipeline.project.settings import (
 )
 from compo_pipeline.run import engines
 from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.storage.tables import CARVED, splits_of
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -102,11 +103,11 @@ def _problems(
         return
     data = parameters.data
     # Two nodes make the data: the first of all pipelines, and the one that scores a list.
-    generated = data.generated and bool({"source", "suite"} & outputs)
-    if "source" in outputs and not generated:
-        yield from _data(data)
+    generated = data.generated is not None and bool({"source", "suite"} & outputs)
+    if "source" in outputs:
+        yield from _sources(data, splits_of(parameters.views.split))
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
-        how = f"; {_GENERATED}" if data.generated and not generated else ""
+        how = f"; {_GENERATED}" if data.generated is not None and not generated else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     yield from held_out_problems(parameters, read, outputs)
     if "recaptions" in outputs:
@@ -157,13 +158,34 @@ def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
         yield error.message
 
 
+def _sources(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
+    """The data of each source that is not generated, and what several sources share."""
+    from compo_pipeline.datasets.readers import in_source, shared_files
+
+    for name, part in data.parts.items():
+        problems = _data(part) if part.generated is None else ()
+        yield from (in_source(each, name) if data.sources else each for each in problems)
+        if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
+            splits = ", ".join(part.splits) or "no split"
+            yield (
+                f"data.sources.{name}.splits: no row of {splits} trains; expected "
+                f"{' or '.join(trains)} (views.split) among them"
+            )
+    if data.sources:
+        yield from shared_files(data, trains)
+
+
 def _data(data: DataSettings) -> Iterator[str]:
     """The data's root, caption files and columns, and the first images."""
     from compo_pipeline.datasets.readers import reader
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
     from compo_pipeline.images.decoding import ACCEPTED, is_there
 
-    chosen = reader(data)
+    try:
+        chosen = reader(data)
+    except SettingsError as error:
+        yield error.message
+        return
     if not data.root.is_dir():
         yield (
             f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); expected the "
@@ -265,7 +287,8 @@ def _captioner_folder(settings: RecaptionSettings) -> None:
 def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
     """Whether editor and generator fit the data, and the folders of their models."""
     chosen = parameters.counterfactuals
-    data_format = parameters.data.format
+    data = parameters.data
+    data_format = "several sources" if data.sources else data.format
     yield from _of_format("caption_editor", chosen.caption_editor, CAPTION_EDITORS, data_format)
     if chosen.image_generator is not None:
         key, name = "image_generator", chosen.image_generator
@@ -320,10 +343,11 @@ def _benchmarks(
     from compo_pipeline.images.decoding import is_there
 
     yield from split_problem(settings.retrieval.split, f"{key}.retrieval.split", data)
-    if settings.root is not None and data.root in Path(settings.root).parents:
+    made = data.generator
+    if settings.root is not None and made and made.root in Path(settings.root).parents:
         if generated:
             return
-        if data.generated and not Path(settings.root).is_dir():
+        if data.generated is not None and not Path(settings.root).is_dir():
             yield f"{key}.root: there is no folder {settings.root}; {_GENERATED}"
             return
     try:

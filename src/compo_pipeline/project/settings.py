@@ -5,6 +5,7 @@ Every default and every meaning is written in a settings class; conf/base holds 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, is_dataclass
 from pathlib import Path
@@ -223,11 +224,12 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     }
     own = sections.get(method, MethodSettings())
     values = {name: each for name, each in values.items() if name not in METHODS}
-    parsed = plain(parse(Parameters, values, "", place, _paths_of_method(method)))
+    typed = parse(Parameters, values, "", place, _paths_of_method(method))
+    parsed = plain(typed)
     parsed["data"]["root"] = values["data"]["root"]  # a Path has one slash of a URL's two
     parsed[METHOD_SETTINGS] = plain(own)
-    generated = parsed["data"]["format"] in GENERATORS
-    parsed[GENERATOR_SETTINGS] = parsed[parsed["data"]["format"]] if generated else {}
+    generator = typed.data.generator
+    parsed[GENERATOR_SETTINGS] = parsed[generator.format] if generator else {}
     if parsed["data"]["captioned"] is None:
         parsed["data"]["captioned"] = parsed[RECAPTION]["captioner"] is None
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
@@ -393,9 +395,12 @@ def _paths_of_method(name: str) -> Iterator[str]:
 
 def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
     """Set the defaults of `benchmarks.root` for generated data: the benchmarks about them."""
-    root, generator = values["data"]["root"], GENERATORS.get(values["data"]["format"])
-    if generator is None:
+    data = parse(DataSettings, values["data"], "data")
+    if data.generator is None:
         return values
+    generator, root = GENERATORS[data.generator.format], values["data"]["root"]
+    if data.sources:
+        root = f"{root}/{os.path.relpath(data.generator.root, data.root)}"
     generated = {
         "benchmarks.root": generator.benchmarks(root, "test"),
         "training.validation.benchmarks.root": generator.benchmarks(root, "val"),

@@ -137,6 +137,7 @@ class Batches(Picklable, Dataset[Collated]):
     ) -> None:
         self.captions = Table.of(captions, Caption)
         self._image_numbers = self.captions.codes("image_id")
+        self._sources = self.captions.column("source").unique().to_pylist()
         self.views, self.method, self.seed = EpochViews(views), method, seed
         self.preprocessor = preprocessor
         rows = len(self.views.epoch(0))
@@ -198,6 +199,12 @@ class Batches(Picklable, Dataset[Collated]):
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
             counts["rows beside another of their image"] = repeated
+        if len(self._sources) > 1:
+            epoch, batch = divmod(step, self.steps_per_epoch)
+            dealt = self._cached_epoch(epoch)
+            captions = self.captions.take(dealt.captions[dealt.batches[batch]])
+            own = Counter(captions.column("source").to_pylist())
+            counts |= {f"rows of {source}": own[source] for source in self._sources}
         return counts
 
     def images(self, further: Sequence[ImageInput] = ()) -> Images:

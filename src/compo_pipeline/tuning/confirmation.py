@@ -26,6 +26,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel, load
@@ -71,6 +72,8 @@ class Confirmation:
     """The reported items."""
     folder: Path
     """Folder of the scores, and of views and states until all scores are stored."""
+    mixture: Mixture | None = None
+    """Of several sources; the seed is replaced."""
 
     def run(
         self, tuned: Mapping[str, Value], seeds: Sequence[int], processes: int = 1
@@ -123,6 +126,7 @@ class Confirmation:
             self.view_context.language,
             evaluation.image_precision,
             evaluation.text_precision,
+            *([] if self.mixture is None else [str(self.mixture)]),
         )
 
 
@@ -160,8 +164,16 @@ class _Training:
             method, _ = confirmation.inputs.build()
             view_context = confirmation.view_context._replace(seed=self.seed)
             captions, views = confirmation.inputs.training.captions, confirmation.views
-            share = views.long_share
-            write(method, captions, view_context, views.epochs, folder, long_share=share)
+            mixture = confirmation.mixture and replace(confirmation.mixture, seed=self.seed)
+            write(
+                method,
+                captions,
+                view_context,
+                views.epochs,
+                folder,
+                long_share=views.long_share,
+                mixture=mixture,
+            )
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:

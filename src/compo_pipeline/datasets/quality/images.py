@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import PIL
 
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.images import decoding
+from compo_pipeline.images import decoding, perceptual
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
@@ -20,6 +21,8 @@ from compo_pipeline.storage import archives
 from compo_pipeline.storage.files import files_fingerprint
 from compo_pipeline.storage.remote import size_and_version
 from compo_pipeline.storage.stores import KeyValueStore
+
+Found = TypeVar("Found")
 
 AT_ONCE = 50_000
 """Images that are measured together; their measurements are in memory."""
@@ -48,19 +51,58 @@ def measure(
     if found:
         log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
     missing = [path for path in paths if path not in found]
-    with Meter(len(missing), "measuring images") as meter:
-        groups = (
-            missing[start : start + _IMAGES_PER_TASK]
-            for start in range(0, len(missing), _IMAGES_PER_TASK)
-        )
-        inspect_all = partial(_inspect_all, root, settings.limits)
-        for group in map_partitions(inspect_all, groups, engine, threads=True):
-            if store:
-                store.put({keys[image.path]: image for image in group})
-            for image in group:
-                found[image.path] = image
-                meter.advance()
+    inspect_all = partial(_inspect_all, root, settings.limits)
+    for group in _by_task(inspect_all, missing, "measuring images", engine):
+        if store:
+            store.put({keys[image.path]: image for image in group})
+        found |= {image.path: image for image in group}
     return {path: found[path] for path in paths}
+
+
+def perceptual_hashes(
+    root: Path, images: Mapping[str, str], settings: IngestSettings, engine: PrepareSettings = LOCAL
+) -> dict[str, int]:
+    """Perceptual hashes of images that decode, by path; known ones are in `settings.journal`.
+
+    Args:
+        root: of the data.
+        images: paths, and the sha256 of each image's bytes.
+        settings: of the images.
+        engine: decodes.
+    """
+    store = KeyValueStore(settings.journal, int) if settings.journal else None
+    keys = {path: f"perceptual {_decoder()} {sha256}" for path, sha256 in images.items()}
+    stored = store.get(keys.values()) if store else {}
+    missing = [path for path, key in keys.items() if key not in stored]
+    hash_all = partial(_hash_all, root, settings.limits)
+    for group in _by_task(hash_all, missing, "comparing images", engine):
+        found = {keys[path]: value for path, value in group}
+        if store:
+            store.put(found)
+        stored |= found
+    return {path: stored[key] for path, key in keys.items()}
+
+
+def _hash_all(root: Path, limits: Limits, paths: list[str]) -> list[tuple[str, int]]:
+    return [(path, perceptual.difference_hash(decoding.load(root, path, limits))) for path in paths]
+
+
+def _by_task(
+    function: Callable[[list[str]], list[Found]],
+    paths: list[str],
+    what: str,
+    engine: PrepareSettings,
+) -> Iterator[list[Found]]:
+    """What a function finds of images, task by task, with the progress."""
+    with Meter(len(paths), what) as meter:
+        groups = (
+            paths[start : start + _IMAGES_PER_TASK]
+            for start in range(0, len(paths), _IMAGES_PER_TASK)
+        )
+        for group in map_partitions(function, groups, engine, threads=True):
+            yield group
+            for _ in group:
+                meter.advance()
 
 
 def _key(root: Path, path: str, limits: Limits) -> str:

@@ -8,6 +8,7 @@ import logging
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
+from compo_pipeline.images.perceptual import near_maximum
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import file_sha256
@@ -70,7 +72,7 @@ def ingest(
 
     Args:
         records: what the readers yield; read twice where rows are held out of a sample.
-        source: the result of `compo_pipeline.datasets.readers.locate`.
+        source: the result of `compo_pipeline.datasets.readers.locate` for one source.
         settings: how to prepare and measure.
         sample: which records are used; all of them by default.
         engine: measures images.
@@ -79,21 +81,153 @@ def ingest(
         captions: take the place of the records' own; None for none.
     """
     sample = sample or SampleSettings()
+    chosen, sampled = used_records(records, sample, held_out)
+    return _ingest(chosen, source, settings, sample.split, sampled, engine, held_out, captions)
+
+
+def ingest_sources(
+    records: Mapping[str, Iterable[RawCaption | Rejected]],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    samples: Mapping[str, SampleSettings],
+    trains: str,
+    engine: PrepareSettings = LOCAL,
+    held_out: int = 0,
+    captions: Replacement | None = None,
+) -> Ingested:
+    """The same of several sources: their rows are one table, source by source.
+
+    Images of equal bytes in several sources have one `image_id`, so that a batch shows one of them
+    and retrieval asks for any.
+
+    Args:
+        records: what the readers yield, by source.
+        source: the result of `compo_pipeline.datasets.readers.locate`.
+        settings: how to prepare and measure.
+        samples: which records are used, by source.
+        trains: the split that rows are carved out of.
+        engine: measures images.
+        held_out: as of one source; each leaves an equal part of the images, in whole ones.
+        captions: as of one source.
+    """
+    left = part_of(held_out, len(records))
+    chosen = {name: used_records(own, samples[name], left) for name, own in records.items()}
+    sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
+    every = chain.from_iterable(own for own, _ in chosen.values())
+    found = _ingest(every, source, settings, trains, sampled or None, engine, held_out, captions)
+    rows, shared = _with_shared_images(found.captions, found.facts)
+    counts = rows.column("source").value_counts().to_pylist()
+    by_source = {each["values"]: each["counts"] for each in counts}
+    report = {**found.report, "rows_by_source": by_source, "images_of_several_sources": shared}
+    facts = found.facts
+    if settings.near_duplicates:
+        order = [HELD_OUT, *source["splits"], CARVED]
+        facts, report["near_duplicates"] = _with_near_leaks(
+            rows, facts, order, Path(source["root"]), settings, engine
+        )
+    _log_duplicates(report)
+    return found._replace(captions=rows, facts=facts, report=report)
+
+
+def _log_duplicates(report: Mapping[str, Any]) -> None:
+    """Log the images that several sources have."""
+    for names, count in report["images_of_several_sources"].items():
+        log.warning("%d images are the same in the sources %s.", count, names)
+    for name, count in report.get("near_duplicates", {}).items():
+        if count:
+            text = "%d images of the source %s look like one of another (perceptual hash)."
+            log.warning(text, count, name)
+
+
+def _with_near_leaks(
+    rows: Table[Caption],
+    facts: Table[Fact],
+    splits: Sequence[str],
+    root: Path,
+    settings: IngestSettings,
+    engine: PrepareSettings,
+) -> tuple[Table[Fact], dict[str, int]]:
+    """The facts, with the rows whose image looks like one in a later split of another source; and
+    how many images of each source look like one of another.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers, first = rows.codes("image"), np.unique(rows.codes("image"), return_index=True)[1]
+    distinct = facts.take(first)
+    readable = np.asarray(distinct.column("decode_error").is_null())
+    if not readable.any():
+        return facts, {}
+    shown = distinct.where(readable)
+    sums = shown.column("image_hash").to_pylist()
+    paths = dict(zip(shown.column("image").to_pylist(), sums, strict=True))
+    by_path = images.perceptual_hashes(root, paths, settings, engine)
+    hashes, of_image = np.unique(np.array(list(by_path.values()), np.uint64), return_inverse=True)
+    place = np.full(len(first), -1)
+    place[readable] = of_image
+    place = place[numbers]
+    whole = place >= 0
+    names = rows.column("source").unique().to_pylist()
+    owners = rows.codes("source")
+    ranks = np.asarray(pc.index_in(facts.column("split"), value_set=pa.array(splits)), np.int64)
+    latest = np.full((len(hashes), len(names)), -1)
+    np.maximum.at(latest, (place[whole], owners[whole]), ranks[whole])
+    near = near_maximum(hashes, latest)[place]
+    near[np.arange(len(rows)), owners] = -1
+    elsewhere = np.where(whole, near.max(1), -1)
+    alike = np.unique(np.stack([owners, numbers])[:, elsewhere >= 0], axis=1)[0]
+    counts = np.bincount(alike, minlength=len(names)).tolist()
+    flags = pa.chunked_array([pa.array(ranks < elsewhere)])
+    return facts.with_columns(near_leaks=flags), dict(zip(names, counts, strict=True))
+
+
+def _with_shared_images(
+    rows: Table[Caption], facts: Table[Fact]
+) -> tuple[Table[Caption], dict[str, int]]:
+    """The rows, those of an image that several sources have under the `image_id` of its first row;
+    and the numbers of such images, by the names of their sources.
+    """
+    import pyarrow as pa
+
+    content, owners = codes(facts.column("image_hash")).astype(np.int64), rows.codes("source")
+    readable = np.asarray(facts.column("decode_error").is_null())
+    names = rows.column("source").unique().to_pylist()
+    pairs = np.unique(content[readable] * len(names) + owners[readable])
+    images, starts, counts = np.unique(pairs // len(names), return_index=True, return_counts=True)
+    shared = images[counts > 1]
+    found: Counter[str] = Counter()
+    for start, count in zip(starts[counts > 1], counts[counts > 1], strict=True):
+        found[", ".join(names[pair % len(names)] for pair in pairs[start : start + count])] += 1
+    first = np.unique(content, return_index=True)[1][content]
+    places = np.where(readable & np.isin(content, shared), first, np.arange(len(rows)))
+    return rows.with_columns(image_id=rows.column("image_id").take(pa.array(places))), dict(found)
+
+
+def _ingest(
+    records: Iterable[RawCaption | Rejected],
+    source: Mapping[str, Any],
+    settings: IngestSettings,
+    trains: str,
+    sampled: Mapping[str, Any] | None,
+    engine: PrepareSettings,
+    held_out: int,
+    captions: Replacement | None,
+) -> Ingested:
+    """Prepare and measure the chosen records."""
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
     words = Words()
-    records, sampled = used_records(records, sample, held_out)
     if captions is not None:
         records = captions.replaced(records)
     folder = settings.journal and settings.journal.parent
-    prepared = _captions(records, source["format"], preparation, words, unparseable)
+    prepared = _captions(records, source.get("format", ""), preparation, words, unparseable)
     rows = Table.spilled(prepared, Caption, folder)
     measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     if held_out:
-        rows = carve(rows, measured, sample.split, held_out)
+        rows = carve(rows, measured, trains, held_out)
     errors = Counter(
         error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
@@ -128,7 +262,9 @@ def _captions(
     words: Words,
     unparseable: list[Rejected],
 ) -> Iterator[Caption]:
-    """Caption rows without their images' sizes; rejected records go to `unparseable`."""
+    """Caption rows without their images' sizes; rejected records go to `unparseable`. `source` is
+    that of records which name none.
+    """
     for record in records:
         if isinstance(record, Rejected):
             unparseable.append(record)
@@ -145,7 +281,7 @@ def _captions(
             width=0,  # until the image is measured
             height=0,
             sentences=tuple(sentence for sentence, _ in counted),
-            source=source,
+            source=record.source or source,
             split=record.split,
         )
 
@@ -158,6 +294,11 @@ def _measured(
     for start in range(0, len(paths), images.AT_ONCE):
         some = paths.slice(start, images.AT_ONCE).to_pylist()
         yield from images.measure(root, some, settings, engine).values()
+
+
+def part_of(held_out: int, sources: int) -> int:
+    """The images that each of several sources leaves."""
+    return -(-held_out // sources)
 
 
 def used_records(
@@ -268,6 +409,7 @@ def facts_of(
         "repeats_id": _repeats(captions.codes("sample_id")),
         "repeats_pair": _repeats(pairs),
         "leaks": rank < last[content],
+        "near_leaks": np.zeros(len(captions), bool),
     }
     return Table(Fact, pa.table(columns, schema=schema(Fact)))
 

@@ -42,6 +42,9 @@ class IngestSettings:
     are not measured again; null: none."""
     shown: NonNegativeInt = 20
     """Number of cleaned captions shown in the report, before and after."""
+    near_duplicates: bool = True
+    """Whether images of several sources (`data.sources`) are compared by a perceptual hash too, for
+    which each is decoded once more."""
 
     @property
     def limits(self) -> Limits:

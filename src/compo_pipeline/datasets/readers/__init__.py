@@ -8,15 +8,17 @@ entry point of the group `compo_pipeline.readers`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import permutations
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compo_pipeline.configuration.plugins import Registry
-from compo_pipeline.configuration.settings import SettingsError, nearest
+from compo_pipeline.configuration.settings import PlainError, SettingsError, nearest
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.datasets.settings import DataSettings, SourceSettings
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import path_below
 
@@ -40,6 +42,8 @@ READERS: Registry[Reader] = Registry(
 )
 """Readers by data.format."""
 
+# A key of `data` that a source has too.
+_KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")
 _REMEDY = (
     "name it in the column data.columns.split (by default 'split') where the file has one, else "
     "raise data.shares.{split}; data.splits.{split}=null leaves the split out"
@@ -67,27 +71,117 @@ def read(data: DataSettings) -> Iterator[RawCaption | Rejected]:
         yield from chosen.read(data, split, source)
 
 
+def read_source(data: DataSettings, name: str) -> Iterator[RawCaption | Rejected]:
+    """All records of one of several sources, with ids of its own and paths from `data.root`."""
+    part = data.parts[name]
+    folder = os.path.relpath(part.root, data.root)
+    records = read(part)
+    while True:
+        try:
+            record = next(records, None)
+        except SourceError as error:
+            raise SourceError(in_source(error.message, name)) from error
+        if record is None:
+            return
+        image = record.image
+        # A path that leads out of the source's root leads out of `data.root` as it is.
+        if image and not os.path.normpath(image).startswith(("..", "/")):
+            image = (PurePosixPath(folder) / image).as_posix()
+        sample_id = f"{name}/{record.sample_id}"
+        if isinstance(record, Rejected):
+            yield replace(record, sample_id=sample_id, image=image)
+        else:
+            image_id = f"{name}/{record.image_id}"
+            yield replace(record, sample_id=sample_id, image_id=image_id, image=image, source=name)
+
+
 @dataclass(frozen=True)
 class Records:
-    """The records of a source, read anew each time."""
+    """The records of a source, read anew each time; of one of several by its name."""
 
     data: DataSettings
+    name: str | None = None
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
-        return read(self.data)
+        return read(self.data) if self.name is None else read_source(self.data, self.name)
+
+
+def records_of(data: DataSettings) -> dict[str, Records]:
+    """The records of each source by its name in `data.parts`."""
+    if not data.sources:
+        return {data.format: Records(data)}
+    return {name: Records(data, name) for name in data.sources}
 
 
 def locate(data: DataSettings) -> dict[str, Any]:
-    """Find the files of a source, and check that it is complete.
+    """Find the files of all sources, and check that they are complete.
 
     Returns:
         format, root, and per split its annotation files, image folder, and numbers of records and
-        image files.
+        image files; of several sources root, `sources`, which has all that of each, and per split
+        the annotation files and the number of records of all.
 
     Raises:
         SourceError: something is missing or empty; the message names the YAML key to change.
         SettingsError: there is no such format.
     """
+    if not data.sources:
+        return _locate(data)
+    found = {}
+    for name, part in data.parts.items():
+        try:
+            found[name] = _locate(part)
+        except SourceError as error:
+            raise SourceError(in_source(error.message, name)) from error
+    splits: dict[str, Any] = {
+        split: {"annotations": [], "records": 0} for split in data.split_names
+    }
+    for name, each in found.items():
+        folder = PurePosixPath(os.path.relpath(data.parts[name].root, data.root))
+        for split, own in each["splits"].items():
+            splits[split]["annotations"] += [str(folder / file) for file in own["annotations"]]
+            splits[split]["records"] += own["records"]
+    return {"root": str(data.root), "splits": splits, "sources": found}
+
+
+def in_source(message: str, name: str) -> str:
+    """A message about one of several sources, of which the keys of `data` in it are."""
+    return _KEY.sub(rf"data.sources.{name}.\1", message)
+
+
+def shared_files(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
+    """Caption files that train in one source and are held out in another, a line each.
+
+    A file that both divide into the same splits is none of these: the rules of validation find
+    images that are in several splits.
+
+    Args:
+        data: of several sources.
+        trains: the splits that train.
+    """
+    found: dict[Path, dict[str, dict[str, str]]] = {}  # split to its key, by source
+    for name, part in data.parts.items():
+        for split, source in part.splits.items():
+            try:
+                files = reader(part).caption_files(part, source)
+            except PlainError:
+                continue  # the check of the source says it
+            for file in files:
+                key = f"data.sources.{name}.splits.{split}"
+                found.setdefault(file.resolve(), {}).setdefault(name, {})[split] = key
+    for file, sources in found.items():
+        for one, other in permutations(sources.values(), 2):
+            held = [key for split, key in other.items() if split not in trains]
+            own = [key for split, key in one.items() if split in trains]
+            if own and held and one.keys() != other.keys():
+                yield (
+                    f"{held[0]}: {file} trains in another source ({own[0]}); expected files of "
+                    "which no image trains, or the same splits of the file in both"
+                )
+
+
+def _locate(data: DataSettings) -> dict[str, Any]:
+    """Find the files of one source."""
     chosen = reader(data)
     if not data.root.is_dir():
         raise SourceError(

@@ -31,7 +31,8 @@ class RawCaption:
 
     `own` is the row's caption, as one text or as its sentences, an empty one where the source has
     none; `further` are other captions of the same image. `image` is relative to the data's root,
-    as the source says: it may be missing, or lead anywhere.
+    as the source says: it may be missing, or lead anywhere. `source` is the name of one of several
+    sources.
     """
 
     sample_id: str
@@ -40,6 +41,7 @@ class RawCaption:
     own: tuple[str, ...]
     further: tuple[str, ...]
     split: str
+    source: str = ""
 
 
 class Reader(Protocol):

@@ -210,12 +210,17 @@ def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Ca
     """
     skipped: Counter[str] = Counter()
     if settings.images is None:
-        source = data.splits.get(settings.split)
-        if source is None:
-            raise SettingsError(
-                f"attention.split: '{settings.split}' is not one of {', '.join(data.splits)}; or "
-                "set attention.images and attention.phrases for your own images"
+        own = [part for part in data.parts.values() if settings.split in part.splits]
+        if len(own) != 1:
+            problem = (
+                "is of several sources" if own else f"is not one of {', '.join(data.split_names)}"
             )
+            raise SettingsError(
+                f"attention.split: '{settings.split}' {problem}; or set attention.images and "
+                "attention.phrases for your own images"
+            )
+        (data,) = own
+        source = data.splits[settings.split]
         try:
             images = path_below(data.root, source, follow_symlinks=True)
             name, links = f"annotations/instances_{source}.json", data.follow_symlinks

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets.quality.ingest import ingest as ingest_records
+from compo_pipeline.datasets.quality.ingest import ingest_sources
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers import Records
+from compo_pipeline.datasets.readers import records_of
 from compo_pipeline.datasets.recaption.recaptioning import Recaptions, captioned_splits
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
@@ -32,9 +33,16 @@ def ingest_captions(
 
     With a captioner, the recaptions take the place of the source's captions.
     """
-    found = replace(data, root=Path(source["root"]), format=source["format"])
+    root = Path(source["root"])
+    found = replace(data, root=root, format=source.get("format", data.format))
     captions = None
     if recaption is not None and recaption.captioner is not None:
         rows, splits = Table.of(recaptions, Recaption), captioned_splits(recaption, found.sample)
         captions = Recaptions(rows, recaptions_quarantine, recaption, splits)
-    return ingest_records(Records(found), source, ingest, found.sample, prepare, carve, captions)
+    records = records_of(found)
+    if data.sources:
+        samples = {name: part.sample for name, part in found.parts.items()}
+        trains = data.sample.split
+        return ingest_sources(records, source, ingest, samples, trains, prepare, carve, captions)
+    (own,) = records.values()
+    return ingest_records(own, source, ingest, found.sample, prepare, carve, captions)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
-from compo_pipeline.datasets.quality.ingest import used_records
+from compo_pipeline.datasets.quality.ingest import part_of, used_records
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers import Records
+from compo_pipeline.datasets.readers import records_of
 from compo_pipeline.datasets.recaption import recaptioning as work
 from compo_pipeline.datasets.recaption.contract import Captioner
 from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
@@ -49,9 +50,13 @@ def recaption_images(
     if recaption.captioner is None:
         log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
         return Recaptioning(Table.of([], Recaption), Table.of([], Rejected))
-    found = replace(data, root=Path(source["root"]), format=source["format"])
-    records, _ = used_records(Records(found), found.sample, carve)
-    images = work.captioned_images(records, work.captioned_splits(recaption, found.sample))
+    root = Path(source["root"])
+    found = replace(data, root=root, format=source.get("format", data.format))
+    records = records_of(found)
+    left = part_of(carve, len(records))
+    used = (used_records(own, found.parts[name].sample, left)[0] for name, own in records.items())
+    splits = work.captioned_splits(recaption, found.sample)
+    images = work.captioned_images(chain.from_iterable(used), splits)
     if recaption.dry_run is not None:
         images = work.drawn(images, recaption.dry_run, recaption.seed)
     captioner = _captioner(recaption, Path(state))

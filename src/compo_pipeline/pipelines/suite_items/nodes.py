@@ -26,8 +26,9 @@ def gather_suite_items(
         SettingsError: none is on.
     """
     root = benchmarks.root
-    if data.generated and root is not None and data.root in Path(root).parents:
-        GENERATORS[data.format].generate(generator_settings, data.root)
+    made = data.generated
+    if made is not None and root is not None and made.root in Path(root).parents:
+        GENERATORS[made.format].generate(generator_settings, made.root)
     subtasks = from_files(benchmarks)
     if not subtasks:
         raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")

@@ -22,10 +22,12 @@ def slice_items(
     language_model: str,
     split: Splits,
 ) -> BenchmarkItems:
-    """The items with their slices; one kind of slice is by what the training captions name."""
+    """The items with their slices; one kind of slice is by what the training captions name, one by
+    the sources of all captions.
+    """
     training = that_train(valid_captions, split)
     parser = partial(parses_of, language_model)
-    return BenchmarkItems.sliced(items, evaluation.slices, training, parser)
+    return BenchmarkItems.sliced(items, evaluation.slices, training, parser, valid_captions)
 
 
 def identify_training_rows(

@@ -13,10 +13,12 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration import rehearsal, variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import loaded, name_and_version
 from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, annotations_of, by_sample
 from compo_pipeline.presentation import study_page as page
@@ -147,9 +149,12 @@ def build_confirmation(
     items: Sequence[Subtask],
     views: ViewSettings,
     paths: PathSettings,
+    data: DataSettings,
 ) -> Confirmation:
     """The trainings that confirm values on the reported items."""
-    return Confirmation(inputs, view_context, views, items, Path(paths.tuning_confirmed))
+    mixture = Mixture.of(data.weights, data.epoch_rows, view_context.seed)
+    folder = Path(paths.tuning_confirmed)
+    return Confirmation(inputs, view_context, views, items, folder, mixture)
 
 
 def choose_context(

@@ -124,6 +124,7 @@ def create_pipeline() -> Pipeline:
                     "reported_items",
                     "params:views",
                     "params:paths",
+                    "params:data",
                 ],
                 outputs="confirmation",
                 name="build_confirmation",

@@ -56,7 +56,7 @@ def measure_language(
     captions: Sequence[Caption], language_model: str, validation: DataValidationSettings
 ) -> dict[str, Any]:
     """The share of the captions' words that the language pipeline knows; fails later, if at all."""
-    result = caption_language.measure(captions, loaded(language_model), validation)
+    result = caption_language.measure_sources(captions, loaded(language_model), validation)
     if (share := result["known_share"]) is not None:
         log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
     return result

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets.annotations import read
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.views import (
     FROM_TABLE,
     EpochViews,
@@ -92,18 +94,24 @@ def draw_views(
     context_fingerprint: str,
     views: ViewSettings,
     prepare: PrepareSettings,
+    data: DataSettings,
 ) -> FolderWriter:
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
+    fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
+    mixture = Mixture.of(data.weights, data.epoch_rows, context.seed)
+    if mixture is not None:
+        fingerprint = f"{fingerprint} {mixture}"
     return partial(
         write,
         method,
         rows,
         context,
         views.epochs,
-        fingerprint=f"{drawn_from} {context_fingerprint} {views.long_share}",
+        fingerprint=fingerprint,
         engine=prepare,
         long_share=views.long_share,
+        mixture=mixture,
     )
 
 

@@ -66,6 +66,7 @@ def create_pipeline() -> Pipeline:
                     "view_context_fingerprint",
                     "params:views",
                     "params:prepare",
+                    "params:data",
                 ],
                 outputs="views",
                 name="draw_views",
