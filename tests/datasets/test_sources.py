@@ -80,7 +80,8 @@ def test_splits_have_one_order_with_held_out_ones_last() -> None:
 
 def test_the_example_of_the_documentation(project: Path) -> None:
     text = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(data:\n.*?)```", text, re.DOTALL)
+    examples = re.findall(r"```yaml\n(data:\n.*?)```", text, re.DOTALL)
+    (example,) = (each for each in examples if "sources:" in each)
     data = parse(DataSettings, yaml.safe_load(example)["data"], "data")
     assert data.weights == {"coco": 3, "photos": 1} and data.epoch_rows == 400_000
     roots = {name: str(part.root) for name, part in data.parts.items()}

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows, delimiter_of
+from compo_pipeline.datasets.readers.joined import HashIndex, key_of
 from compo_pipeline.datasets.readers.record import SourceError
-from compo_pipeline.datasets.readers.table import column_names, records
+from compo_pipeline.datasets.readers.table import SUFFIXES, column_names, records
 from compo_pipeline.language.editing import bare
 from compo_pipeline.language.sentences import clean
 from compo_pipeline.run.seeding import digest
@@ -34,7 +35,6 @@ from compo_pipeline.storage.records import Annotation, Caption
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.storage.untrusted import parse_list, shown, text_problem
 
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _EXAMPLES = 3
 _NO_KEY = 0  # hash of a record that cannot be joined
 _DIGITS = 18  # of an image's number
@@ -86,8 +86,8 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
         SettingsError: it cannot, or has not; names the columns that are there.
     """
     path = _path(settings)
-    if path.suffix not in _SUFFIXES:
-        raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(_SUFFIXES)}")
+    if path.suffix not in SUFFIXES:
+        raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise SettingsError(f"{key}.file: there is no file {path} (seen from {Path.cwd()})")
     try:
@@ -201,19 +201,17 @@ class _Join(NamedTuple):
                 for shared in product(*(values[name] for name in columns.keys)):
                     hashes.append(digest(*shared))
                     places.extend((number, sentence))
-        of_rows = np.frombuffer(hashes, np.uint64)
-        order = np.argsort(of_rows, kind="stable")
-        of_rows = of_rows[order]
+        index = HashIndex(hashes)
         forms: dict[str, Callable[[str], str]]
         forms = {"sample_id": str, "image": image, "caption": _caption}
         named = [(getattr(columns, name), forms[name]) for name in columns.keys]
         of_records = np.fromiter(
             (_hash(record, named) for record in _records(settings, contents)), np.uint64
         )
-        first, end = (of_rows.searchsorted(of_records, side) for side in ("left", "right"))
+        first, end = index.ranges(of_records)
         keyless = of_records == _NO_KEY
         return cls(
-            np.frombuffer(places, np.int32).reshape(-1, 2)[order],
+            np.frombuffer(places, np.int32).reshape(-1, 2)[index.order],
             first,
             np.where(keyless, first, end),
             int(keyless.sum()),
@@ -245,16 +243,10 @@ def _hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> 
     """The hash of what a record shares with rows: values of columns, in the form to compare."""
     if isinstance(record, UnreadableRecord):
         return _NO_KEY
-    values = [_text(record, column) for column, _ in named]
+    values = [key_of(record, column) for column, _ in named]
     if not all(values):
         return _NO_KEY
     return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
-
-
-def _text(record: Mapping[str, Any], column: str) -> str:
-    """A field by which records are joined; empty where there is none."""
-    value = record.get(column)
-    return "" if value is None else str(value).strip()
 
 
 def _caption(text: str) -> str:
@@ -272,7 +264,7 @@ def _image_form(
     if column is None:
         return str
     every = _records(settings, contents)
-    given = (_text(record, column) for record in every if isinstance(record, Mapping))
+    given = (key_of(record, column) for record in every if isinstance(record, Mapping))
     numbers, depths = True, set[int]()
     for value in filter(None, given):
         numbers = numbers and value.isdecimal()

@@ -56,6 +56,22 @@ class Columns:
 
 
 @settings
+class CaptionTable:
+    """A table of captions for the images of shards, joined by key or address."""
+
+    file: str | None = None
+    """The table, or a pattern of files, below the root: CSV, TSV, JSON lines, Parquet, or a text
+    file for each key, named after it; null: the captions are in the shards."""
+    key: str = "key"
+    """Column of the table that says which image a caption is of, such as `url`."""
+    image_key: str | None = None
+    """Field of a sample's JSON, or column of the Parquet file, with the same value; null: the name
+    of the sample in a tar, the column `__key__` or `key` of a Parquet file."""
+    caption: str = "caption"
+    """Column of the table with the caption."""
+
+
+@settings
 class SampleSettings:
     """A random sample of one split, drawn once, before images are measured."""
 
@@ -83,6 +99,8 @@ class SourceSettings:
     """Folder below its root from which the image paths of a table start; null: `data.images`."""
     columns: Columns | None = None
     """Columns of its table; null: `data.columns`."""
+    captions: CaptionTable | None = None
+    """Captions of a table of their own; null: `data.captions`."""
     shares: Open[PositiveFloat] | None = None
     """Relative sizes of its splits that share one file; null: `data.shares`."""
     shares_seed: int | None = None
@@ -102,8 +120,8 @@ class DataSettings:
     """Folder with annotations and images, or its URL on object storage."""
     format: str
     """A generator of data (scenes, which are rendered), or a reader: coco_captions, table,
-    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, cc3m_coca, dreamlip, or folder
-    (images without captions; docs/your-data.md)."""
+    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, image_parquet, cc3m_coca,
+    dreamlip, or folder (images without captions; docs/your-data.md)."""
     splits: Open[str]
     """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
@@ -113,6 +131,8 @@ class DataSettings:
     """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
     """Columns of a table."""
+    captions: CaptionTable = field(default_factory=CaptionTable)
+    """Captions of a table of their own, for the formats webdataset and image_parquet."""
     shares: Open[PositiveFloat] = field(default_factory=dict)
     """Relative sizes of splits that share one file without a split column; the hash of an image's
     path determines its split, so added images do not move others."""

@@ -178,6 +178,7 @@ def _sources(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
 def _data(data: DataSettings) -> Iterator[str]:
     """The data's root, caption files and columns, and the first images."""
     from compo_pipeline.datasets.readers import reader
+    from compo_pipeline.datasets.readers.joined import caption_tables
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
     from compo_pipeline.images.decoding import ACCEPTED, is_there
 
@@ -194,6 +195,10 @@ def _data(data: DataSettings) -> Iterator[str]:
         return
     if not data.splits:
         yield "data.splits: empty; expected at least a split for training"
+    try:
+        caption_tables(data)
+    except (SourceError, RemoteError) as error:
+        yield str(error)
     for source in dict.fromkeys(data.splits.values()):
         splits = data.sharing(source)
         named = ", ".join(splits)

@@ -153,18 +153,22 @@ def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
     return members, False
 
 
-@lru_cache(_SCANNED)
-def _scan_parquet(path: Path, size: int, version: int) -> Archive:
+def image_columns(file: pq.ParquetFile) -> list[str]:
+    """Columns of a Parquet file whose cells are bytes, or records with bytes."""
     from pyarrow.types import is_struct
 
+    return [
+        field.name
+        for field in file.schema_arrow
+        if holds_images(field.type)
+        and (not is_struct(field.type) or field.type.get_field_index("bytes") >= 0)
+    ]
+
+
+@lru_cache(_SCANNED)
+def _scan_parquet(path: Path, size: int, version: int) -> Archive:
     with parquet_file(path) as file:
-        columns = [
-            field.name
-            for field in file.schema_arrow
-            if holds_images(field.type)
-            and (not is_struct(field.type) or field.type.get_field_index("bytes") >= 0)
-        ]
-        rows = _starts(file)[-1]
+        columns, rows = image_columns(file), _starts(file)[-1]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
 
 

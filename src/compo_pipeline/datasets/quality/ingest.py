@@ -19,7 +19,7 @@ from compo_pipeline.datasets.quality import images
 from compo_pipeline.datasets.quality.held_out import carve, content_of, surplus
 from compo_pipeline.datasets.quality.preparation import Preparation
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
+from compo_pipeline.datasets.readers.record import NOT_BAD, NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.images.perceptual import near_maximum
@@ -235,7 +235,7 @@ def _ingest(
     report = {
         "rows": len(rows),
         "rows_by_split": {each["values"]: each["counts"] for each in counts},
-        "unparseable": sum(entry.rule != NOT_DOWNLOADED for entry in unparseable),
+        "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
         "images": len(measured),
         "images_unreadable": dict(sorted(errors.items())),
         "downloads": _downloads(splits, unparseable),

@@ -10,7 +10,7 @@ import numpy as np
 
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.datasets.quality.settings import DataValidationSettings, RowRule
-from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
+from compo_pipeline.datasets.readers.record import NOT_BAD, UNPARSEABLE
 from compo_pipeline.storage.records import Caption, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -85,8 +85,8 @@ def summary(
 ) -> dict[str, Any]:
     """Number of bad records, in total and by rule.
 
-    Records that were never downloaded are counted apart: dead links do not use up the tolerated
-    share.
+    Records that were never downloaded, and images without a caption, are counted apart: they do not
+    use up the tolerated share.
 
     Args:
         rows: caption rows that were checked.
@@ -94,13 +94,14 @@ def summary(
         broken: per rule the numbers of the rows that break it.
         settings: the rules.
     """
-    absent = sum(entry.rule == NOT_DOWNLOADED for entry in entries)
+    absent = {rule: sum(entry.rule == rule for entry in entries) for rule in NOT_BAD}
+    unused = sum(absent.values())
     images: dict[str, dict[str, None]] = {name: {} for name in settings.rules}
     for entry in entries:
         if entry.rule in images:
             images[entry.rule].setdefault(entry.image)
-    unparseable = sum(entry.row < 0 for entry in entries) - absent
-    records, bad = rows + unparseable, len(entries) - absent
+    unparseable = sum(entry.row < 0 for entry in entries) - unused
+    records, bad = rows + unparseable, len(entries) - unused
     return {
         "records": records,
         "bad": bad,
@@ -111,11 +112,11 @@ def summary(
             (
                 f"{entry.sample_id}: {entry.detail}"
                 for entry in entries
-                if entry.row < 0 and entry.rule != NOT_DOWNLOADED
+                if entry.row < 0 and entry.rule not in NOT_BAD
             ),
             None,
         ),
-        NOT_DOWNLOADED: absent,
+        **absent,
         "rules": {
             name: {
                 "column": rule.column,

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import permutations
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain, permutations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compo_pipeline.configuration.plugins import Registry
 from compo_pipeline.configuration.settings import PlainError, SettingsError, nearest
+from compo_pipeline.datasets.readers.joined import CaptionJoin, caption_tables
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
 from compo_pipeline.storage.records import Rejected
@@ -36,11 +37,14 @@ READERS: Registry[Reader] = Registry(
             "cc3m_coca",
             "dreamlip",
             "webdataset",
+            "image_parquet",
             "folder",
         )
     },
 )
 """Readers by data.format."""
+
+_WITH_KEYS = ("webdataset", "image_parquet")  # whose records `data.captions` can be joined to
 
 # A key of `data` that a source has too.
 _KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")
@@ -61,21 +65,42 @@ def reader(data: DataSettings) -> Reader:
             f"data.format: unknown format '{data.format}'{nearest(data.format, READERS)} "
             f"(known: {', '.join(READERS)})"
         )
+    if data.captions.file is not None and data.format not in _WITH_KEYS:
+        raise SettingsError(
+            f"data.captions.file: images of the format '{data.format}' have their captions beside "
+            f"them; expected null, or data.format one of {', '.join(_WITH_KEYS)}"
+        )
     return READERS[data.format]
 
 
-def read(data: DataSettings) -> Iterator[RawCaption | Rejected]:
-    """All records of a source: split by split, each in the order of its files."""
+def read(
+    data: DataSettings, report: dict[str, Any] | None = None
+) -> Iterator[RawCaption | Rejected]:
+    """All records of a source: split by split, each in the order of its files.
+
+    Args:
+        data: of one source.
+        report: receives what was joined of `data.captions`, once all records are read.
+    """
     chosen = reader(data)
-    for split, source in data.splits.items():
-        yield from chosen.read(data, split, source)
+    parts = (chosen.read(data, split, source) for split, source in data.splits.items())
+    records = chain.from_iterable(parts)
+    if data.captions.file is None:
+        yield from records
+        return
+    join = CaptionJoin(data)
+    yield from join.captioned(records)
+    if report is not None:
+        report.update(join.report())
 
 
-def read_source(data: DataSettings, name: str) -> Iterator[RawCaption | Rejected]:
+def read_source(
+    data: DataSettings, name: str, report: dict[str, Any] | None = None
+) -> Iterator[RawCaption | Rejected]:
     """All records of one of several sources, with ids of its own and paths from `data.root`."""
     part = data.parts[name]
     folder = os.path.relpath(part.root, data.root)
-    records = read(part)
+    records = read(part, report)
     while True:
         try:
             record = next(records, None)
@@ -101,9 +126,13 @@ class Records:
 
     data: DataSettings
     name: str | None = None
+    joined: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What was joined of `data.captions`, after a reading of all."""
 
     def __iter__(self) -> Iterator[RawCaption | Rejected]:
-        return read(self.data) if self.name is None else read_source(self.data, self.name)
+        if self.name is None:
+            return read(self.data, self.joined)
+        return read_source(self.data, self.name, self.joined)
 
 
 def records_of(data: DataSettings) -> dict[str, Records]:
@@ -190,6 +219,7 @@ def _locate(data: DataSettings) -> dict[str, Any]:
         )
     if not data.splits:
         raise SourceError("data.splits is empty: name at least a split for training")
+    tables = caption_tables(data)
     splits = {}
     files_in: dict[Path, int] = {}
     for split, source in data.splits.items():
@@ -206,7 +236,7 @@ def _locate(data: DataSettings) -> dict[str, Any]:
         if folder not in files_in:
             files_in[folder] = _files_below(folder, split)
         splits[split] = {
-            "annotations": [str(path.relative_to(data.root)) for path in annotations],
+            "annotations": [str(path.relative_to(data.root)) for path in (*annotations, *tables)],
             "records": records,
             "images": str(folder.relative_to(data.root)),
             "files": files_in[folder],

@@ -20,6 +20,11 @@ _COLUMN = "coca_captions"
 _MARKED = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 
 
+def unmarked(text: str) -> str:
+    """A caption without the marks of CoCa's tokenizer."""
+    return _MARKED.sub("", text).strip()
+
+
 caption_files = img2dataset.caption_files
 image_folder = img2dataset.image_folder
 count = img2dataset.count
@@ -29,6 +34,6 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     """One record per row, its caption without the marks of CoCa's tokenizer."""
     for record in img2dataset.read(data, split, source, _COLUMN):
         if isinstance(record, RawCaption):
-            yield replace(record, own=tuple(_MARKED.sub("", text).strip() for text in record.own))
+            yield replace(record, own=tuple(map(unmarked, record.own)))
         else:
             yield record

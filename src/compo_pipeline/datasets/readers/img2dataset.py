@@ -135,7 +135,10 @@ class _Shard:
 
     def _check(self, there: list[str]) -> None:
         if _PIXELS in there:
-            raise SourceError(f"{self.path} holds images: download with --output_format files")
+            raise SourceError(
+                f"{self.path} holds images: read them in place with data.format=image_parquet, or "
+                "download with --output_format files"
+            )
         missing = [name for name in (self.id, *self.named) if name not in there]
         if self.text not in there and not (self.texts.is_dir() and _KEY in there):
             missing.append(self.text)

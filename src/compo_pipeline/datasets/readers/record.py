@@ -20,6 +20,12 @@ UNPARSEABLE = "unparseable"
 NOT_DOWNLOADED = "not_downloaded"
 """Quarantine rule of records whose image was never downloaded; they do not count as bad."""
 
+NOT_CAPTIONED = "not_captioned"
+"""Quarantine rule of images for which `data.captions` has no caption; they do not count as bad."""
+
+NOT_BAD = (NOT_DOWNLOADED, NOT_CAPTIONED)
+"""Quarantine rules of records that are no use and do not count as bad."""
+
 
 class SourceError(PlainError, ValueError):
     """A source that cannot be read; the message names the YAML key to change."""
@@ -32,7 +38,7 @@ class RawCaption:
     `own` is the row's caption, as one text or as its sentences, an empty one where the source has
     none; `further` are other captions of the same image. `image` is relative to the data's root,
     as the source says: it may be missing, or lead anywhere. `source` is the name of one of several
-    sources.
+    sources, `key` what joins the image to `data.captions`.
     """
 
     sample_id: str
@@ -42,6 +48,7 @@ class RawCaption:
     further: tuple[str, ...]
     split: str
     source: str = ""
+    key: str = ""
 
 
 class Reader(Protocol):
@@ -85,6 +92,26 @@ def no_files(data: DataSettings, source: str) -> SourceError:
     )
 
 
+def shard_files(data: DataSettings, source: str, suffix: str) -> list[Path]:
+    """The split's shards, in the order of their names, for formats that hold their images.
+
+    Raises:
+        SourceError: there are none, one has another suffix, or a setting is of another format.
+    """
+    found = source_files(data, source)
+    if not found:
+        raise no_files(data, source)
+    for path in found:
+        if path.suffix != suffix:
+            raise SourceError(f"{path} is no {suffix} shard; set data.splits")
+    if data.images or data.columns.sentences:
+        raise SourceError(
+            "data.images and data.columns.sentences say nothing of shards: they hold their images, "
+            "and a caption is one text"
+        )
+    return found
+
+
 def split_by_share(data: DataSettings, splits: Sequence[str], image: str) -> str:
     """The split of an image where several share a source: by the hash of its path and data.shares.
 
@@ -112,6 +139,7 @@ def checked(
     own: Sequence[Any],
     further: Sequence[Any],
     split: str,
+    key: str = "",
 ) -> RawCaption | Rejected:
     """A record of these values, or a rejected one with the reason."""
     if not image.strip():
@@ -119,7 +147,7 @@ def checked(
     for text in (sample_id, image_id, image, *own, *further):
         if problem := text_problem(text):
             return rejected(sample_id, image, problem)
-    return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split)
+    return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split, key=key)
 
 
 def _storable(value: Any) -> str:

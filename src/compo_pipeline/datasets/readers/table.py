@@ -137,7 +137,7 @@ class _Meaning:
 
     def columns_in(self, path: Path) -> list[str]:
         """The columns that are read of a file."""
-        written = self.optional and _spelt(self.text, column_names(path)) is not None
+        written = self.optional and spelt(self.text, column_names(path)) is not None
         return list(dict.fromkeys([*self.needed, *([self.text] if written else [])]))
 
     def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
@@ -177,7 +177,7 @@ class _Division:
         """
         self.splits, self.column = data.sharing(source), data.columns.split
         self.data = data
-        if self.column is None and len(self.splits) > 1 and _spelt(_SPLIT, column_names(path)):
+        if self.column is None and len(self.splits) > 1 and spelt(_SPLIT, column_names(path)):
             self.column = _SPLIT
         missing = [split for split in self.splits if split not in data.shares]
         if self.column is None and len(self.splits) > 1 and missing:
@@ -222,18 +222,18 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
     another case.
     """
     there = column_names(path)
-    spelt = {name: _spelt(name, there) or name for name in columns}
-    other = {name: own for name, own in spelt.items() if own != name}
+    own_names = {name: spelt(name, there) or name for name in columns}
+    other = {name: own for name, own in own_names.items() if own != name}
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
         tell(f"{path}: columns are read by another spelling: {named}")
-    for values in _RECORDS[path.suffix](path, list(dict.fromkeys(spelt.values()))):
+    for values in _RECORDS[path.suffix](path, list(dict.fromkeys(own_names.values()))):
         if other and isinstance(values, Mapping):
             values = {**values, **{name: values.get(own) for name, own in other.items()}}
         yield values
 
 
-def _spelt(name: str, there: list[str]) -> str | None:
+def spelt(name: str, there: list[str]) -> str | None:
     """A file's own spelling of a column, by its letters alone; None where not exactly one fits."""
     if name in there:
         return name
@@ -337,9 +337,11 @@ def parquet_count(path: Path) -> int:
         return count
 
 
-def parquet_rows(file: pq.ParquetFile, columns: list[str]) -> Iterator[Values]:
-    """Rows of an open parquet file, read in batches."""
-    for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+def parquet_rows(
+    file: pq.ParquetFile, columns: list[str], groups: list[int] | None = None
+) -> Iterator[Values]:
+    """Rows of an open parquet file, or of some of its row groups, read in batches."""
+    for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
         try:
             yield from batch.to_pylist()
         except (ValueError, OverflowError):  # texts that are not UTF-8, times beyond Python's
@@ -401,3 +403,5 @@ _RECORDS = {
     ".jsonl": _json_records,
     ".parquet": _parquet_records,
 }
+SUFFIXES = tuple(_RECORDS)
+"""Endings of the files that are tables."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from compo_pipeline.datasets.readers.joined import key_of
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
-    no_files,
     rejected,
-    source_files,
+    shard_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage import archives
@@ -28,18 +29,9 @@ _TEXT, _JSON, _CAPTION = "txt", "json", "caption"
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's shards, in the order of their names."""
-    found = source_files(data, source)
-    if not found:
-        raise no_files(data, source)
-    for path in found:
-        if path.suffix != ".tar":
-            raise SourceError(f"{path} is no .tar shard; set data.splits")
-    if data.images or data.columns.image or data.columns.sentences:
-        raise SourceError(
-            "data.images, data.columns.image and data.columns.sentences say nothing of shards: "
-            "images are members, and a caption is one text"
-        )
-    return found
+    if data.columns.image:
+        raise SourceError("data.columns.image says nothing of .tar shards: images are members")
+    return shard_files(data, source, ".tar")
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
@@ -63,7 +55,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
             yield rejected(name, shard, f"{shard} is not a tar archive")
             continue
         for key, members in samples.items():
-            yield _record(data, split, f"{name}/{key}", path, members)
+            yield _record(data, split, name, key, path, members)
         if archives.scan(path).cut:
             yield rejected(name, shard, f"{shard} is cut off: what followed is missing")
 
@@ -81,43 +73,61 @@ def _samples(path: Path) -> dict[str, dict[str, str]] | None:
 
 
 def _record(
-    data: DataSettings, split: str, sample_id: str, path: Path, members: Mapping[str, str]
+    data: DataSettings, split: str, shard: str, name: str, path: Path, members: Mapping[str, str]
 ) -> RawCaption | Rejected:
     """A record, or why the members of a sample make none."""
+    sample_id = f"{shard}/{name}"
     member = next((members[ending] for ending in _IMAGES if ending in members), None)
     if member is None:
         detail = f"no image ({', '.join(_IMAGES)}) among {', '.join(members)}"
         return rejected(sample_id, "", detail)
     image = f"{path.relative_to(data.root).as_posix()}/{member}"
     try:
-        given, text = _texts(data, path, members)
+        values = _values(data, path, members)
+        text = "" if data.captions.file else _text(data, path, members, values)
     except ValueError as error:
         return rejected(sample_id, image, str(error))
-    if given is not None:
-        sample_id = f"{split}-{given}"
-    return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
+    if data.columns.id:
+        sample_id = f"{split}-{values[data.columns.id]}"
+    field = data.captions.image_key
+    key = key_of(values, field) if field else name.rpartition("/")[2]
+    return checked(sample_id, f"{split}-{image}", image, (text,), (), split, key)
 
 
-def _texts(data: DataSettings, path: Path, members: Mapping[str, str]) -> tuple[object, object]:
-    """The id that the sample's JSON gives, where one is asked for, and its caption.
+def _values(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mapping[str, Any]:
+    """The fields of the sample's JSON; none where no setting asks for one.
+
+    Raises:
+        ValueError: it has not the id that is asked for, or the member is damaged.
+    """
+    columns, values = data.columns, {}
+    if data.captions.file:
+        wanted = bool(columns.id or data.captions.image_key)
+    else:
+        wanted = bool(columns.caption or columns.id or _TEXT not in members)
+    if _JSON in members and wanted:
+        values = parse_json(_content(path, members[_JSON]))
+        if not isinstance(values, dict):
+            raise ValueError(f"{members[_JSON]}: {shown(values)}, expected an object")
+    if columns.id and values.get(columns.id) is None:
+        raise ValueError(f"no field {columns.id} (data.columns.id)")
+    return values
+
+
+def _text(
+    data: DataSettings, path: Path, members: Mapping[str, str], values: Mapping[str, Any]
+) -> object:
+    """The sample's caption.
 
     Raises:
         ValueError: it has none, or a member is damaged.
     """
-    columns, values = data.columns, {}
-    if _JSON in members and (columns.caption or columns.id or _TEXT not in members):
-        values = parse_json(_content(path, members[_JSON]))
-        if not isinstance(values, dict):
-            raise ValueError(f"{members[_JSON]}: {shown(values)}, expected an object")
-    given = values.get(columns.id) if columns.id else None
-    if columns.id and given is None:
-        raise ValueError(f"no field {columns.id} (data.columns.id)")
-    field = columns.caption or _CAPTION
-    if columns.caption is None and _TEXT in members:
-        return given, _content(path, members[_TEXT]).decode("utf-8", "surrogateescape").strip()
+    field = data.columns.caption or _CAPTION
+    if data.columns.caption is None and _TEXT in members:
+        return _content(path, members[_TEXT]).decode("utf-8", "surrogateescape").strip()
     if field not in values:
         raise ValueError(f"neither a text nor a field {field} of a JSON member")
-    return given, values[field]
+    return values[field]
 
 
 def _content(path: Path, member: str) -> bytes:

@@ -43,6 +43,9 @@ def ingest_captions(
     if data.sources:
         samples = {name: part.sample for name, part in found.parts.items()}
         trains = data.sample.split
-        return ingest_sources(records, source, ingest, samples, trains, prepare, carve, captions)
-    (own,) = records.values()
-    return ingest_records(own, source, ingest, found.sample, prepare, carve, captions)
+        result = ingest_sources(records, source, ingest, samples, trains, prepare, carve, captions)
+    else:
+        (own,) = records.values()
+        result = ingest_records(own, source, ingest, found.sample, prepare, carve, captions)
+    joined = {name: each.joined for name, each in records.items() if each.joined}
+    return result._replace(report={**result.report, "captions_joined": joined})

@@ -1,0 +1,238 @@
+"""Captions of a table of their own, joined to the images of shards by key or address.
+
+The table is read once into a file without a name; in memory are the hashes of its keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.datasets.readers import table
+from compo_pipeline.datasets.readers.cc3m_coca import unmarked
+from compo_pipeline.datasets.readers.record import (
+    NOT_CAPTIONED,
+    RawCaption,
+    SourceError,
+    no_files,
+    rejected,
+    source_files,
+)
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.records import Rejected
+from compo_pipeline.storage.remote import open_file
+from compo_pipeline.storage.tables import Table, grouped
+from compo_pipeline.storage.untrusted import shown, text_problem
+
+_TEXT = ".txt"
+_LEAST_MATCHED = 0.5  # of the images or the captions, of which there are fewer
+_EXAMPLES = 3
+_WITHOUT_IMAGE, _WITHOUT_CAPTION = "captions_without_image", "images_without_caption"
+
+log = logging.getLogger(__name__)
+
+
+class HashIndex:
+    """Hashes of keys in ascending order, eight bytes each and four for the place of each."""
+
+    def __init__(self, hashes: array[int]) -> None:
+        given = np.frombuffer(hashes, np.uint64)
+        self.order = np.argsort(given, kind="stable").astype(np.int32)
+        """The place of each among those given; of equal ones the first place comes first."""
+        self._hashes = given[self.order]
+
+    def ranges(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Start and end in `order` of the places of each wanted hash; equal where it has none."""
+        left, right = (self._hashes.searchsorted(wanted, side) for side in ("left", "right"))
+        return left, right
+
+    def first_places(self) -> NDArray[np.int32]:
+        """The first place of each different hash."""
+        starts = np.diff(self._hashes, prepend=self._hashes[:1] + 1) != 0
+        first: NDArray[np.int32] = self.order[starts]
+        return first
+
+
+def key_of(record: Mapping[str, Any], column: str) -> str:
+    """A field by which records are joined; empty where there is none."""
+    value = record.get(column)
+    return "" if value is None else str(value).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyedCaption:
+    """A row of the table: the image's key and the caption."""
+
+    key: str
+    caption: str
+
+
+def caption_tables(data: DataSettings) -> list[Path]:
+    """The files of `data.captions`; none where the source has its captions itself.
+
+    Raises:
+        SourceError: there is no such file, or it lacks a column.
+    """
+    given = data.captions
+    if given.file is None:
+        return []
+    found = source_files(data, given.file)
+    if not found:
+        problem = no_files(data, given.file).message.partition(":")[0]
+        raise SourceError(f"data.captions.file: {problem}")
+    for path in found:
+        if path.suffix == _TEXT:
+            continue
+        if path.suffix not in table.SUFFIXES:
+            expected = ", ".join((*table.SUFFIXES, _TEXT))
+            raise SourceError(f"data.captions.file: {path} is no table; expected {expected}")
+        there = table.column_names(path)
+        for name in ("key", "caption"):
+            column = getattr(given, name)
+            if table.spelt(column, there) is None:
+                raise SourceError(
+                    f"data.captions.{name}: {path} has no column {column} (it has "
+                    f"{shown(', '.join(there))})"
+                )
+    return found
+
+
+def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
+    """The records of a table; of a text file its name and its first line."""
+    if path.suffix != _TEXT:
+        yield from table.records(path, columns)
+        return
+    key, caption = columns
+    with open_file(path) as file:
+        line = file.readline().decode("utf-8", "surrogateescape").strip()
+    yield {key: path.stem, caption: line}
+
+
+class CaptionJoin:
+    """The captions of `data.captions`, given to the records of images by key."""
+
+    def __init__(self, data: DataSettings) -> None:
+        """Read the captions."""
+        self._data = data
+        self._counts: dict[str, Counter[str]] = {
+            _WITHOUT_IMAGE: Counter(),
+            _WITHOUT_CAPTION: Counter(),
+        }
+        self._records = 0
+        hashes = array("Q")
+        self._rows = Table.spilled(self._keyed(hashes), _KeyedCaption, None)
+        self._index = HashIndex(hashes)
+        self._places = self._index.first_places()
+        self._counts[_WITHOUT_IMAGE]["duplicate_key"] = len(hashes) - len(self._places)
+        self._used = np.zeros(len(hashes), bool)
+        self._images = 0
+        self._examples: list[str] = []
+
+    def _keyed(self, hashes: array[int]) -> Iterator[_KeyedCaption]:
+        """The captions that can be joined; the others are counted."""
+        given, count = self._data.captions, self._counts[_WITHOUT_IMAGE]
+        for path in caption_tables(self._data):
+            for record in _table_records(path, [given.key, given.caption]):
+                self._records += 1
+                if not isinstance(record, Mapping) or text_problem(record.get(given.caption)):
+                    count["unreadable"] += 1
+                    continue
+                key = key_of(record, given.key)
+                if not key or text_problem(key):
+                    count["empty_key"] += 1
+                    continue
+                hashes.append(digest(key))
+                yield _KeyedCaption(key, unmarked(record[given.caption]))
+
+    def captioned(
+        self, records: Iterable[RawCaption | Rejected]
+    ) -> Iterator[RawCaption | Rejected]:
+        """The records of all images with their captions; one without is rejected.
+
+        Of several captions, or images, of a key the first is used.
+
+        Raises:
+            SourceError: less than half of the images, or of the captions where these are fewer,
+                are matched.
+        """
+        for group in grouped(records):
+            yield from self._of_group(group)
+        self._refuse_few()
+        for what, reasons in self.report().items():
+            if isinstance(reasons, Mapping) and reasons:
+                text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+                log.warning("%s: %s: %s.", self._data.captions.file, what, text)
+
+    def _of_group(self, group: list[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        wanted = [digest(each.key) if isinstance(each, RawCaption) else 0 for each in group]
+        first, end = self._index.ranges(np.array(wanted, np.uint64))
+        there = first < end
+        places = np.full(len(group), -1)
+        places[there] = self._index.order[first[there]]
+        texts = iter(self._rows.column("caption").take(places[there]).to_pylist())
+        for record, place in zip(group, places.tolist(), strict=True):
+            text = next(texts) if place >= 0 else ""
+            if isinstance(record, Rejected):
+                self._counts[_WITHOUT_CAPTION]["unreadable"] += 1
+                yield record
+                continue
+            self._images += 1
+            if place >= 0 and not self._used[place]:
+                self._used[place] = True
+                yield replace(record, own=(text,))
+                continue
+            reason = "not_in_the_table" if record.key else "empty_key"
+            reason = "duplicate_key" if place >= 0 else reason
+            self._counts[_WITHOUT_CAPTION][reason] += 1
+            if reason == "not_in_the_table" and len(self._examples) < _EXAMPLES:
+                self._examples.append(shown(record.key))
+            detail = f"{reason}: {shown(record.key)} in {self._data.captions.file}"
+            yield rejected(record.sample_id, record.image, detail, NOT_CAPTIONED)
+
+    def _unmatched(self) -> NDArray[np.int32]:
+        """Places of captions whose key no image has; of equal keys the first."""
+        return np.sort(self._places[~self._used[self._places]])
+
+    def report(self) -> dict[str, Any]:
+        """How many images and captions there are, how many matched, and why others did not."""
+        counts = self._counts
+        counts[_WITHOUT_IMAGE]["not_in_the_shards"] = len(self._unmatched())
+        return {
+            "images": self._images,
+            "captions": self._records,
+            "matched": int(self._used.sum()),
+            **{
+                what: {name: n for name, n in sorted(own.items()) if n}
+                for what, own in counts.items()
+            },
+        }
+
+    def _refuse_few(self) -> None:
+        """Check that enough are matched.
+
+        Raises:
+            SourceError: too few; one line with the keys and examples.
+        """
+        given, matched = self._data.captions, int(self._used.sum())
+        unmatched = self._unmatched()
+        fewer = min(self._images, len(self._places))
+        if matched and matched >= _LEAST_MATCHED * fewer:
+            return
+        captions = [shown(self._rows[int(place)].key) for place in unmatched[:_EXAMPLES]]
+        raise SourceError(
+            f"data.captions.key: joined by '{given.key}' of {given.file} and "
+            f"'{given.image_key or 'the key'}' of the images (data.captions.image_key), {matched} "
+            f"of {self._images} images have one of {self._records} captions, expected "
+            f"{_LEAST_MATCHED:.0%} of the fewer at least; images without one: "
+            f"{', '.join(self._examples) or 'none'}; captions without one: "
+            f"{', '.join(captions) or 'none'}"
+        )
