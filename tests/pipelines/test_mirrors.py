@@ -230,6 +230,7 @@ def test_what_is_not_joined_is_counted_by_its_reason(root: Path, form: str) -> N
         report["captions"] == len(FAULTS) + 2 == 4 + sum(report["captions_without_image"].values())
     )
     missing = report["images_without_caption"]
+    assert report["images"] == len(records) == 4 + sum(missing.values())
     assert (missing["empty_key"], missing["duplicate_key"]) == (1, 1)
     rejected = [record for record in records if isinstance(record, Rejected)]
     assert len(rejected) == sum(missing.values())

@@ -207,7 +207,7 @@ class CaptionJoin:
         counts = self._counts
         counts[_WITHOUT_IMAGE]["not_in_the_shards"] = len(self._unmatched())
         return {
-            "images": self._images,
+            "images": self._images + counts[_WITHOUT_CAPTION]["unreadable"],
             "captions": self._records,
             "matched": int(self._used.sum()),
             **{
