@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from PIL import Image
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
-from compo_pipeline.datasets.settings import DataSettings, SampleSettings
+from compo_pipeline.datasets.settings import DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.recaption.nodes import (
     preview_recaptions,
@@ -157,6 +158,21 @@ def test_splits_that_keep_their_captions(chat: Any, coco: DataSettings, chain: A
     assert len(held_out) == 2 * IMAGES
     assert held_out[0].sentences == ("Caption 0 of the image 0.", "Caption 1 of the image 0.")
     assert {row.image.partition("/")[0] for row in found["made"].rows} == {"train2017"}
+
+
+def test_images_of_several_sources(chat: Any, coco: DataSettings, chain: Any) -> None:
+    """Images with the same bytes have one answer."""
+    for name in ("one", "other"):
+        shutil.copytree(coco.root, coco.root.with_name("all") / name)
+    sources = {"one": SourceSettings(), "other": SourceSettings(weight=2.0)}
+    chat.script = lambda turn, number, body: turn.say(NEW)
+    found = chain(replace(coco, root=coco.root.with_name("all"), sources=sources))
+    rows = [row for row in found["captions"] if row.width]
+    assert Counter(row.source for row in rows) == dict.fromkeys(sources, IMAGES - 1)
+    assert len(chat.seen) == IMAGES - 1
+    alone = chain(coco)["captions"]
+    assert {row.sentences for row in rows} == {row.sentences for row in alone if row.width}
+    assert found["report"]["recaptions"]["recaptioned"] == 2 * (IMAGES - 1)
 
 
 def test_a_dry_run_yields_no_table(chat: Any, coco: DataSettings, chain: Any) -> None:
