@@ -868,6 +868,17 @@ def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
     assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: access is denied", line)
 
 
+def test_a_table_of_captions_that_is_not_there_is_an_error_before_the_run(
+    problems: Problems, tmp_path: Path
+) -> None:
+    splits = {"train": "*.tar", "val": None, "test": None}
+    data = {"format": "webdataset", "root": str(tmp_path), "splits": splits}
+    (tmp_path / "0.tar").touch()
+    found = problems("raw", data={**data, "captions": {"file": "web.csv"}})
+    (line,) = [each for each in found if "web.csv" in each]
+    assert line.startswith("data.captions.file: no file below ")
+
+
 def deny(*_: Any, **__: Any) -> None:
     raise PermissionError("Access Denied")
 

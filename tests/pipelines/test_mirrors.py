@@ -286,13 +286,18 @@ def test_of_less_than_half_the_join_is_refused(root: Path) -> None:
         ({"file": "0.tar"}, r"data\.captions\.file: .*0\.tar is no table; expected \.csv"),
         ({"file": "a.csv", "key": "uid"}, r"data\.captions\.key: .*a\.csv has no column uid \(it"),
         ({"file": "a.csv", "caption": "b"}, r"data\.captions\.caption: .* no column b \(it has"),
-        ({"file": "../a.csv"}, r"expected files below data\.root"),
+        (
+            {"file": "cut.parquet"},
+            r"data\.captions\.file: .*cut\.parquet cannot be read as parquet",
+        ),
+        ({"file": "../a.csv"}, r"data\.captions\.file: .*expected files below data\.root"),
     ],
 )
 def test_a_table_that_cannot_be_joined_names_the_setting(
     root: Path, captions: dict[str, str], error: str
 ) -> None:
     write_table(root / "a.csv", [{"key": "1", "caption": "A dog."}])
+    (root / "cut.parquet").write_bytes((root / "0.parquet").read_bytes()[:300])
     with pytest.raises(SourceError, match=error):
         readers.locate(settings(root, "webdataset", **captions))
 

@@ -22,7 +22,6 @@ from compo_pipeline.datasets.readers.record import (
     NOT_CAPTIONED,
     RawCaption,
     SourceError,
-    no_files,
     rejected,
     source_files,
 )
@@ -85,23 +84,28 @@ def caption_tables(data: DataSettings) -> list[Path]:
     given = data.captions
     if given.file is None:
         return []
-    found = source_files(data, given.file)
+    try:
+        found = source_files(data, given.file)
+        tables = {path: table.column_names(path) for path in found if path.suffix in table.SUFFIXES}
+    except SourceError as error:
+        raise SourceError(f"data.captions.file: {error}") from error
     if not found:
-        problem = no_files(data, given.file).message.partition(":")[0]
-        raise SourceError(f"data.captions.file: {problem}")
+        raise SourceError(
+            f"data.captions.file: no file below {data.root} matches '{given.file}'; expected the "
+            "table of captions"
+        )
     for path in found:
         if path.suffix == _TEXT:
             continue
-        if path.suffix not in table.SUFFIXES:
+        if path not in tables:
             expected = ", ".join((*table.SUFFIXES, _TEXT))
             raise SourceError(f"data.captions.file: {path} is no table; expected {expected}")
-        there = table.column_names(path)
         for name in ("key", "caption"):
             column = getattr(given, name)
-            if table.spelt(column, there) is None:
+            if table.spelt(column, tables[path]) is None:
                 raise SourceError(
                     f"data.captions.{name}: {path} has no column {column} (it has "
-                    f"{shown(', '.join(there))})"
+                    f"{shown(', '.join(tables[path]))})"
                 )
     return found
 
