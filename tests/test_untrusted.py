@@ -53,6 +53,8 @@ SOURCES = {
     "cc3m_coca": ("rows.json",),
     "dreamlip": ("rows.csv", "rows.parquet"),
     "webdataset": ("rows.tar",),
+    "image_parquet": ("rows.parquet",),
+    "folder": (),  # has no caption file
     **dict.fromkeys(COCO, ("train",)),
 }
 FORMATS = [(name, source) for name in READERS for source in SOURCES[name]]
@@ -240,7 +242,10 @@ def content_of(name: str, source: str, rows: list[Any]) -> bytes:
             if isinstance(row, dict)
         ]
         buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(texts), buffer)
+        table = pa.Table.from_pylist(texts)
+        if name == "image_parquet":
+            table = table.append_column("pixels", pa.array([b"pixels"] * table.num_rows))
+        pq.write_table(table, buffer)
         return buffer.getvalue()
     if source.endswith(".tar"):
         buffer = io.BytesIO()

@@ -52,7 +52,7 @@ def count(data: DataSettings, source: str) -> int:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row, and one for each file or row group that is damaged."""
+    """One record per row, and one for each file that cannot be opened."""
     for path in caption_files(data, source):
         shard = path.relative_to(data.root).as_posix()
         name = f"{split}-{shard.removesuffix('.parquet')}"
@@ -73,8 +73,9 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
                         yield columns.record(values, split, name, shard, start + done)
                         done += 1
             except ValueError as error:
-                detail = f"{rows - done} of {rows} rows of row group {group}: {error}"
-                yield rejected(f"{name}/{start + done}", shard, detail)
+                for row in range(start + done, start + rows):
+                    detail = f"row group {group} is damaged: {error}"
+                    yield rejected(f"{name}/{row}", f"{shard}/{columns.image}/{row}", detail)
             start += rows
 
 
