@@ -145,6 +145,7 @@ def catalog(
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
             "params:views.split": "train",
+            "params:views.from_table": shipped.views.from_table,
             "params:benchmarks": replace(
                 shipped.benchmarks, **places, foils=FoilBenchmarkSettings("test")
             ),
