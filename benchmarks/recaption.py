@@ -54,7 +54,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection, which is kept."""
+    """A connection that later requests use again."""
 
     protocol_version = "HTTP/1.1"
     # Else the reply's body waits 40 ms for the acknowledgement of its headers.

@@ -270,7 +270,7 @@ class Endpoint:
                 session.stop.set()
                 raise session.failure from None
             # The first answer to a request counts, whichever process got it.
-            self._answers.put({key: stamped(new)}, replace=False)
+            self._answers.put({key: dated(new)}, replace=False)
         return self._answers.get([key])[key], True
 
     def _failure(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
@@ -322,7 +322,7 @@ def api_key(settings: EndpointSettings, key: str) -> SecretStr:
     return found
 
 
-def stamped(answer: Answer) -> Answer:
+def dated(answer: Answer) -> Answer:
     """An answer that has come now."""
     return answer._replace(date=datetime.now(UTC).isoformat(timespec="seconds"))
 

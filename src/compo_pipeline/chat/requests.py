@@ -252,7 +252,7 @@ def with_retries(
         settings: how often, after how long.
         rng: draws the jitter of the waits.
         stop: ends all waiting.
-        pace: where one connection is told to wait, all do.
+        pace: where the server asks one connection to wait, all do.
         pause: waits.
         now: seconds since 1970, for servers that send a date.
 
@@ -279,8 +279,8 @@ def with_retries(
             reply = send()
             if reply.status == codes.OK:
                 return read_answer(reply)
-            told = reply.headers.get("location") or reply.body.decode(errors="replace")
-            reason = f"{reply.status}: {masked(' '.join(told.split())[:_QUOTED])}"
+            said = reply.headers.get("location") or reply.body.decode(errors="replace")
+            reason = f"{reply.status}: {masked(' '.join(said.split())[:_QUOTED])}"
             if not _is_temporary(reply.status):
                 raise RefusedRequest(reply.status, reason)
             requested = _retry_after(reply.headers, now())

@@ -1,7 +1,7 @@
 """Texts and images that others published for captions: a table, joined to caption rows.
 
 The layouts are those of public loaders: NegCLIP's `CsvDataset` (src/training/data.py of
-vinid/neg_clip, kept in xiaoxing2001/DeGLA), SPARCL's `COCO_neg_pos`
+vinid/neg_clip, a copy is in xiaoxing2001/DeGLA), SPARCL's `COCO_neg_pos`
 (finetuning/src/datasets/COCO_neg_pos.py of lihaoxin05/SPARCL) and C2LIP's `CC3m_NP_PKL_Dataset`
 (src/training/data.py of SamsungLabs/concept_centric_clip), whose pickle `compo-pipeline
 import-phrases` converts.
@@ -383,11 +383,11 @@ class _Reading:
         if field in self._contents and len(images) != len(found):
             self.problems[f"records whose {field} are not as many as their {name}"] += 1
             images = [""] * len(found)
-        kept = [place for place, (text, _) in enumerate(found) if self._is_text(text)]
-        shown_images = tuple(str(images[place] or "") for place in kept) if images else ()
+        usable = [place for place, (text, _) in enumerate(found) if self._is_text(text)]
+        shown_images = tuple(str(images[place] or "") for place in usable) if images else ()
         return (
-            tuple(found[place][0].strip() for place in kept),
-            tuple(found[place][1] for place in kept),
+            tuple(found[place][0].strip() for place in usable),
+            tuple(found[place][1] for place in usable),
             shown_images,
         )
 

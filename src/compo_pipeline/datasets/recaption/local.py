@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compo_pipeline.chat.answers import Answer, answer_key
-from compo_pipeline.chat.endpoint import NoAnswer, stamped
+from compo_pipeline.chat.endpoint import NoAnswer, dated
 from compo_pipeline.chat.local import check_folder, folder_fingerprint, is_cut, load
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.recaption.contract import Question
@@ -215,4 +215,4 @@ class LocalCaptioner:
         free = new[:-1] if configured.forced_eos_token_id is not None else new
         full = len(new) == self._own.max_tokens
         cut = full and is_cut(free, len(free), ends)
-        return stamped(Answer(str(text).strip(), cut))
+        return dated(Answer(str(text).strip(), cut))

@@ -152,9 +152,11 @@ def train_models(
             device = inputs.settings.device
             ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)
             chosen = {"ratio": ratio, "figures": figures.to_dict("records")}
-            records[trained.name].document(chosen, RATIOS)
-            for job in jobs:
-                mix(inputs.model, job.folder, ratio)
+            with tracking.store_errors():
+                records[trained.name].document(chosen, RATIOS)
+            if ratio < 1:
+                for job in jobs:
+                    mix(inputs.model, job.folder, ratio)
     written = partial(move_folder, control)
     if CONTROL not in records:
         reason = json.dumps({"reason": run["no_control"]})
