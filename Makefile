@@ -28,7 +28,7 @@ WITH_TYPES = @$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
   exit $$((tests + types))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences dist wheel-check release-check clean
+.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences dist wheel-check release-check gpu-check clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -66,6 +66,9 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run
+
+gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in 20 minutes; without one in 3 minutes
+	$(BIN)/python benchmarks/gpu_check.py
 
 dist: $(INSTALLED_DEV) ## build the wheel and the sdist into dist/
 	@rm -rf dist
