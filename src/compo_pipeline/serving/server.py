@@ -19,21 +19,23 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from compo_pipeline import __version__
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run.compute import choose_device, use_cores
+from compo_pipeline.serving.exchange import Deployment, Exchange, Observer, Served
+from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import versions
+from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 from compo_pipeline.versions.verification import verified
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from compo_pipeline.versions.model import Answered, ImageTextModel, RequestLimits
+    from compo_pipeline.versions.model import ImageTextModel
 
 _COLUMNS = ("image", "text")
 # Keys of a table in JSON, and what they hold.
@@ -64,67 +66,6 @@ _LEFT = "the client left"
 _DISCARDING = 30  # seconds in which a body over the limit is read to its end
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Served:
-    """What `/version` tells: the registered model and version, and a hash of its weights."""
-
-    model: str
-    version: int | None
-    fingerprint: str
-    program: str = __version__
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """A model and what `/version` tells of it."""
-
-    model: ImageTextModel
-    served: Served
-
-
-class Deployment:
-    """The model that answers. A request reads `current` once, and ends on what it has read."""
-
-    def __init__(self, loaded: LoadedModel, served: Served, limits: RequestLimits) -> None:
-        """Answer with a loaded model; the limits hold for all that follow it."""
-        self.limits = limits
-        self.swap(loaded, served)
-
-    def swap(self, loaded: LoadedModel, served: Served) -> None:
-        """Answer later requests with another model."""
-        from compo_pipeline.versions.model import ImageTextModel
-
-        model = ImageTextModel()
-        model.use(loaded.model, loaded.preprocess, loaded.tokenize, self.limits)
-        self.current = Deployed(model, served)
-
-
-@dataclass
-class Exchange:
-    """A request to `/invocations` and its answer.
-
-    Attributes:
-        id: of the request, as in the log.
-        served: which model answered.
-        status: of the response.
-        seconds: from the request's header to the response.
-        table: the columns image and text; None if the body cannot be read as a table.
-        params: of the request.
-        answered: the answer; None if there is none.
-    """
-
-    id: str
-    served: Served
-    status: int = 200
-    seconds: float = 0.0
-    table: pd.DataFrame | None = None
-    params: dict[str, Any] | None = None
-    answered: Answered | None = None
-
-
-Observer: TypeAlias = Callable[[Exchange], None]
 
 
 class Refusal(Exception):
@@ -178,7 +119,7 @@ def run(
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
     if model is not None and Path(model).is_dir():
-        loaded = load(Path(model), device)
+        loaded, words = load(Path(model), device), read_words(Path(model))
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
         tracking.connect(store, Path.cwd())
@@ -187,12 +128,21 @@ def run(
         else:
             found = versions.find(registration.name, alias or CHAMPION, version)
         with tempfile.TemporaryDirectory() as folder:
-            loaded = verified(found, Path(folder), registration.signing).model.to(device)
+            files = verified(found, Path(folder), registration.signing)
+            loaded, words = files.model.to(device), read_words(files.export)
         served = Served(found.name, int(found.version), loaded.fingerprint)
-    application = build(loaded, served, settings)
+    request_log = None
+    if settings.log.folder is not None:
+        request_log = RequestLog(settings.log, settings.log.folder)
+    observers = [] if request_log is None else [request_log]
+    application = build(loaded, served, settings, observers, words)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
-    uvicorn.run(application, host=host, port=port, **server_options(settings))
+    try:
+        uvicorn.run(application, host=host, port=port, **server_options(settings))
+    finally:
+        if request_log is not None:
+            request_log.close()
 
 
 def server_options(settings: ServingSettings) -> dict[str, Any]:
@@ -213,6 +163,7 @@ def build(
     served: Served,
     settings: ServingSettings,
     observers: Sequence[Observer] = (),
+    words: frozenset[str] | None = None,
 ) -> Starlette:
     """The application: `/invocations`, `/ping`, `/health` and `/version`.
 
@@ -222,6 +173,7 @@ def build(
         settings: limits.
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
+        words: of the model's training captions, if known.
     """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
@@ -233,13 +185,13 @@ def build(
     # Absolute and without links, as the model compares paths.
     root = None if settings.image_root is None else settings.image_root.resolve()
     limits = RequestLimits(**asdict(settings.limits), root=root)
-    deployment = Deployment(loaded, served, limits)
+    deployment = Deployment(loaded, served, limits, words)
     pool = ThreadPoolExecutor(_THREADS)
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
         deployed = deployment.current
-        exchange = Exchange(uuid4().hex[:12], deployed.served)
+        exchange = Exchange(uuid4().hex[:12], deployed)
         headers = {"x-request-id": exchange.id}
         try:
             answer = await answered(request, deployed.model, exchange)

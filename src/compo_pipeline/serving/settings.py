@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import (
     DirectoryPath,
+    Field,
+    PositiveFloat,
     PositiveInt,
 )
 
@@ -35,6 +39,27 @@ class ServingLimits:
 
 
 @settings
+class RequestLogSettings:
+    """The YAML key `serving.log`: what the server writes of answered requests."""
+
+    folder: Path | None = None
+    """Folder of the request log, which several servers may share; null writes none."""
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the requests that are logged, drawn by their ids."""
+    content: tuple[Literal["texts", "images"], ...] = ()
+    """What is logged of the requests themselves, beside embeddings and numbers; think of the rights
+    of the people who send them."""
+    max_bytes: PositiveInt = 2_000_000_000
+    """Bytes of the whole folder; the oldest files are deleted."""
+    max_age_days: PositiveFloat = 30.0
+    """Days after which a file is deleted."""
+    flush_seconds: PositiveFloat = 60.0
+    """Seconds after which a row is in a file: what is lost where the server is killed."""
+    queue: PositiveInt = 10_000
+    """Rows that may wait for the disk; further ones are dropped and counted."""
+
+
+@settings
 class ServingSettings:
     """The YAML key `serving`."""
 
@@ -48,3 +73,5 @@ class ServingSettings:
     """Connections at once; further ones get HTTP 503."""
     limits: ServingLimits = field(default_factory=ServingLimits)
     """Of one request."""
+    log: RequestLogSettings = field(default_factory=RequestLogSettings)
+    """The request log."""

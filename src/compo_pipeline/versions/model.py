@@ -352,7 +352,7 @@ class ImageTextModel(PythonModel):
             "".join(texts).encode()
         except UnicodeEncodeError as error:  # JSON can contain lone surrogates
             raise InvalidRequest(f"a text is not Unicode: {error.reason}") from error
-        return self._encode(texts, self._tokens, "encode_text")
+        return self._encode(texts, self.tokens, "encode_text")
 
     def _check_length(self, characters: int) -> None:
         if characters > self.limits.characters:
@@ -361,7 +361,12 @@ class ImageTextModel(PythonModel):
                 "read at once"
             )
 
-    def _tokens(self, texts: list[str]) -> torch.Tensor:
+    def tokens(self, texts: list[str]) -> torch.Tensor:
+        """Ids of the tokens of texts [K, T], padded.
+
+        Raises:
+            InvalidRequest: a word is too long.
+        """
         cache: dict[str, str] | None = getattr(self.tokenize, "cache", None)
         if cache is not None:
             # After the tokenizer's cleaning, which can join words.
@@ -495,7 +500,7 @@ def open_image(value: str, limits: RequestLimits) -> Image.Image:
         InvalidRequest: it is no image, or too large.
     """
     try:
-        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
+        image: Image.Image = Image.open(io.BytesIO(image_bytes(value, limits)), formats=FORMATS)
     except InvalidRequest:
         raise
     except UnidentifiedImageError:
@@ -533,7 +538,12 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
         raise InvalidRequest(f"cannot be decoded: {error}") from error
 
 
-def _read(value: str, limits: RequestLimits) -> bytes:
+def image_bytes(value: str, limits: RequestLimits) -> bytes:
+    """The encoded image that a cell of the column image holds or names.
+
+    Raises:
+        InvalidRequest: it is too large, or no image can be meant.
+    """
     path = _below(limits.root, value)
     # Four characters of base64 carry three bytes.
     size = len(value) * 3 // 4 if path is None else path.stat().st_size
