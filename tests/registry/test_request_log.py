@@ -28,6 +28,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.serving import request_log
 from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
@@ -65,7 +66,8 @@ class Logging:
         self.folder, self.log = folder, RequestLog(RequestLogSettings(folder, **more), folder)
         self.loaded, self.served = loaded, Served("toy", 3, loaded.fingerprint)
         root = ServingSettings(image_root=folder.parent)
-        self.client = TestClient(serving.build(loaded, self.served, root, [self.log], WORDS))
+        deployment = Deployment(loaded, self.served, root, words=WORDS)
+        self.client = TestClient(serving.build(deployment, [self.log]))
 
     def ask(self, *rows: dict[str, Any], **params: Any) -> str:
         """The id of an answered request."""
@@ -402,8 +404,8 @@ def test_old_files_and_leftovers_of_killed_servers_are_deleted(
 def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Logging]) -> None:
     server, seen = served(), list[Exchange]()
     server.log.close()
-    observe = seen.append
-    application = serving.build(server.loaded, server.served, ServingSettings(), [observe])
+    deployment = Deployment(server.loaded, server.served, ServingSettings())
+    application = serving.build(deployment, [seen.append])
     pair = {"image": CELLS[0], "text": TEXTS[0]}
     TestClient(application).post("/invocations", json={"dataframe_records": [pair] * 100})
     (exchange,) = seen
@@ -432,13 +434,15 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server
+from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 model, folder = map(Path, sys.argv[1:])
 log = RequestLog(RequestLogSettings(folder, flush_seconds=0.5), folder)
 served = Served("toy", 3, "f" * 16)
-client = TestClient(server.build(load(model), served, ServingSettings(), [log]))
+deployment = Deployment(load(model), served, ServingSettings())
+client = TestClient(server.build(deployment, [log]))
 while True:
     body = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
     client.post("/invocations", json=body)

@@ -1,4 +1,4 @@
-"""The model that a server answers with, and what passes in a request and its answer."""
+"""A request to `/invocations` and its answer, as the server hands them on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from compo_pipeline import __version__
 from compo_pipeline.versions.settings import CHAMPION
 
+CANARY = "canary"
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from compo_pipeline.models.loading import LoadedModel
-    from compo_pipeline.versions.model import Answered, ImageTextModel, RequestLimits
+    from compo_pipeline.versions.model import Answered, ImageTextModel
 
 
 @dataclass(frozen=True)
@@ -35,31 +36,6 @@ class Deployed:
     words: frozenset[str] | None = None
 
 
-class Deployment:
-    """The model that answers. A request reads `current` once, and ends on what it has read."""
-
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        served: Served,
-        limits: RequestLimits,
-        words: frozenset[str] | None = None,
-    ) -> None:
-        """Answer with a loaded model; the limits hold for all that follow it."""
-        self.limits = limits
-        self.swap(loaded, served, words)
-
-    def swap(
-        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
-    ) -> None:
-        """Answer later requests with another model."""
-        from compo_pipeline.versions.model import ImageTextModel
-
-        model = ImageTextModel()
-        model.use(loaded.model, loaded.preprocess, loaded.tokenize, self.limits)
-        self.current = Deployed(model, served, words)
-
-
 @dataclass
 class Exchange:
     """A request to `/invocations` and its answer.
@@ -73,6 +49,7 @@ class Exchange:
         table: the columns image and text; None if the body cannot be read as a table.
         params: of the request.
         answered: the answer; None if there is none.
+        refusal: why there is none.
     """
 
     id: str
@@ -83,11 +60,17 @@ class Exchange:
     table: pd.DataFrame | None = None
     params: dict[str, Any] | None = None
     answered: Answered | None = None
+    refusal: str | None = None
 
     @property
     def served(self) -> Served:
         """What `/version` tells of the model that answered."""
         return self.deployed.served
+
+    @property
+    def task(self) -> str:
+        """The task of what was answered; `none` of any other request."""
+        return "none" if self.answered is None else self.answered.task
 
 
 Observer: TypeAlias = Callable[[Exchange], None]

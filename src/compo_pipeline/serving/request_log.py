@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
+import prometheus_client as metrics
 import pyarrow as pa
 
 from compo_pipeline.configuration.settings import SettingsError
@@ -39,6 +40,7 @@ from compo_pipeline.storage.requests import (
     hour_of,
     write_requests,
 )
+from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
 from compo_pipeline.versions.reference import length_in_words, lengths_in_tokens, unknown_words
 
 if TYPE_CHECKING:
@@ -91,12 +93,15 @@ class RequestLog:
         dropped: number of rows that were not written, by reason.
     """
 
-    def __init__(self, settings: RequestLogSettings, folder: Path) -> None:
+    def __init__(
+        self, settings: RequestLogSettings, folder: Path, metric: metrics.Counter | None = None
+    ) -> None:
         """Start the writer.
 
         Args:
             settings: of the log.
             folder: of the log; it is made where it is missing.
+            metric: counts the rows that are not written, by `reason`.
 
         Raises:
             SettingsError: the folder cannot be written to.
@@ -112,7 +117,7 @@ class RequestLog:
             raise SettingsError(f"serving.log.folder: '{folder}' is not writable")
         self.server, self.written = uuid4().hex[:8], 0
         self.dropped: Counter[str] = Counter()
-        self._settings, self._folder = settings, folder
+        self._settings, self._folder, self._metric = settings, folder, metric
         self._files = 0
         self._queue: deque[_Entry] = deque()
         self._waiting_rows = self._waiting_bytes = 0
@@ -245,6 +250,8 @@ class RequestLog:
             self.dropped[reason] += rows
             self._counts[hour][reason] += rows
             self._uncounted.add(hour)
+        if self._metric is not None:
+            self._metric.labels(reason).inc(rows)
 
     def _write_counts(self) -> None:
         with self._changed:
@@ -368,8 +375,6 @@ def _of_images(
 
 
 def _of_image(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
-    from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
-
     try:
         content = image_bytes(cell, model.limits)
         header = open_image(cell, model.limits)

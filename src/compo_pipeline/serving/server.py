@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -26,26 +28,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pandas as pd
+from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
+from mlflow.pyfunc.scoring_server import predictions_to_json
+from opentelemetry import trace
+from opentelemetry.propagate import extract
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge
+
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores
-from compo_pipeline.serving.exchange import Deployment, Exchange, Observer, Served
+from compo_pipeline.serving import telemetry
+from compo_pipeline.serving.deployment import Deployment, Follower
+from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import versions
+from compo_pipeline.versions.model import ENDED, RequestError
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 from compo_pipeline.versions.verification import verified
 
 if TYPE_CHECKING:
-    import pandas as pd
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from compo_pipeline.versions.model import ImageTextModel
 
 _COLUMNS = ("image", "text")
 # Keys of a table in JSON, and what they hold.
@@ -58,8 +68,8 @@ _FORMS = {
 }
 # Not MLflow's third, Parquet: a small file can unpack to more than the memory.
 _JSON, _CSV = "application/json", "text/csv"
-# Requests computed at once; torch uses all cores for each.
-_THREADS = 4
+# Requests that are read, or wait for a forward pass, at once.
+_THREADS = 16
 _REASON = 500
 _HEADER = 65_536  # bytes of a request's line and header
 _LEFT = "the client left"
@@ -114,28 +124,40 @@ def run(
     import uvicorn
 
     require_free(host, port)
+    tracing = telemetry.tracer_provider()
+    if settings.log_format == "json":
+        telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
+    follow = None
     if model is not None and Path(model).is_dir():
         loaded, words = load(Path(model), device), read_words(Path(model))
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
         tracking.connect(store, Path.cwd())
-        if model is not None:
-            found = versions.version_of(model, "--model")
-        else:
-            found = versions.find(registration.name, alias or CHAMPION, version)
+        name, alias, version = (
+            (registration.name, alias or CHAMPION, version)
+            if model is None
+            else versions.named(model, "--model")
+        )
+        found = versions.find(name, alias or "", version, None if model is None else "--model")
         with tempfile.TemporaryDirectory() as folder:
             files = verified(found, Path(folder), registration.signing)
             loaded, words = files.model.to(device), read_words(files.export)
         served = Served(found.name, int(found.version), loaded.fingerprint)
+        if version is None and alias and settings.reload_seconds:
+            follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
+    tracer = trace.get_tracer(__name__, tracer_provider=tracing)
+    deployment = Deployment(loaded, served, settings, tracer=tracer, words=words)
+    follower = None if follow is None else follow(deployment, device=device)
     request_log = None
     if settings.log.folder is not None:
-        request_log = RequestLog(settings.log, settings.log.folder)
+        dropped = deployment.metrics.dropped
+        request_log = RequestLog(settings.log, settings.log.folder, dropped)
     observers = [] if request_log is None else [request_log]
-    application = build(loaded, served, settings, observers, words)
+    application = build(deployment, observers, follower)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     try:
@@ -143,6 +165,8 @@ def run(
     finally:
         if request_log is not None:
             request_log.close()
+        if tracing is not None:
+            tracing.shutdown()
 
 
 def server_options(settings: ServingSettings) -> dict[str, Any]:
@@ -159,68 +183,76 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
 
 
 def build(
-    loaded: LoadedModel,
-    served: Served,
-    settings: ServingSettings,
-    observers: Sequence[Observer] = (),
-    words: frozenset[str] | None = None,
+    deployment: Deployment, observers: Sequence[Observer] = (), follower: Follower | None = None
 ) -> Starlette:
-    """The application: `/invocations`, `/ping`, `/health` and `/version`.
+    """The application: `/invocations`, `/ping`, `/health`, `/version` and `/metrics`.
 
     Args:
-        loaded: the model that answers.
-        served: for `/version`.
-        settings: limits.
+        deployment: the model that answers, limits, metrics.
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
-        words: of the model's training captions, if known.
+        follower: looks every `serving.reload_seconds` for another version.
     """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from compo_pipeline.versions.model import RequestLimits
-
-    # Absolute and without links, as the model compares paths.
-    root = None if settings.image_root is None else settings.image_root.resolve()
-    limits = RequestLimits(**asdict(settings.limits), root=root)
-    deployment = Deployment(loaded, served, limits, words)
+    settings, metrics, tracer = deployment.settings, deployment.metrics, deployment.tracer
     pool = ThreadPoolExecutor(_THREADS)
+    everyone = [metrics.observe, *observers]
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
-        deployed = deployment.current
-        exchange = Exchange(uuid4().hex[:12], deployed)
-        headers = {"x-request-id": exchange.id}
+        exchange = Exchange(uuid4().hex[:12], deployment.current)
+        REQUEST.set(exchange.id)
+        with tracer.start_as_current_span(
+            "POST /invocations", extract(request.headers), trace.SpanKind.SERVER
+        ) as span:
+            response = await responded(request, exchange)
+            exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
+            span.set_attributes(_span_attributes(exchange))
+            if exchange.status >= 500:
+                span.set_status(trace.StatusCode.ERROR)
+        extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
+        reason = exchange.refusal or f"{exchange.seconds:.3f} s"
+        log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
+        response.headers["x-request-id"] = exchange.id
+        if exchange.served.version is not None:
+            response.headers["x-model-version"] = str(exchange.served.version)
+        response.background = BackgroundTask(_observe, everyone, exchange)
+        return response
+
+    async def responded(request: Request, exchange: Exchange) -> Response:
         try:
-            answer = await answered(request, deployed.model, exchange)
-            response = Response(answer, headers=headers, media_type=_JSON)
+            answer = await answered(request, exchange)
         except Refusal as refusal:
-            log.info("request %s: %d, %s", exchange.id, refusal.status, refusal)
-            if refusal.unread:
-                headers["connection"] = "close"
+            exchange.refusal = str(refusal)
+            headers = {"connection": "close"} if refusal.unread else None
             error = {
                 "error_code": refusal.code,
                 "message": str(refusal),
                 "request_id": exchange.id,
             }
-            response = JSONResponse(error, refusal.status, headers)
-        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
-        if exchange.status == 200:
-            log.info("request %s: 200 in %.2f s", exchange.id, exchange.seconds)
-        response.background = BackgroundTask(_observe, observers, exchange)
-        return response
+            return JSONResponse(error, refusal.status, headers)
+        return Response(answer, media_type=_JSON)
 
-    async def answered(request: Request, model: ImageTextModel, exchange: Exchange) -> str:
+    async def answered(request: Request, exchange: Exchange) -> str:
         try:
-            async with asyncio.timeout(limits.seconds):
-                body = await _read(request, settings.body)
+            async with asyncio.timeout(settings.limits.seconds):
+                with tracer.start_as_current_span("read"):
+                    body = await _read(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                return await _computed(request, pool, partial(_answer, model, body, kind, exchange))
+                answer = partial(_answer, exchange, body, kind)
+                return await _computed(request, pool, metrics.queue, partial(in_span, answer))
         except TimeoutError:
-            reason = f"no answer within {limits.seconds} seconds: split the table, or try later"
+            seconds = settings.limits.seconds
+            reason = f"no answer within {seconds} seconds: split the table, or try later"
             raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
+
+    def in_span(answer: Callable[[threading.Event], str], ended: threading.Event) -> str:
+        with tracer.start_as_current_span("answer"):
+            return answer(ended)
 
     async def ping(request: Request) -> Response:
         return Response("\n", media_type=_JSON)
@@ -231,13 +263,30 @@ def build(
     async def version(request: Request) -> Response:
         return JSONResponse(asdict(deployment.current.served))
 
+    async def told(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def follow(look: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(settings.reload_seconds)
+            await asyncio.to_thread(look)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        following = None if follower is None else asyncio.create_task(follow(follower.look))
+        yield
+        if following is not None:
+            following.cancel()
+
     return Starlette(
         routes=[
             Route("/invocations", invocations, methods=["POST"]),
             Route("/ping", ping),
             Route("/health", health),
             Route("/version", version),
-        ]
+            Route("/metrics", told),
+        ],
+        lifespan=lifespan,
     )
 
 
@@ -303,7 +352,10 @@ async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
 
 
 async def _computed(
-    request: Request, pool: ThreadPoolExecutor, answer: Callable[[threading.Event], str]
+    request: Request,
+    pool: ThreadPoolExecutor,
+    queue: Gauge,
+    answer: Callable[[threading.Event], str],
 ) -> str:
     """The answer to a request whose body was read, from a thread, while the client waits for it.
 
@@ -311,16 +363,25 @@ async def _computed(
     that is computed ends at its next image or batch.
     """
     ended = threading.Event()
-    work = asyncio.get_running_loop().run_in_executor(pool, answer, ended)
+
+    def begun() -> str:
+        queue.dec()
+        return answer(ended)
+
+    queue.inc()
+    work = pool.submit(copy_context().run, begun)
+    result = asyncio.wrap_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
-        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+        await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
             raise Refusal(400, _LEFT)
-        return work.result()
+        return result.result()
     finally:
         ended.set()
-        work.cancel()
+        if work.cancel():
+            queue.dec()
+        result.cancel()
         leaving.cancel()
 
 
@@ -328,6 +389,20 @@ async def _left(request: Request) -> None:
     """Wait until the client of a request closes its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _span_attributes(exchange: Exchange) -> dict[str, str | int]:
+    """What the span of a request says, by OpenTelemetry's conventions where there are some."""
+    return {
+        "http.request.method": "POST",
+        "http.response.status_code": exchange.status,
+        "http.route": "/invocations",
+        "url.path": "/invocations",
+        "compo.request_id": exchange.id,
+        "compo.model_version": str(exchange.served.version),
+        "compo.task": exchange.task,
+        "compo.rows": 0 if exchange.table is None else len(exchange.table),
+    }
 
 
 def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
@@ -338,24 +413,14 @@ def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
             log.exception("request %s: an observer failed", exchange.id)
 
 
-def _answer(
-    model: ImageTextModel,
-    body: bytes,
-    content_type: str,
-    exchange: Exchange,
-    ended: threading.Event,
-) -> str:
+def _answer(exchange: Exchange, body: bytes, content_type: str, ended: threading.Event) -> str:
     """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
-    from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-    from mlflow.pyfunc.scoring_server import predictions_to_json
-
-    from compo_pipeline.versions.model import ENDED, RequestError
-
     ENDED.set(ended.is_set)
+    model = exchange.deployed.model
     table, params = _read_table(body, content_type, model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
@@ -377,8 +442,6 @@ def _read_table(
 
     MLflow's own reading takes minutes, and gigabytes, for a megabyte of column names.
     """
-    import pandas as pd
-
     kind = content_type.partition(";")[0].strip().lower()
     try:
         if kind == _JSON:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import (
     DirectoryPath,
     Field,
+    NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
 )
@@ -71,6 +73,14 @@ class ServingSettings:
     """Bytes of a request's body."""
     connections: PositiveInt = 64
     """Connections at once; further ones get HTTP 503."""
+    batch: PositiveInt = 64
+    """Images, or texts, of concurrent requests in one forward pass; 1: each request alone."""
+    text_cache: NonNegativeInt = 16_000_000
+    """Bytes of embeddings of the texts that were asked last; 0: none are kept."""
+    reload_seconds: NonNegativeFloat = 30.0
+    """Seconds between two looks at whether the served alias names another version; 0: no look."""
+    log_format: Literal["text", "json"] = "text"
+    """json: each line of the log is a JSON object, with the id of its request."""
     limits: ServingLimits = field(default_factory=ServingLimits)
     """Of one request."""
     log: RequestLogSettings = field(default_factory=RequestLogSettings)
