@@ -68,8 +68,9 @@ def tracer_provider() -> TracerProvider | None:
             f"{named} is set, and the exporter is not installed: pip install "
             "'compo-pipeline[tracing]', or unset the variable"
         ) from None
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
-    os.environ.setdefault("OTEL_SERVICE_NAME", "compo-pipeline")
-    provider = TracerProvider(resource=Resource.create({"service.version": __version__}))
+    resource = Resource.create({"service.version": __version__})
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "compo-pipeline"}))
+    provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
