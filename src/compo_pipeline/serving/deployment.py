@@ -147,7 +147,7 @@ class Follower:
 
 
 def load_beside(
-    found: ModelVersion, signing: SigningSettings, device: str, other_than: str | None = None
+    found: ModelVersion, signing: SigningSettings, device: str
 ) -> tuple[LoadedModel, Served, frozenset[str] | None]:
     """Load a version beside a model that answers: it, what is told of it, and its words.
 
@@ -155,19 +155,13 @@ def load_beside(
         found: the version.
         signing: the configured keys.
         device: where the model goes.
-        other_than: a fingerprint that its weights must not have.
 
     Raises:
         VersionError: its files are not those that were registered.
-        PlainError: there is not enough memory, or it has that fingerprint.
+        PlainError: there is not enough memory.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = verified_files(found, Path(folder), signing)
-        if other_than is not None and files.lineage.fingerprint == other_than:
-            raise PlainError(
-                f"{found.name} version {found.version} has the weights of the model that answers: "
-                "name another version"
-            )
         _require_memory((files.export / WEIGHTS_FILE).stat().st_size, device)
         loaded, words = with_model(files).model.to(device), read_words(files.export)
     return loaded, Served(found.name, int(found.version), loaded.fingerprint), words

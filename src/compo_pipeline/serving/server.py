@@ -39,6 +39,7 @@ from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores
 from compo_pipeline.serving import telemetry
+from compo_pipeline.serving.challenger import Canary, Shadow, Trial
 from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
@@ -102,6 +103,7 @@ def run(
     version: int | None,
     host: str,
     port: int,
+    trial: Trial | None = None,
 ) -> None:
     """Serve a version until the process is interrupted.
 
@@ -115,6 +117,7 @@ def run(
         version: its number, instead of an alias.
         host: address to listen on.
         port: likewise.
+        trial: of a challenger beside it.
 
     Raises:
         SettingsError: there is no such version.
@@ -156,15 +159,16 @@ def run(
     if settings.log.folder is not None:
         dropped = deployment.metrics.dropped
         request_log = RequestLog(settings.log, settings.log.folder, dropped)
-    observers = [] if request_log is None else [request_log]
-    application = build(deployment, observers, follower)
+    shadow, canary = (None, None) if trial is None else trial.load(deployment, registration, device)
+    observers = [each for each in (request_log, shadow) if each is not None]
+    application = build(deployment, observers, follower, shadow, canary)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     try:
         uvicorn.run(application, host=host, port=port, **server_options(settings))
     finally:
-        if request_log is not None:
-            request_log.close()
+        for observer in observers:
+            observer.close()
         if tracing is not None:
             tracing.shutdown()
 
@@ -183,15 +187,21 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
 
 
 def build(
-    deployment: Deployment, observers: Sequence[Observer] = (), follower: Follower | None = None
+    deployment: Deployment,
+    observers: Sequence[Observer] = (),
+    follower: Follower | None = None,
+    shadow: Shadow | None = None,
+    canary: Canary | None = None,
 ) -> Starlette:
-    """The application: `/invocations`, `/ping`, `/health`, `/version` and `/metrics`.
+    """The application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics` and `/shadow`.
 
     Args:
         deployment: the model that answers, limits, metrics.
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
         follower: looks every `serving.reload_seconds` for another version.
+        shadow: for `/shadow`; it is one of the observers.
+        canary: answers a share of the requests.
     """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
@@ -243,7 +253,7 @@ def build(
                 with tracer.start_as_current_span("read"):
                     body = await _read(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                answer = partial(_answer, exchange, body, kind)
+                answer = partial(_answer, exchange, body, kind, canary)
                 return await _computed(request, pool, metrics.queue, partial(in_span, answer))
         except TimeoutError:
             seconds = settings.limits.seconds
@@ -266,6 +276,9 @@ def build(
     async def told(request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    async def in_shadow(request: Request) -> Response:
+        return JSONResponse({"challenger": None} if shadow is None else shadow.told())
+
     async def follow(look: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(settings.reload_seconds)
@@ -285,6 +298,7 @@ def build(
             Route("/health", health),
             Route("/version", version),
             Route("/metrics", told),
+            Route("/shadow", in_shadow),
         ],
         lifespan=lifespan,
     )
@@ -413,18 +427,28 @@ def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
             log.exception("request %s: an observer failed", exchange.id)
 
 
-def _answer(exchange: Exchange, body: bytes, content_type: str, ended: threading.Event) -> str:
+def _answer(
+    exchange: Exchange,
+    body: bytes,
+    content_type: str,
+    canary: Canary | None,
+    ended: threading.Event,
+) -> str:
     """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
     ENDED.set(ended.is_set)
-    model = exchange.deployed.model
-    table, params = _read_table(body, content_type, model.limits.rows)
+    champion = exchange.deployed
+    table, params = _read_table(body, content_type, champion.model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
-        exchange.answered = answered = model.answer(table, params)
+        if canary is None:
+            answered = champion.model.answer(table, params)
+        else:
+            answered = canary.answer(exchange, body)
+        exchange.answered = answered
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
         # The variable is that of MLflow's server.
