@@ -40,6 +40,7 @@ from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.model import RequestError
 from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
 from compo_pipeline.versions.shadow import Agreement, read_agreement
+from compo_pipeline.versions.verification import verified_files
 from compo_pipeline.versions.versions import find
 
 LEAST = 12
@@ -395,7 +396,7 @@ def test_the_agreement_is_signed_evidence_of_the_challenger(
     registry.serve(Trial("challenger", shadow=1.0), ask_enough)
     found = stored(registry, pair, keys)
     assert (found.requests, found.champion) == (LEAST, pair[0].fingerprint)
-    assert find(registry.name, "challenger", None).version == "2", "the version is as it was"
+    verified_files(find(registry.name, "challenger", None), tmp_path / "version", keys)
     assert read_agreement(find(registry.name, "challenger", None), *"ab", keys) is None
     with pytest.raises(ValueError, match=r"model\.sig: "):
         stored(registry, pair, key_pair("other"))

@@ -226,7 +226,7 @@ def _agreement(name: str, rule: GateRule, found: Agreement | str) -> Check:
     told = f"{found.value:.1f}% of {found.requests} requests from {found.since} to {found.until}"
     if found.requests < rule.requests:
         finding = f"{told}; {rule.requests} are needed, `{COLLECT}` collects more"
-        return Check(name, subject, False, finding, key=f"{key}.requests", enough=found.requests)
+        return Check(name, subject, False, finding, key=f"{key}.requests")
     passed = found.low >= rule.at_least
     finding = (
         f"lower end of the interval must be at least {rule.at_least:g} and is {found.low:.1f} "
