@@ -11,6 +11,19 @@ clients, with the server's memory (RSS) at every hundredth: its growth per 1,000
 slope of a line through the second half, when the allocator's pools have filled. No two images or
 captions are equal. Writes benchmarks/results/serving.json and serving.md; a server that is not
 named keeps its results.
+
+    python benchmarks/serving.py --against ../main [--rounds 5]
+    python benchmarks/serving.py --against serving.batch=1,serving.text_cache=0
+
+Compares `compo-pipeline serve` with the code of another checkout, or with other settings: both
+servers run, and are asked in turn, by one client and by eight. Prints the medians of the rounds and
+of their ratios, with the processor time of a request, which other programs on the machine change
+least.
+
+    python benchmarks/serving.py --moves 2
+
+Registers two versions in a folder of its own, and moves the alias from one to the other so many
+times while eight clients ask. Prints the requests that failed, and p99.
 """
 
 from __future__ import annotations
@@ -26,6 +39,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,9 +52,12 @@ from PIL import Image
 
 from compo_scenes import scenes_base
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
+CROWD = 8  # clients where servers are compared, and where an alias moves
+SHARE = 60  # requests of each client in a round of a comparison
 IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 OWN, MLFLOW = SERVERS = ("compo-pipeline serve", "mlflow models serve")
@@ -75,13 +92,23 @@ def command(server: str, model: str | None, port: int, folder: Path) -> list[str
 
 
 @contextmanager
-def serving(arguments: list[str], port: int, log: Path) -> Iterator[psutil.Process]:
-    """The process that answers, once it does."""
+def serving(
+    arguments: list[str], port: int, log: Path, checkout: Path = CHECKOUT
+) -> Iterator[psutil.Process]:
+    """The process that answers with the code of a checkout, once it does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    environment = os.environ | {
+        "PATH": path,
+        "PYTHONPATH": str(checkout / "src"),
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    }
     with log.open("w") as output:
         started = subprocess.Popen(
-            [sys.executable, "-m", *arguments], env=environment, stdout=output, stderr=output
+            [sys.executable, "-m", *arguments],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            cwd=checkout,
         )
     process = psutil.Process(started.pid)
     try:
@@ -139,10 +166,10 @@ class Client:
         return base64.b64encode(buffer.getvalue()).decode()
 
 
-def speed(port: int, rows: int, clients: int) -> dict[str, float]:
+def speed(port: int, rows: int, clients: int, count: int | None = None) -> dict[str, float]:
     """Throughput and latency of requests of so many rows from so many clients at once."""
     asking = [Client(port, seed) for seed in range(clients)]
-    count = max(IMAGES // rows, REQUESTS) // clients
+    count = count or max(IMAGES // rows, REQUESTS) // clients
     questions = [[client.question(rows) for _ in range(count)] for client in asking]
     with ThreadPoolExecutor(clients) as pool:
         start = time.perf_counter()
@@ -239,6 +266,43 @@ def measure(server: str, port: int, folder: Path, asked: argparse.Namespace) -> 
     return found
 
 
+def compare(other: str, rounds: int, port: int, folder: Path) -> Iterator[str]:
+    """Lines of a comparison of this code with another checkout, or with other settings."""
+    arguments = command(OWN, None, port, folder), command(OWN, None, port + 1, folder)
+    checkout = CHECKOUT if "=" in other else Path(other).resolve()
+    if checkout == CHECKOUT:
+        arguments[1].extend(["--params", other])
+    with (
+        serving(arguments[0], port, folder / "log") as own,
+        serving(arguments[1], port + 1, folder / "other_log", checkout) as against,
+    ):
+        servers = {port: own, port + 1: against}
+        found: dict[tuple[int, int], list[dict[str, float]]] = defaultdict(list)
+        for each in servers:
+            speed(each, 1, CROWD, 10)
+        for turn in range(rounds):
+            order = sorted(servers, reverse=bool(turn % 2))
+            for clients, each in itertools.product((1, CROWD), order):
+                before = sum(servers[each].cpu_times()[:2])
+                measured = speed(each, 1, clients, SHARE)
+                spent = sum(servers[each].cpu_times()[:2]) - before
+                measured["processor ms"] = 1000 * spent / measured["requests"]
+                found[each, clients].append(measured)
+    for clients in (1, CROWD):
+        for figure in ("p50 ms", "p99 ms", "images a second", "processor ms"):
+            pair = [[each[figure] for each in found[which, clients]] for which in servers]
+            ratio = np.median(np.divide(*pair))
+            values = [f"{np.median(values):.1f}" for values in pair]
+            yield f"{clients} clients, {figure}: {values[0]}, {other}: {values[1]}, {ratio=:.2f}"
+    for name, which in zip(("this code", other), servers, strict=True):
+        alone, crowd = (
+            np.array([each["images a second"] for each in found[which, clients]])
+            for clients in (1, CROWD)
+        )
+        yield f"{name}: {CROWD} clients have {np.median(crowd / alone):.2f} times one client's rate"
+    yield f"load of the machine (1, 5, 15 minutes): {psutil.getloadavg()}"
+
+
 def main() -> None:
     """Serve, ask, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -247,7 +311,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--port", type=int, default=5001)
     parser.add_argument("--note", default="", help="a sentence about the machine, for the page")
+    parser.add_argument("--against", help="another checkout, or settings as for --params")
+    parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
+    if asked.against:
+        with tempfile.TemporaryDirectory() as folder:
+            for line in compare(asked.against, asked.rounds, asked.port, Path(folder)):
+                print(line, flush=True)
+        return
     file = RESULTS / "serving.json"
     model = asked.model or "the shipped base (10 M parameters)"
     stored = json.loads(file.read_text("utf-8")) if file.exists() else {}

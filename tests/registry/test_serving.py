@@ -671,8 +671,9 @@ def test_a_version_is_served_by_alias_number_or_uri(
     registry.create_registered_model("serve-clip")
     sealed(registry.create_model_version("serve-clip", str(source), tags=tags))
     registry.set_registered_model_alias("serve-clip", "champion", "1")
-    answering = []
+    answering, followed = [], []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))
+    monkeypatch.setattr(serving, "Follower", lambda *_, alias, **__: followed.append(alias))
     monkeypatch.chdir(mlflow_project)
     given = ServingSettings(), RegistrationSettings("serve-clip"), TrackingSettings()
     for model_uri, alias, version in (
@@ -688,6 +689,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
         assert shown["fingerprint"] == loaded.fingerprint
         assert (shown["model"], shown["version"]) in {("serve-clip", 1), (tiny_clip.name, None)}
         assert str(tmp_path) not in str(shown)
+    assert followed == ["champion"] * 3, "numbers and folders do not move"
     with pytest.raises(SettingsError, match="--model: 'runs:/1/model' is neither models:/"):
         serving.run(*given, "runs:/1/model", None, None, "127.0.0.1", free_port())
     registry.set_model_version_tag("serve-clip", "1", "fingerprint", "0" * 64)

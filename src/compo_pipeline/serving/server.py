@@ -131,7 +131,8 @@ def run(
     if settings.log_format == "json":
         telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
-    use_cores()
+    # The one left reads requests and decodes images while the others encode.
+    use_cores(spare=1)
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
     follow = None
@@ -210,7 +211,6 @@ def build(
 
     settings, metrics, tracer = deployment.settings, deployment.metrics, deployment.tracer
     pool = ThreadPoolExecutor(_THREADS)
-    everyone = [metrics.observe, *observers]
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
@@ -230,7 +230,9 @@ def build(
         response.headers["x-request-id"] = exchange.id
         if exchange.served.version is not None:
             response.headers["x-model-version"] = str(exchange.served.version)
-        response.background = BackgroundTask(_observe, everyone, exchange)
+        metrics.observe(exchange)
+        if observers:
+            response.background = BackgroundTask(_observe, observers, exchange)
         return response
 
     async def responded(request: Request, exchange: Exchange) -> Response:
