@@ -26,7 +26,7 @@ from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.serving import request_log
+from compo_pipeline.serving import request_log, waiting
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
@@ -246,7 +246,7 @@ def test_a_full_queue_drops_and_counts(
 
     monkeypatch.setattr(request_log, "write_requests", slow)
     server.ask({"text": "first"}, task="embed")
-    until(lambda: not server.log._queue)
+    until(lambda: not server.log._waiting)
     time.sleep(0.2)  # the writer waits for the disk
     start = time.monotonic()
     for _ in range(4):
@@ -261,7 +261,7 @@ def test_a_full_queue_drops_and_counts(
 def test_large_images_that_wait_are_bounded_by_bytes(
     served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_log, "_WAITING", len(CELLS[0]))
+    monkeypatch.setattr(waiting, "_BYTES", len(CELLS[0]))
     server = served()
     server.ask(ROWS[0], task="embed")
     assert server.log.dropped == {"queue full": 1}
@@ -336,7 +336,7 @@ def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) ->
 def test_a_clock_that_jumps_opens_the_file_of_its_hour(
     served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch, jump: timedelta
 ) -> None:
-    server = served(max_age_days=100_000)
+    server = served(max_age_days=36_500)
     real = [server.ask({"text": "a"}, task="embed")]
 
     class Clock(datetime):
@@ -346,6 +346,7 @@ def test_a_clock_that_jumps_opens_the_file_of_its_hour(
 
     with monkeypatch.context() as patch:
         patch.setattr(request_log, "datetime", Clock)
+        patch.setattr(waiting, "datetime", Clock)
         patch.setattr(request_log.time, "time", lambda: Clock.now(UTC).timestamp())
         jumped = server.ask({"text": "b"}, task="embed")
         until(lambda: server.log.written == 2)
@@ -414,7 +415,7 @@ def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Loggi
     def add(count: int) -> int:
         for _ in range(count):
             log(exchange)
-            until(lambda: not log._queue)
+            until(lambda: not log._waiting)
         until(lambda: not log._rows)
         return tracemalloc.get_traced_memory()[0]
 

@@ -15,9 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from queue import Empty, Full, Queue
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Deployment, load_beside
 from compo_pipeline.serving.exchange import CANARY, Deployed, Exchange
 from compo_pipeline.serving.metrics import Metrics
+from compo_pipeline.serving.waiting import Kept, Waiting
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.model import Answered, RequestError, Vectors
@@ -41,7 +41,7 @@ from compo_pipeline.versions.settings import (
 from compo_pipeline.versions.shadow import Agreement, write_agreement
 from compo_pipeline.versions.signing import key_problems
 
-_QUEUE = 64  # requests; each has at most `serving.body` bytes
+_QUEUE = 1000  # rows that may wait
 _KEPT = 100_000  # compared requests, the last ones
 _NICE = 10
 _MEASURED, _STORED = 5, 600  # seconds between two agreements that are told, and stored
@@ -189,12 +189,11 @@ class Shadow:
         """
         self._challenger, self._share = challenger, share
         self._metrics, self._store = metrics, store
-        self._queue: Queue[Exchange] = Queue(_QUEUE)
+        self._waiting = Waiting(_QUEUE)
         self._compared: deque[_Compared] = deque(maxlen=_KEPT)
         self._champion = ""
         self._measured: Agreement | None = None
         self._stored: Agreement | None = None
-        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
         self._thread.start()
 
@@ -210,9 +209,7 @@ class Shadow:
         if exchange.served.fingerprint == self._challenger.served.fingerprint:
             self._metrics.shadow.labels("same model").inc()
             return
-        try:
-            self._queue.put_nowait(exchange)
-        except Full:
+        if not self._waiting.put(Kept.of(exchange)):
             self._metrics.shadow.labels("queue full").inc()
 
     def told(self) -> dict[str, Any]:
@@ -240,7 +237,7 @@ class Shadow:
 
     def close(self) -> None:
         """End the thread, and store the agreement."""
-        self._ended.set()
+        self._waiting.end()
         self._thread.join(_LAST)
         self._measure()
         self._keep()
@@ -250,21 +247,20 @@ class Shadow:
         if sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         measured = stored = time.monotonic()
-        while not self._ended.is_set():
+        while not self._waiting.ended:
             if time.monotonic() >= measured + _MEASURED:
                 self._measure()
                 measured = time.monotonic()
             if time.monotonic() >= stored + _STORED:
                 self._keep()
                 stored = time.monotonic()
-            try:
-                exchange = self._queue.get(timeout=1)
-            except Empty:
-                continue
-            self._metrics.shadow.labels(self._compare(exchange)).inc()
+            kept = self._waiting.get(time.monotonic() + 1)
+            if kept is not None:
+                self._metrics.shadow.labels(self._compare(kept)).inc()
 
-    def _compare(self, exchange: Exchange) -> str:
+    def _compare(self, kept: Kept) -> str:
         """Ask the challenger, and note whether it orders alike; the outcome in a word."""
+        exchange = kept.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None
         try:
@@ -279,7 +275,7 @@ class Shadow:
             self._keep()
             self._compared.clear()
             self._champion = exchange.served.fingerprint
-        self._compared.append(_Compared(datetime.now(UTC), float(alike.mean()), hash(key)))
+        self._compared.append(_Compared(kept.time, float(alike.mean()), hash(key)))
         return "same" if alike.all() else "different"
 
     def _measure(self) -> None:

@@ -15,10 +15,9 @@ import os
 import shutil
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
+from compo_pipeline.serving.waiting import Kept, Waiting
 from compo_pipeline.storage.files import is_full_disk, write_plain_json
 from compo_pipeline.storage.requests import (
     DROPPED,
@@ -45,11 +45,10 @@ from compo_pipeline.versions.reference import length_in_words, lengths_in_tokens
 
 if TYPE_CHECKING:
     from compo_pipeline.serving.exchange import Deployed, Exchange
-    from compo_pipeline.versions.model import Answered, ImageTextModel
+    from compo_pipeline.versions.model import ImageTextModel
 
-# Bytes of images and embeddings that may wait for the writer, and of rows that may wait for a file.
-_WAITING, _FILE = 200_000_000, 64_000_000
-_ROW = 1000  # of a row besides
+# Bytes of the rows that may wait for a file, and those of a row beside its vectors and content.
+_FILE, _ROW = 64_000_000, 1000
 _TOKENIZED = 64  # texts at once: requests wait for the tokenizer meanwhile
 _BETWEEN_LINES = 60  # seconds between lines about dropped rows
 _LEFTOVER = 3600  # seconds after which a file that was not completed is one of a killed server
@@ -57,31 +56,6 @@ _LAST = 10  # seconds in which the rows of a server that ends are written
 _DAY = 86_400
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """An answered request that waits for the writer."""
-
-    request: str
-    time: datetime
-    seconds: float
-    role: str
-    deployed: Deployed
-    answered: Answered
-    images: list[str] | None
-    texts: list[str] | None
-
-    @property
-    def rows(self) -> int:
-        return len(self.answered.output)
-
-    @property
-    def size(self) -> int:
-        """Bytes, without those of constant size."""
-        arrays = self.answered.images, self.answered.texts, self.answered.similarities
-        cells = [*(self.images or ()), *(self.texts or ()), *(self.answered.candidates or ())]
-        return sum(map(len, cells)) + sum(each.nbytes for each in arrays if each is not None)
 
 
 class RequestLog:
@@ -119,10 +93,8 @@ class RequestLog:
         self.dropped: Counter[str] = Counter()
         self._settings, self._folder, self._metric = settings, folder, metric
         self._files = 0
-        self._queue: deque[_Entry] = deque()
-        self._waiting_rows = self._waiting_bytes = 0
-        self._changed = threading.Condition()
-        self._ended = False
+        self._waiting = Waiting(settings.queue)
+        self._counting = threading.Lock()
         # By hour: columns of rows for a file; counts of dropped rows, and whether a file has them.
         self._rows: dict[str, dict[str, list[Any]]] = {}
         self._size = 0
@@ -142,72 +114,41 @@ class RequestLog:
             return
         if digest("request log", exchange.id) >= self._settings.share * 2**64:
             return
-        assert exchange.table is not None
-        cells = {name: exchange.table[name].tolist() for name in exchange.table}
-        entry = _Entry(
-            request=exchange.id,
-            time=datetime.now(UTC),
-            seconds=exchange.seconds,
-            role=exchange.role,
-            deployed=exchange.deployed,
-            answered=answered,
-            images=cells.get("image"),
-            texts=cells.get("text"),
-        )
-        with self._changed:
-            full = self._waiting_rows + entry.rows > self._settings.queue
-            if not full and self._waiting_bytes + entry.size <= _WAITING:
-                self._queue.append(entry)
-                self._waiting_rows += entry.rows
-                self._waiting_bytes += entry.size
-                self._changed.notify()
-                return
-        self._drop("queue full", hour_folder(entry.time), entry.rows)
+        kept = Kept.of(exchange)
+        if not self._waiting.put(kept):
+            self._drop("queue full", hour_folder(kept.time), kept.rows)
 
     def close(self) -> None:
         """Write what waits, and end the writer; a disk that does not answer is not waited for."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
+        self._waiting.end()
         self._thread.join(_LAST)
 
     def _write(self) -> None:
-        """The thread: rows of the queue's entries, and a file of them every `flush_seconds`."""
+        """The thread: rows of the exchanges, and a file of them every `flush_seconds`."""
         due = time.monotonic() + self._settings.flush_seconds
         while True:
-            entry = self._next(due)
-            if entry is not None:
-                self._add(entry)
-            ending = self._ended and entry is None
+            kept = self._waiting.get(due)
+            if kept is not None:
+                self._add(kept)
+            ending = self._waiting.ended and kept is None
             if ending or self._size > _FILE or time.monotonic() >= due:
                 self._flush()
                 due = time.monotonic() + self._settings.flush_seconds
             if ending:
                 return
 
-    def _next(self, due: float) -> _Entry | None:
-        """The oldest entry of the queue, waiting for one until a time; None if there is none."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._ended, due - time.monotonic())
-            if not self._queue:
-                return None
-            entry = self._queue.popleft()
-            self._waiting_rows -= entry.rows
-            self._waiting_bytes -= entry.size
-            return entry
-
-    def _add(self, entry: _Entry) -> None:
-        hour = hour_folder(entry.time)
+    def _add(self, kept: Kept) -> None:
+        hour = hour_folder(kept.time)
         try:
-            columns = dict(_columns(entry, self._settings.content))
+            columns = dict(_columns(kept, self._settings.content))
         except Exception:
-            log.exception("request %s: it cannot be put into the request log", entry.request)
-            self._drop("cannot be computed", hour, entry.rows)
+            log.exception("request %s: it cannot be put into the request log", kept.exchange.id)
+            self._drop("cannot be computed", hour, kept.rows)
             return
         rows = self._rows.setdefault(hour, {name: [] for name in REQUESTS.names})
         for name, values in rows.items():
-            values += columns.get(name) or [None] * entry.rows
-        self._size += entry.rows * _ROW
+            values += columns.get(name) or [None] * kept.rows
+        self._size += kept.rows * _ROW
         self._size += sum(
             len(content)
             for name in ("image", "text", "caption", "image_bytes")
@@ -246,7 +187,7 @@ class RequestLog:
             raise FileNotFoundError(f"{self._folder} is gone")
 
     def _drop(self, reason: str, hour: str, rows: int) -> None:
-        with self._changed:
+        with self._counting:
             self.dropped[reason] += rows
             self._counts[hour][reason] += rows
             self._uncounted.add(hour)
@@ -254,7 +195,7 @@ class RequestLog:
             self._metric.labels(reason).inc(rows)
 
     def _write_counts(self) -> None:
-        with self._changed:
+        with self._counting:
             counts = {hour: dict(self._counts[hour]) for hour in self._uncounted}
             self._uncounted = set()
         for hour, reasons in counts.items():
@@ -262,12 +203,12 @@ class RequestLog:
             try:
                 write_plain_json(self._folder / hour / f"{self.server}{DROPPED}", content)
             except OSError:
-                with self._changed:
+                with self._counting:
                     self._uncounted.add(hour)
 
     def _tell(self, problem: str) -> None:
         """Log a problem, and how many rows were dropped since the last line: a line a minute."""
-        with self._changed:
+        with self._counting:
             dropped = Counter(self.dropped)
         new = dropped - self._told
         if (new or problem) and time.monotonic() >= self._line + _BETWEEN_LINES:
@@ -280,9 +221,10 @@ class RequestLog:
         now = min(time.time(), self._started + time.monotonic())
         found = sorted(self._contents(now))
         total = sum(size for *_, size in found)
-        oldest = datetime.fromtimestamp(now, UTC) - timedelta(days=self._settings.max_age_days)
+        days = timedelta(days=self._settings.max_age_days, hours=1)
+        oldest = datetime.fromtimestamp(now, UTC) - days
         for hour, _, path, size in found:
-            if total <= self._settings.max_bytes and hour + timedelta(hours=1) > oldest:
+            if total <= self._settings.max_bytes and hour > oldest:
                 break
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -323,26 +265,27 @@ def _reason(error: OSError) -> str:
     return "cannot be written"
 
 
-def _columns(entry: _Entry, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+def _columns(kept: Kept, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """Columns of the log for the rows of an answered request, without those that are null."""
-    answered, served, rows = entry.answered, entry.deployed.served, entry.rows
+    exchange, rows = kept.exchange, kept.rows
+    answered, table, served = exchange.answered, exchange.table, exchange.served
+    assert answered is not None and table is not None
     yield "row", list(range(rows))
     for name, value in (
-        ("request", entry.request),
-        ("time", entry.time),
+        ("request", exchange.id),
+        ("time", kept.time),
         ("model", served.model),
         ("version", served.version),
         ("fingerprint", served.fingerprint),
-        ("role", entry.role),
+        ("role", exchange.role),
         ("task", answered.task),
-        ("latency", entry.seconds),
+        ("latency", exchange.seconds),
     ):
         yield name, [value] * rows
     if answered.images is not None:
-        assert entry.images is not None
         yield "image", list(answered.images.astype(np.float16))
-        yield from _of_images(entry.deployed.model, entry.images, "images" in content)
-    texts, vectors = entry.texts, answered.texts
+        yield from _of_images(exchange.deployed.model, table["image"].tolist(), "images" in content)
+    vectors, texts = answered.texts, table["text"].tolist() if "text" in table else []
     if answered.candidates is not None:
         assert answered.similarities is not None and vectors is not None
         orders = np.argsort(-answered.similarities, axis=1, kind="stable")  # [n, K]
@@ -356,9 +299,8 @@ def _columns(entry: _Entry, content: Sequence[str]) -> Iterator[tuple[str, list[
     elif answered.similarities is not None:
         yield "cosine", answered.similarities.tolist()
     if vectors is not None:
-        assert texts is not None
         yield "text", list(vectors.astype(np.float16))
-        yield from _of_texts(entry.deployed, texts)
+        yield from _of_texts(exchange.deployed, texts)
         if "texts" in content:
             yield "caption", texts
 

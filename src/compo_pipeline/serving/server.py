@@ -35,7 +35,7 @@ from opentelemetry import trace
 from opentelemetry.propagate import extract
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge
 
-from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores
 from compo_pipeline.serving import telemetry
@@ -137,7 +137,11 @@ def run(
     csv.field_size_limit(settings.body)
     follow = None
     if model is not None and Path(model).is_dir():
-        loaded, words = load(Path(model), device), read_words(Path(model))
+        loaded = load(Path(model), device)
+        try:
+            words = read_words(Path(model))
+        except ValueError as error:
+            raise SettingsError(f"--model: {error}") from None
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
         tracking.connect(store, Path.cwd())

@@ -53,7 +53,7 @@ class RequestLogSettings:
     of the people who send them."""
     max_bytes: PositiveInt = 2_000_000_000
     """Bytes of the whole folder; the oldest files are deleted."""
-    max_age_days: PositiveFloat = 30.0
+    max_age_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
     """Days after which a file is deleted."""
     flush_seconds: PositiveFloat = 60.0
     """Seconds after which a row is in a file: what is lost where the server is killed."""

@@ -183,14 +183,12 @@ def _files(
     for path in sorted(folder.glob(f"date=*/hour=*/{pattern}")):
         hour = hour_of(path, folder)
         try:
-            path_below(folder, str(path.relative_to(folder)))
             if hour is None:
                 raise ValueError(f"{path} is not below date=YYYY-MM-DD/hour=HH")
+            if first <= hour < until and not path.name.startswith("."):
+                yield path_below(folder, str(path.relative_to(folder)))
         except ValueError as error:
             _skip(path, error, skipped)
-            continue
-        if first <= hour < until and not path.name.startswith("."):
-            yield path
 
 
 def _skip(path: Path, error: ValueError, skipped: Counter[str]) -> None:
