@@ -38,6 +38,7 @@ from compo_pipeline.storage.requests import (
     REQUESTS,
     hour_folder,
     hour_of,
+    log_files,
     write_requests,
 )
 from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
@@ -239,19 +240,16 @@ class RequestLog:
 
     def _contents(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
         """Hour, time, path and bytes of the log's files, and of those that were not completed."""
-        for path in self._folder.glob("date=*/hour=*/*"):
-            hour = hour_of(path, self._folder)
+        for path in log_files(self._folder):
+            unfinished = path.parent.name.startswith(".")
+            whole = path.parent if unfinished else path
+            hour = hour_of(whole, self._folder)
             if hour is None or not path.name.endswith((".parquet", DROPPED)):
                 continue
             with suppress(OSError):  # deleted meanwhile
                 status = path.stat()
-                yield hour, status.st_mtime, path, status.st_size
-        for path in self._folder.glob("date=*/hour=*/.*/*"):
-            hour = hour_of(path.parent, self._folder)
-            with suppress(OSError):
-                status = path.stat()
-                if hour is not None and now - status.st_mtime > _LEFTOVER:
-                    yield hour, status.st_mtime, path.parent, status.st_size
+                if not unfinished or now - status.st_mtime > _LEFTOVER:
+                    yield hour, status.st_mtime, whole, status.st_size
 
 
 def _reason(error: OSError) -> str:

@@ -24,10 +24,11 @@ by reason. `serving.request_log` writes both, and monitoring reads them.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,7 +71,6 @@ MOST_ORDERED = 32
 DROPPED = ".dropped.json"
 """The end of the names of the files that count dropped rows."""
 _NULLABLE = frozenset(field.name for field in REQUESTS if field.nullable)
-_HOUR = timedelta(hours=1)
 _FOLDERS = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/[^/]+")
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,15 @@ def hour_of(path: Path, folder: Path) -> datetime | None:
         return None if found is None else datetime.fromisoformat(f"{found[1]}T{found[2]}:00+00:00")
     except ValueError:
         return None
+
+
+def log_files(folder: Path) -> Iterator[Path]:
+    """The files in and below the log's folders of hours, which may be deleted meanwhile."""
+    for place, folders, names in os.walk(folder):
+        if Path(place) == folder:
+            folders[:] = [name for name in folders if name.startswith("date=")]
+        elif Path(place).parent != folder:
+            yield from (Path(place) / name for name in names)
 
 
 def write_requests(path: Path, rows: pa.Table) -> None:
@@ -131,7 +140,7 @@ def read_requests(
     """
     chosen = list(REQUESTS.names if columns is None else columns)
     read = chosen if "time" in chosen else [*chosen, "time"]
-    for path in _files(folder, "*.parquet", since, until, skipped):
+    for path in _files(folder, ".parquet", since, until, skipped):
         try:
             batches = list(read_batches(path, REQUESTS, _NULLABLE, chosen=read))
         except ValueError as error:
@@ -160,7 +169,7 @@ def read_dropped(
         skipped: gets the number of files that were not read, by reason.
     """
     dropped: Counter[str] = Counter()
-    for path in _files(folder, f"*{DROPPED}", since, until, skipped):
+    for path in _files(folder, DROPPED, since, until, skipped):
         try:
             content = read_json(path)
             reasons = content.get("reasons") if isinstance(content, dict) else None
@@ -176,16 +185,17 @@ def read_dropped(
 
 
 def _files(
-    folder: Path, pattern: str, since: datetime, until: datetime, skipped: Counter[str]
+    folder: Path, ending: str, since: datetime, until: datetime, skipped: Counter[str]
 ) -> Iterator[Path]:
     """The log's files of the hours between two times, in the order of the hours."""
     first = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    for path in sorted(folder.glob(f"date=*/hour=*/{pattern}")):
+    found = (path for path in log_files(folder) if path.name.endswith(ending))
+    for path in sorted(path for path in found if not path.parent.name.startswith(".")):
         hour = hour_of(path, folder)
         try:
             if hour is None:
                 raise ValueError(f"{path} is not below date=YYYY-MM-DD/hour=HH")
-            if first <= hour < until and not path.name.startswith("."):
+            if first <= hour < until:
                 yield path_below(folder, str(path.relative_to(folder)))
         except ValueError as error:
             _skip(path, error, skipped)
