@@ -38,6 +38,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 OWN, MLFLOW = SERVERS = ("compo-pipeline serve", "mlflow models serve")
 BASE = scenes_base()
+NAME = "moving-clip"  # of the registered model whose alias moves
 EVERY = 100  # requests between two looks at the memory
 
 
@@ -78,7 +80,7 @@ def shipped(folder: Path) -> str:
         artifacts={"model": str(BASE)},
         signature=registration._signature(),
         input_example=example,
-        pip_requirements=["mlflow"],
+        pip_requirements=registration.requirements(BASE),
     )
     return str(folder)
 
@@ -290,17 +292,113 @@ def compare(other: str, rounds: int, port: int, folder: Path) -> Iterator[str]:
                 found[each, clients].append(measured)
     for clients in (1, CROWD):
         for figure in ("p50 ms", "p99 ms", "images a second", "processor ms"):
-            pair = [[each[figure] for each in found[which, clients]] for which in servers]
-            ratio = np.median(np.divide(*pair))
-            values = [f"{np.median(values):.1f}" for values in pair]
-            yield f"{clients} clients, {figure}: {values[0]}, {other}: {values[1]}, {ratio=:.2f}"
+            here, there = (
+                np.array([each[figure] for each in found[which, clients]]) for which in servers
+            )
+            yield (
+                f"{clients} clients, {figure}: {np.median(here):.1f}, {other}: "
+                f"{np.median(there):.1f}, ratio {np.median(here / there):.2f}"
+            )
     for name, which in zip(("this code", other), servers, strict=True):
         alone, crowd = (
             np.array([each["images a second"] for each in found[which, clients]])
             for clients in (1, CROWD)
         )
         yield f"{name}: {CROWD} clients have {np.median(crowd / alone):.2f} times one client's rate"
-    yield f"load of the machine (1, 5, 15 minutes): {psutil.getloadavg()}"
+
+
+def register_two(folder: Path) -> str:
+    """Register the shipped base twice in a new store, whose URI is returned."""
+    import mlflow
+
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.models.export import export
+    from compo_pipeline.models.loading import load
+    from compo_pipeline.versions import lineage, verification
+    from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.versions.layout import exported_folder
+    from compo_pipeline.versions.reference import write_reference
+    from compo_pipeline.versions.settings import SigningSettings
+
+    uri = f"sqlite:///{folder / 'store.db'}"
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient()
+    client.create_registered_model(NAME)
+    loaded = load(BASE)
+    for number in ("1", "2"):
+        files = folder / number
+        shipped(files)
+        exported = exported_folder(files)
+        export(loaded, exported, metadata={})
+        verification.write_probes(exported)
+        evidence = Evidence(loaded.fingerprint, "", scored=(), titles={}, overlaps=())
+        write_evidence(exported, evidence, {role: [] for role in MODELS}, [])
+        write_reference(exported, loaded, [], folder, 0, EvaluationSettings())
+        tags = {"fingerprint": loaded.fingerprint}
+        client.create_model_version(NAME, str(files), tags=tags)
+        digest = lineage.files_digest(lineage.file_digests(files))
+        client.set_model_version_tag(NAME, number, lineage.FILES_TAG, digest)
+        version = client.get_model_version(NAME, number)
+        verification.seal(version, files, SigningSettings())
+    client.set_registered_model_alias(NAME, "champion", "1")
+    return uri
+
+
+def moves(count: int, port: int, folder: Path) -> Iterator[str]:
+    """Lines about requests while an alias moves so many times."""
+    import mlflow
+
+    uri = register_two(folder)
+    settings = f"tracking.uri={uri},registration.name={NAME},serving.reload_seconds=1"
+    arguments = ["compo_pipeline", "serve", "--port", str(port), "--params", settings]
+    clients = [Client(port, seed) for seed in range(CROWD)]
+    ended, faults, times = threading.Event(), list[BaseException](), list[tuple[float, float]]()
+
+    def asking(client: Client) -> None:
+        questions = itertools.cycle([client.question(1) for _ in range(50)])
+        while not ended.is_set():
+            start = time.perf_counter()
+            try:
+                times.append((start, client.ask(next(questions))))
+            except (SystemExit, OSError, http.client.HTTPException) as fault:
+                faults.append(fault)
+
+    with (
+        serving(arguments, port, folder / "log") as process,
+        ThreadPoolExecutor(CROWD) as pool,
+    ):
+        asked = [pool.submit(asking, client) for client in clients]
+        moving: list[tuple[float, float]] = []
+        try:
+            time.sleep(10)
+            for number in range(count):
+                start, version = time.perf_counter(), str(2 - number % 2)
+                mlflow.MlflowClient().set_registered_model_alias(NAME, "champion", version)
+                while _served(port) != int(version):
+                    time.sleep(0.1)
+                moving.append((start, time.perf_counter()))
+                time.sleep(10)
+            megabytes = process.memory_info().rss / 1e6
+        finally:
+            ended.set()
+        for each in asked:
+            each.result()
+    during = [
+        seconds for begun, seconds in times if any(a <= begun + seconds <= b for a, b in moving)
+    ]
+    yield f"{len(times)} answers, {len(faults)} requests failed {faults[:3]}"
+    yield f"all: {latency([seconds for _, seconds in times])}"
+    yield f"from a move until its model answers, {len(during)} requests: {latency(during)}"
+    yield f"seconds until it does: {[round(end - start, 1) for start, end in moving]}"
+    yield f"memory of the server at the end: {megabytes:.0f} MB"
+
+
+def _served(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/version")
+    version: int = json.load(connection.getresponse())["version"]
+    connection.close()
+    return version
 
 
 def main() -> None:
@@ -313,10 +411,17 @@ def main() -> None:
     parser.add_argument("--note", default="", help="a sentence about the machine, for the page")
     parser.add_argument("--against", help="another checkout, or settings as for --params")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--moves", type=int, help="of an alias, while clients ask")
     asked = parser.parse_args()
-    if asked.against:
-        with tempfile.TemporaryDirectory() as folder:
-            for line in compare(asked.against, asked.rounds, asked.port, Path(folder)):
+    if asked.against or asked.moves:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            lines = (
+                compare(asked.against, asked.rounds, asked.port, folder)
+                if asked.against
+                else moves(asked.moves, asked.port, folder)
+            )
+            for line in [*lines, f"load of the machine: {psutil.getloadavg()}"]:
                 print(line, flush=True)
         return
     file = RESULTS / "serving.json"
@@ -324,8 +429,8 @@ def main() -> None:
     stored = json.loads(file.read_text("utf-8")) if file.exists() else {}
     servers = stored["servers"] if stored.get("model") == model else {}
     for server in asked.servers:
-        with tempfile.TemporaryDirectory() as folder:
-            servers[server] = measure(server, asked.port, Path(folder), asked)
+        with tempfile.TemporaryDirectory() as temporary:
+            servers[server] = measure(server, asked.port, Path(temporary), asked)
         result = {"model": model, "servers": servers}
         file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         file.with_suffix(".md").write_text(markdown(result), encoding="utf-8")

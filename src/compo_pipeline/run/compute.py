@@ -242,7 +242,8 @@ def cores() -> int:
 def use_cores(processes: int = 1, *, spare: int = 0) -> None:
     """Set this process's threads to its share of the cores among `processes` that run at once.
 
-    `spare` cores of that share, where it has more, are left to work outside of torch. OMP_NUM_THREADS, where the user has set it, is left as it is.
+    `spare` cores of that share, where it has more, are left to work outside of torch.
+    OMP_NUM_THREADS, where the user has set it, is left as it is.
     """
     import torch
 
