@@ -66,10 +66,7 @@ class Trial:
     canary: float = 0.0
 
     def load(
-        self,
-        deployment: Deployment,
-        registration: RegistrationSettings,
-        device: str,
+        self, deployment: Deployment, registration: RegistrationSettings, device: str
     ) -> tuple[Shadow | None, Canary | None]:
         """Load the challenger beside the model that answers.
 
@@ -101,13 +98,14 @@ class Trial:
                 "which answers; name another one"
             )
         loaded, served, words = load_beside(found, registration.signing, device)
+        # One model for both, as its tokenizer has one lock.
+        model = deployment.batched(loaded) if self.canary else deployment.alone(loaded)
+        challenger = Deployed(model, served, words)
         shadow = canary = None
         if self.shadow:
-            challenger = Deployed(deployment.alone(loaded), served, words)
             store = _storage(found, registration.signing)
             shadow = Shadow(challenger, self.shadow, deployment.metrics, store)
         if self.canary:
-            challenger = Deployed(deployment.batched(loaded), served, words)
             canary = Canary(challenger, self.canary, deployment.metrics)
         log.info(
             "%s version %s answers %g%% of the requests, and is asked %g%% of the others besides",
@@ -182,7 +180,7 @@ class Shadow:
         """Start the thread.
 
         Args:
-            challenger: the model; it is asked by this thread alone.
+            challenger: the model.
             share: of the requests that it is asked, by their ids.
             metrics: get what became of them, and the agreement.
             store: keeps an agreement; is called now and then, and at the end.

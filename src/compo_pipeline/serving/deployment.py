@@ -184,5 +184,5 @@ def _require_memory(weights: int, device: str) -> None:
         if bytes_needed > free:
             raise PlainError(
                 f"a second model beside it needs {bytes_needed:,} bytes of {place}, and {free:,} "
-                "are free: restart the server instead"
+                "are free: restart the server with it alone"
             )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from compo_pipeline import __version__
 from compo_pipeline.versions.settings import CHAMPION
 
-CANARY = "canary"
-
 if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.versions.model import Answered, ImageTextModel
+
+# Role of a challenger that answers a share of the requests.
+CANARY = "canary"
 
 
 @dataclass(frozen=True)

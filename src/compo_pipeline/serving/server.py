@@ -446,14 +446,11 @@ def _answer(
         Refusal: for whatever keeps the request from an answer.
     """
     ENDED.set(ended.is_set)
-    champion = exchange.deployed
-    table, params = _read_table(body, content_type, champion.model.limits.rows)
+    model = exchange.deployed.model
+    table, params = _read_table(body, content_type, model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
-        if canary is None:
-            answered = champion.model.answer(table, params)
-        else:
-            answered = canary.answer(exchange, body)
+        answered = canary.answer(exchange, body) if canary else model.answer(table, params)
         exchange.answered = answered
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
