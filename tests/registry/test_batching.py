@@ -4,7 +4,7 @@ import base64
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,10 +30,12 @@ class Doubling:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.threads: list[int] = []
         self.begun, self.release = threading.Event(), threading.Event()
 
     def __call__(self, inputs: torch.Tensor) -> Vectors:
         self.sizes.append(len(inputs))
+        self.threads.append(torch.get_num_threads())
         self.begun.set()
         assert self.release.wait(20)
         if inputs.isnan().any():
@@ -43,9 +45,11 @@ class Doubling:
 
 
 @pytest.fixture(autouse=True)
-def in_time() -> None:
-    """A request of this test's thread that has a minute."""
-    model._DEADLINE.set((time.monotonic() + 60, 60))
+def threads() -> Iterator[None]:
+    """A batcher sets the number of torch's threads."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Vectors]:
@@ -66,7 +70,7 @@ def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Ve
 
 def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
     encoder, seen = Doubling(), list[int]()
-    batcher = Batcher(encoder, 4, seen.append)
+    batcher = Batcher(encoder, 4, seen.append, threads=3)
     with ThreadPoolExecutor(8) as pool:
         asked = [ask(batcher, pool, 1)]
         assert encoder.begun.wait(20)
@@ -76,11 +80,12 @@ def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
         found = [future.result(20).ravel().tolist() for future in asked]
     assert found == [[2], [4], [6, 8], [10, 12], [14, 16, 18, 20, 22]]
     assert encoder.sizes == seen == [1, 3, 2, 5]
+    assert encoder.threads == [3, 2, 3, 3], "one core is left to the others' images"
 
 
 def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
     encoder = Doubling()
-    batcher = Batcher(encoder, 64, lambda _: None)
+    batcher = Batcher(encoder, 64, lambda _: None, threads=1)
     with ThreadPoolExecutor(8) as pool:
         asked = [ask(batcher, pool, value) for value in (1, 2, float("nan"), 4)]
         encoder.release.set()
@@ -92,7 +97,7 @@ def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
 
 def test_a_request_that_has_ended_is_not_computed() -> None:
     encoder = Doubling()
-    batcher = Batcher(encoder, 64, lambda _: None)
+    batcher = Batcher(encoder, 64, lambda _: None, threads=1)
     left = threading.Event()
 
     def leaving() -> Vectors:

@@ -239,16 +239,15 @@ def cores() -> int:
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
 
-def use_cores(processes: int = 1, *, spare: int = 0) -> None:
+def use_cores(processes: int = 1) -> None:
     """Set this process's threads to its share of the cores among `processes` that run at once.
 
-    `spare` cores of that share, where it has more, are left to work outside of torch.
     OMP_NUM_THREADS, where the user has set it, is left as it is.
     """
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, _share(processes) - spare))
+        torch.set_num_threads(_share(processes))
 
 
 def use_cores_later(processes: int) -> None:

@@ -34,9 +34,18 @@ class Batcher:
     batch, of at most `most` inputs; more than `most` at once are a batch alone.
     """
 
-    def __init__(self, encoder: Encoder, most: int, observe: Observe) -> None:
-        """Wrap an encoder; `observe` is called with the size of each batch."""
+    def __init__(self, encoder: Encoder, most: int, observe: Observe, threads: int) -> None:
+        """Wrap an encoder.
+
+        Args:
+            encoder: computes a batch.
+            most: inputs of a batch.
+            observe: is called with the size of each batch.
+            threads: torch's, for the inputs of one request; the inputs of several have one fewer,
+                as meanwhile further requests are read and their images decoded.
+        """
         self._encoder, self._most, self._observe = encoder, most, observe
+        self._threads = threads
         self._waiting: deque[_Waiting] = deque()
         self._thread = ThreadPoolExecutor(1, "batch")
 
@@ -70,6 +79,7 @@ class Batcher:
     def _compute(self, batch: list[_Waiting]) -> None:
         """Encode inputs together; if that fails, each request's alone."""
         inputs = [waiting.inputs for waiting in batch]
+        torch.set_num_threads(max(1, self._threads - (len(batch) > 1)))
         try:
             vectors = self._encoder(torch.cat(inputs))
         except Exception as error:  # noqa: BLE001  raised where the result is waited for

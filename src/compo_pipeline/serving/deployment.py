@@ -57,6 +57,7 @@ class Deployment:
         self.tracer = tracer or trace.get_tracer(__name__)
         # Absolute and without links, as the model compares paths.
         root = None if settings.image_root is None else settings.image_root.resolve()
+        self._threads = torch.get_num_threads()
         self._limits = RequestLimits(**asdict(settings.limits), root=root)
         self.swap(loaded, served, words)
 
@@ -79,7 +80,7 @@ class Deployment:
         model.cache = TextCache(self.settings.text_cache)
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
-            batcher = Batcher(encoder, self.settings.batch, observe)
+            batcher = Batcher(encoder, self.settings.batch, observe, self._threads)
             model.encoders[tower] = partial(self._traced, f"encode {tower}", batcher)
         return model
 

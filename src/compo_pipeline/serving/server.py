@@ -131,8 +131,7 @@ def run(
     if settings.log_format == "json":
         telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
-    # The one left reads requests and decodes images while the others encode.
-    use_cores(spare=1)
+    use_cores()
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
     follow = None
