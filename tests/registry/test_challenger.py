@@ -461,6 +461,8 @@ def test_rows_of_the_canary_are_logged_as_such(registry: Registry, tmp_path: Pat
     rows = [row for batch in batches for row in batch.to_pylist()]
     found = Counter((row["role"], row["version"]) for row in rows)
     assert set(found) == {("champion", 1), ("canary", 2)} and found.total() == 20
+    # The versions have words.parquet, of no training captions.
+    assert all(row["unknown_words"] == row["words"] == 5 for row in rows)
 
 
 def test_a_challenger_that_cannot_be_tried_is_refused(

@@ -13,10 +13,12 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,7 @@ def png(colour: str, width: int = 40) -> bytes:
 PHOTOS = [png("red"), png("blue", 50)]
 CELLS = [base64.b64encode(photo).decode() for photo in PHOTOS]
 ROWS = [{"image": cell} for cell in CELLS]
+ASKED = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
 
 
 @pytest.fixture(scope="module")
@@ -466,12 +469,48 @@ def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_pa
     assert answered[-1] - max(times) < 2.5
 
 
+RUN = """
+import sys
+from pathlib import Path
+from compo_pipeline.serving import server
+from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.settings import RegistrationSettings
+model, folder, port = sys.argv[1:]
+settings = ServingSettings(log=RequestLogSettings(Path(folder)))
+registration = RegistrationSettings("toy")
+server.run(settings, registration, TrackingSettings(), model, None, None, "127.0.0.1", int(port))
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_ended_writes_all_rows(
+    tiny_clip: Path, tmp_path: Path, free_port: Callable[[], int], kind: signal.Signals
+) -> None:
+    folder, port = tmp_path / "log", free_port()
+    command = [sys.executable, "-c", RUN, str(tiny_clip), str(folder), str(port)]
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        with suppress(httpx.ConnectError):
+            return httpx.get(f"{url}/ping").status_code == 200
+        return False
+
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        until(answers)
+        for _ in range(3):
+            assert httpx.post(f"{url}/invocations", json=ASKED).status_code == 200
+        process.send_signal(kind)
+        process.wait(60)
+    assert len(logged(folder)) == 3
+
+
 def test_the_command_writes_what_the_settings_name(
     tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
 ) -> None:
     def answer(app: Any, **_: Any) -> None:
-        body = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
-        TestClient(app).post("/invocations", json=body)
+        with TestClient(app) as client:
+            client.post("/invocations", json=ASKED)
 
     monkeypatch.setattr(uvicorn, "run", answer)
     settings = ServingSettings(log=RequestLogSettings(tmp_path / "log"))

@@ -165,16 +165,12 @@ def run(
         request_log = RequestLog(settings.log, settings.log.folder, dropped)
     shadow, canary = (None, None) if trial is None else trial.load(deployment, registration, device)
     observers = [each for each in (request_log, shadow) if each is not None]
-    application = build(deployment, observers, follower, shadow, canary)
+    at_end = [observer.close for observer in observers]
+    at_end += [] if tracing is None else [tracing.shutdown]
+    application = build(deployment, observers, follower, shadow, canary, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
-    try:
-        uvicorn.run(application, host=host, port=port, **server_options(settings))
-    finally:
-        for observer in observers:
-            observer.close()
-        if tracing is not None:
-            tracing.shutdown()
+    uvicorn.run(application, host=host, port=port, **server_options(settings))
 
 
 def server_options(settings: ServingSettings) -> dict[str, Any]:
@@ -196,6 +192,7 @@ def build(
     follower: Follower | None = None,
     shadow: Shadow | None = None,
     canary: Canary | None = None,
+    at_end: Sequence[Callable[[], object]] = (),
 ) -> Starlette:
     """The application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics` and `/shadow`.
 
@@ -206,6 +203,8 @@ def build(
         follower: looks every `serving.reload_seconds` for another version.
         shadow: for `/shadow`; it is one of the observers.
         canary: answers a share of the requests.
+        at_end: are called, in a thread, when the server ends and all requests are answered; after
+            SIGTERM nothing else is.
     """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
@@ -295,6 +294,8 @@ def build(
         yield
         if following is not None:
             following.cancel()
+        for end in at_end:
+            await asyncio.to_thread(end)
 
     return Starlette(
         routes=[
