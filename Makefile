@@ -28,7 +28,7 @@ WITH_TYPES = @$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
   exit $$((tests + types))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences clean
+.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences dist wheel-check release-check clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -66,6 +66,26 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run
+
+dist: $(INSTALLED_DEV) ## build the wheel and the sdist into dist/
+	@rm -rf dist
+	$(BIN)/python -m hatchling build
+
+wheel-check: dist ## install the wheel alone in a new environment, and run the demo in a new project
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(UV) venv --quiet --python $(BIN)/python build/wheel/venv
+	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint $(LOCKED) dist/*.whl
+	build/wheel/venv/bin/compo-pipeline new build/wheel/photos
+	cd build/wheel/photos && ../venv/bin/kedro run --pipeline=train_eval
+
+release-check: ## does TAG=v<version> fit the package's version and CHANGELOG.md?
+	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/compo_pipeline/__init__.py); \
+	test "$(TAG)" = "v$$version" \
+	  || { echo "TAG is '$(TAG)', __version__ of src/compo_pipeline/__init__.py is $$version"; exit 1; }; \
+	grep -q "^## \[$$version\]" CHANGELOG.md \
+	  || { echo "CHANGELOG.md has no section [$$version]"; exit 1; }; \
+	if sed -n '/^## \[Unreleased\]/,/^## \[[0-9]/p' CHANGELOG.md | grep -q '^- '; \
+	then echo "CHANGELOG.md has lines under [Unreleased]: move them to [$$version]"; exit 1; fi
 
 lock: $(BIN)/uv ## write both files of constraints anew from pyproject.toml; versions stay unless UPGRADE=1
 	@$(UV_COMPILE) --universal --python-version 3.11 $(if $(UPGRADE),--upgrade) --output-file constraints.txt

@@ -22,7 +22,7 @@ import yaml
 
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import RULE
-from compo_pipeline.storage.files import write_text
+from compo_pipeline.storage.files import read_json, write_text
 
 ENV = "planted"
 RESULTS = Path("benchmarks/results")
@@ -82,7 +82,7 @@ def diagnosed(variant: str, seed: int) -> Diagnosis:
     folder = Path("data/07_model_output", ENV, "sparcl", variant, f"seed={seed}")
     if not (folder / "metrics.json").exists():
         run("counterfactuals,views,training,evaluation", variant, seed)
-    return Diagnosis.from_json(json.loads((folder / "diagnosis.json").read_text()))
+    return Diagnosis.from_json(read_json(folder / "diagnosis.json"))
 
 
 def markdown(found: Sequence[tuple[str, int, Diagnosis]]) -> str:

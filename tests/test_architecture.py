@@ -93,6 +93,11 @@ def test_a_benchmark(
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
 
 
+def test_the_method_of_a_new_project_is_the_page_s(text: str, project: Path) -> None:
+    template = project / "src" / "compo_pipeline" / "resources" / "project" / "cyclip.py"
+    assert f"```python\n{template.read_text()}```" in text
+
+
 def test_a_method(example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
     registry.register(example("Adding a method").ENTRY)

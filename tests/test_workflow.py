@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 
 import pytest
 import yaml
@@ -33,3 +34,40 @@ def test_every_supported_python_is_tested(project):
     tested = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
     supported = re.findall(r'Python :: (3\.\d+)"', (project / "pyproject.toml").read_text())
     assert tested == supported
+
+
+def test_a_release_is_checked_built_and_attested_and_not_published(project):
+    text = (project / ".github" / "workflows" / "release.yml").read_text()
+    steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    done = [step.get("run", step.get("uses", "")).partition("@")[0] for step in steps]
+    order = [
+        'make release-check TAG="$GITHUB_REF_NAME"',
+        "make wheel-check",
+        "actions/attest-build-provenance",
+        "actions/upload-artifact",
+    ]
+    assert [name for name in done if name in order] == order
+    assert "pypi" not in text.lower()
+    targets = set(re.findall(r"^([a-z-]+):", (project / "Makefile").read_text(), re.MULTILINE))
+    assert {name.split()[1] for name in done if name.startswith("make ")} <= targets
+
+
+@pytest.mark.parametrize(
+    ("tag", "unreleased", "said"),
+    [
+        ("v9.9.9", "", ""),
+        ("v9.9.8", "", "TAG is 'v9.9.8'"),
+        ("v9.9.9", "- A line.\n", "lines under [Unreleased]"),
+    ],
+)
+def test_a_tag_must_fit_version_and_changelog(project, tmp_path, tag, unreleased, said):
+    (tmp_path / "src" / "compo_pipeline").mkdir(parents=True)
+    (tmp_path / "src" / "compo_pipeline" / "__init__.py").write_text('__version__ = "9.9.9"\n')
+    log = f"# Changelog\n\n## [Unreleased]\n\n{unreleased}\n## [9.9.9]\n\n- Another line.\n"
+    (tmp_path / "CHANGELOG.md").write_text(log)
+    command = ["make", "-f", str(project / "Makefile"), "release-check", f"TAG={tag}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (said == "") and said in done.stdout
+    (tmp_path / "CHANGELOG.md").write_text(log.replace("[9.9.9]", "[9.9.0]"))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0

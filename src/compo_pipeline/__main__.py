@@ -1,17 +1,34 @@
-"""Run the project without Kedro's own command: `compo-pipeline run --pipeline=...`."""
+"""The command `compo-pipeline`: Kedro's commands on the project, and those that need no project."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
+# Of `compo_pipeline.project.commands`; anything else is Kedro's, in a project.
+_WITHOUT_PROJECT = (["new"], ["doctor"], ["--version"])
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a Kedro command line (`run`, `registry list`, ...) on the project."""
+    """Run a command line: one of Kedro's (`run`, ...), of the project, or of none."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] in _WITHOUT_PROJECT or not _in_project():
+        from compo_pipeline.project.commands import commands
+
+        commands(given, prog_name="compo-pipeline")
+        return
     from kedro.framework.cli.cli import main as kedro
 
-    sys.argv[1:] = list(sys.argv[1:] if arguments is None else arguments)
+    sys.argv[1:] = given
     kedro()
+
+
+def _in_project() -> bool:
+    from pathlib import Path
+
+    from kedro.utils import find_kedro_project
+
+    return find_kedro_project(Path.cwd()) is not None
 
 
 if __name__ == "__main__":

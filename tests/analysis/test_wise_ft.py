@@ -143,20 +143,12 @@ def test_marks_are_corrected_over_all_metrics_and_ratios(
 
 @pytest.mark.parametrize(("image_seed", "passes"), [(0, 1), (1, 3)])
 def test_images_are_encoded_once_where_the_tower_is_the_same(
-    tiny_model: Callable[..., Path],
-    subtasks: list[Subtask],
-    image_seed: int,
-    passes: int,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], image_seed: int, passes: int
 ) -> None:
     base, tuned = load(tiny_model(0)), load(tiny_model(1, image_seed))
-    encode, seen = base.model.encode_image, []
-
-    def counted(pixels: Any) -> Any:
-        seen.append(len(pixels))
-        return encode(pixels)
-
-    monkeypatch.setattr(base.model, "encode_image", counted)
+    seen: list[int] = []
+    visual: Any = base.model.visual
+    visual.conv1.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     sweep(subtasks, base, tuned, (0.0, 0.3, 1.0), SETTINGS)
     assert sum(seen) == 40 * passes
 

@@ -14,7 +14,8 @@ from compo_pipeline.evaluation import embed
 from compo_pipeline.evaluation.embed import Embedder, tokenised
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.weights import image_fingerprint
 
 EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, text_batch=3, workers=1)
 LONG = " ".join(["a dog and a cat"] * 6)
@@ -52,6 +53,41 @@ def test_vectors_are_the_models_own_in_any_order_of_batches(
     assert embedded.images.of(paths) == pytest.approx(images.numpy(), abs=1e-5)
 
 
+def count_images(loaded: LoadedModel, seen: list[int]) -> None:
+    """Count the images of each batch that goes through the image tower."""
+    visual: Any = loaded.model.visual
+    visual.conv1.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+
+
+def test_towers_that_differ_in_their_projection_share_one_pass_over_the_images(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    first, other, elsewhere = (load(tiny_model(0)) for _ in range(3))
+    with torch.no_grad():
+        visual: Any = other.model.visual
+        visual.proj.add_(torch.randn(visual.proj.shape, generator=torch.Generator()))
+        visual = elsewhere.model.visual
+        visual.class_embedding.add_(1.0)
+    other, elsewhere = (
+        replace(one, image_fingerprint=image_fingerprint(one.model.state_dict(), one.config))
+        for one in (other, elsewhere)
+    )
+    embedder, seen = Embedder(subtasks, EXACT), list[int]()
+    embedder(first, "first")
+    for one in (other, elsewhere):
+        count_images(one, seen)
+    found = embedder(other, "other")
+    assert seen == []
+    alone = Embedder(subtasks, EXACT)(other, "other")
+    assert found.images.index.keys() == alone.images.index.keys()
+    names = list(alone.images.index)
+    assert found.images.of(names) == pytest.approx(alone.images.of(names), abs=1e-6)
+    assert found.unreadable == alone.unreadable
+    seen.clear()
+    embedder(elsewhere, "of another trunk")
+    assert seen == [2, 1]
+
+
 def test_each_image_is_encoded_once_for_models_that_share_their_image_tower(
     tiny_model: Callable[..., Path], subtasks: list[Subtask]
 ) -> None:
@@ -60,13 +96,7 @@ def test_each_image_is_encoded_once_for_models_that_share_their_image_tower(
 
     def counted(folder: Path) -> None:
         loaded = load(folder)
-        encode = loaded.model.encode_image
-
-        def count(pixels: torch.Tensor) -> torch.Tensor:
-            seen.append(len(pixels))
-            return encode(pixels)
-
-        loaded.model.encode_image = count
+        count_images(loaded, seen)
         embedder(loaded, "model")
 
     counted(tiny_model(0))
@@ -145,7 +175,7 @@ def test_stored_embeddings_are_not_computed_again(
 ) -> None:
     loaded = load(tiny_model(0))
     encoded: list[int] = []
-    for name in ("encode_images", "encode_texts"):
+    for name in ("pool_images", "encode_texts"):
         original = getattr(embed, name)
 
         def counted(model: Any, batch: torch.Tensor, _inner: Any = original) -> torch.Tensor:

@@ -13,12 +13,16 @@ from kedro.runner import SequentialRunner
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.registration import create_pipeline
 from compo_pipeline.storage.files import causes
@@ -58,7 +62,14 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
             "variant": "wide",
             "seed": 3,
         },
-        "manifest": {"data_hash": "d" * 64, "count": 3},
+        "manifest": {"data_hash": "d" * 64, "count": 3, "files": {}},
+        "params:model": ModelSettings(),
+        "params:dataset": "toy",
+        "params:data": DataSettings(root=tmp_path, format="table", splits={}),
+        "params:method": "clic",
+        "params:language.model": "compo_en",
+        "params:recaption": RecaptionSettings(),
+        "params:counterfactuals": CounterfactualSettings(),
         "comparison": compared(load(checkpoint).fingerprint),
         "scores": SCORES,
         "scored_items": [],

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 def written(folder: Path, comparison: Comparison, licence: str | None = None) -> str:
     settings = RegistrationSettings(licence=licence)
-    return write_card(folder, settings, MANIFEST, comparison, "run7").read_text()
+    return write_card(folder, settings, MANIFEST, (), comparison, "run7").read_text()
 
 
 def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
@@ -97,7 +97,7 @@ def test_a_licence_is_never_made_up(folder: Path, comparison: Comparison) -> Non
 def test_roles_that_were_not_measured_are_limits(folder: Path, comparison: Comparison) -> None:
     rows = (replace(comparison.rows[0], benchmark="sugar_crepe_pp"),)
     measured, settings = replace(comparison, rows=rows), RegistrationSettings()
-    card = write_card(folder, settings, MANIFEST, measured, "run7", waive=("zero_shot",))
+    card = write_card(folder, settings, MANIFEST, (), measured, "run7", waive=("zero_shot",))
     text = card.read_text()
     assert "- Retrieval was not measured.\n" in text
     zero_shot = "- Zero-shot classification was not measured. The promotion gate waives it"

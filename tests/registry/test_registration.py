@@ -20,6 +20,7 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
@@ -31,8 +32,10 @@ from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import registration, versions
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.versions.materials import data_materials
 from compo_pipeline.versions.reference import write_reference
 from compo_pipeline.versions.registration import (
+    MadeFrom,
     Registered,
     _delete_pending,
     export_with_card,
@@ -44,7 +47,9 @@ from compo_pipeline.versions.verification import VersionError, verified
 
 SETTINGS = RegistrationSettings()
 RUN = {"method": "clic", "variant": "default", "seed": 7}
-MANIFEST = {"data_hash": "d" * 64, "count": 3}
+MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
+DATA = DataSettings(root=Path("data"), format="table", splits={})
+MADE_FROM = MadeFrom(MANIFEST, (), data_materials("toy", DATA, MANIFEST))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +71,7 @@ def registered_in_a_run(
     run = {**RUN, "run_id": run_id}
     tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
     scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
-    export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
+    export_with_card(checkpoint, folder, run, MADE_FROM, scored, settings)
     write_evidence(folder, Evidence.of(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:

@@ -20,6 +20,7 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -31,9 +32,15 @@ from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.copies import copy_version
 from compo_pipeline.versions.evidence import Evidence, write_evidence
 from compo_pipeline.versions.gate import fingerprint
+from compo_pipeline.versions.materials import data_materials
 from compo_pipeline.versions.promotion import PromotionError, promote, roll_back
 from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import Registered, export_with_card, register
+from compo_pipeline.versions.registration import (
+    MadeFrom,
+    Registered,
+    export_with_card,
+    register,
+)
 from compo_pipeline.versions.settings import CopySettings, RegistrationSettings, SigningSettings
 from compo_pipeline.versions.verification import verified_files
 
@@ -41,7 +48,9 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 RUN = {"method": "clic", "variant": "default", "seed": 0}
-MANIFEST = {"data_hash": "d" * 64, "count": 3}
+MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
+DATA = DataSettings(root=Path("data"), format="table", splits={})
+MADE_FROM = MadeFrom(MANIFEST, (), data_materials("toy", DATA, MANIFEST))
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = replace(PROMOTING.SETTINGS, settle=0.1)
 CLEAN = PROMOTING.CLEAN
@@ -191,7 +200,7 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
             for role, model in comparison.models.items()
         }
         scored = replace(comparison, models=models, scored=(SCORED,), overlaps=(CLEAN,))
-        export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
+        export_with_card(checkpoint, folder, run, MADE_FROM, scored, settings)
         scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
         write_evidence(folder, Evidence.of(scored), scores, ITEMS)
         write_reference(folder, load(folder), [], tmp_path, 0, EvaluationSettings())

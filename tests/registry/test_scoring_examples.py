@@ -60,7 +60,7 @@ def document(request: pytest.FixtureRequest, comparison: Comparison, tmp_path: P
         '"precision": "fp32", "checkpoint_sha256": "c"}'
     )
     manifest = {"data_hash": "d", "count": 1}
-    return write_card(tmp_path, RegistrationSettings(), manifest, comparison, "run").read_text()
+    return write_card(tmp_path, RegistrationSettings(), manifest, (), comparison, "run").read_text()
 
 
 def test_the_example_scores_as_the_served_model(

@@ -73,10 +73,12 @@ LIMITS |= {"request_pixels": 7000}
 
 @pytest.fixture(autouse=True, scope="module")
 def process() -> Iterator[None]:
-    """A server sets the longest CSV field of its process; other tests have Python's default."""
-    before = csv.field_size_limit()
+    """A server sets values of its process; other tests have Python's defaults."""
+    before = csv.field_size_limit(), sys.getswitchinterval(), torch.get_num_threads()
     yield
-    csv.field_size_limit(before)
+    csv.field_size_limit(before[0])
+    sys.setswitchinterval(before[1])
+    torch.set_num_threads(before[2])
 
 
 @pytest.fixture(scope="module", params=["mlflow", "serve"])

@@ -25,6 +25,7 @@ class Registry(MutableMapping[str, Part]):
     """
 
     def __init__(self, group: str, own: Mapping[str, str]) -> None:
+        self.group = group
         self._parts: dict[str, EntryPoint | Part] = {}
         points = [EntryPoint(name, path, group) for name, path in own.items()]
         # Those of the backport `importlib_metadata`, where a library imports it, are of its class.

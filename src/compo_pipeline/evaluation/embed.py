@@ -1,10 +1,11 @@
 """Encode every distinct image and every distinct text once per model.
 
 Models whose image tower is the same (base, control and a method that trains the text tower alone)
-share one pass over the images. Embeddings may be stored: by weights, precision and kind of device,
-and by the pixels of an image and the token ids of a text.
+share one pass over the images, as do those whose towers differ in the projection alone. Embeddings
+may be stored: by weights, precision and kind of device, and by the pixels of an image and the token
+ids of a text.
 
-n images, K texts, T token positions, D width.
+n images, K texts, T token positions, W width of the image tower, D of the joint space.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +29,16 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
-from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.encoding import (
+    encode_images,
+    encode_texts,
+    image_projection,
+    pool_images,
+    project_images,
+)
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.tokenizing import lost_tokens
-from compo_pipeline.models.weights import tokenizer_fingerprint
+from compo_pipeline.models.weights import image_fingerprint, tokenizer_fingerprint
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.progress import track
 from compo_pipeline.run.seeding import digest
@@ -89,6 +97,20 @@ class Embedded:
         return next(filter(None, found), None)
 
 
+@dataclass(frozen=True, eq=False)
+class _PooledImages:
+    """What an image tower without its projection makes of all images of a run.
+
+    `rows` [n, W] of the paths of `keys`; `trunk` is the tower's fingerprint without the projection,
+    `keys` the hash of each path's pixels, `unreadable` the reason of each path without one.
+    """
+
+    trunk: str
+    rows: Tensor
+    keys: Mapping[str, str]
+    unreadable: Mapping[str, str]
+
+
 @dataclass
 class Embedder:
     """Encodes the images and texts of a run's subtasks, model after model.
@@ -103,6 +125,7 @@ class Embedder:
     settings: EvaluationSettings
     store: Path | None = None
     _images: dict[str, tuple[Vectors, Mapping[str, str]]] = field(default_factory=dict)
+    _pooled: _PooledImages | None = None
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
@@ -125,6 +148,10 @@ class Embedder:
         return Embedded(images, unreadable, texts, tokens)
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
+        known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
+        trunk = _trunk_fingerprint(loaded)
+        if self._pooled is not None and self._pooled.trunk == trunk:
+            return self._project_images(loaded, known, self._pooled)
         wanted: dict[str, ImagePlace] = {}
         # A file may be of several: retrieval names COCO's, SugarCrepe its val2017.
         folders: defaultdict[Path, set[str]] = defaultdict(set)
@@ -134,15 +161,17 @@ class Embedder:
             path = str(place[0] / place[1])
             wanted[path] = place
             folders[place[0]].add(path)
-        known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
         keys: dict[str, str] = {}
         unreadable: dict[str, str] = {}
         waiting: dict[str, tuple[str, Tensor]] = {}  # path and input, by key
+        pooled: dict[str, Tensor] = {}  # by key
 
         def encode() -> None:
             if waiting:
                 paths, inputs = zip(*waiting.values(), strict=True)
-                known.add(paths, keys, self._forward(loaded, inputs))
+                embeddings, rows = self._forward(loaded, inputs, pools=trunk is not None)
+                known.add(paths, keys, embeddings)
+                pooled.update(zip(waiting, rows, strict=True))
                 waiting.clear()
 
         what = f"{name}: encoding images"
@@ -165,7 +194,23 @@ class Embedder:
                     f"benchmarks.images: none of the images below {folder} that the items name "
                     f"can be read (such as {path}: {unreadable[path]})"
                 )
+        # Of stored embeddings there are no pooled images.
+        if trunk is not None and pooled.keys() >= set(keys.values()):
+            rows = torch.stack([pooled[key] for key in keys.values()])
+            self._pooled = _PooledImages(trunk, rows, keys, unreadable)
         return known.vectors(keys), unreadable
+
+    def _project_images(
+        self, loaded: LoadedModel, known: _Known, pooled: _PooledImages
+    ) -> tuple[Vectors, Mapping[str, str]]:
+        """The embeddings of images that a tower of another projection has pooled."""
+        new = {key: row for row, key in enumerate(pooled.keys.values()) if key not in known}
+        paths = list(pooled.keys)
+        for rows in torch.split(torch.tensor(list(new.values())), self.settings.image_batch):
+            with torch.inference_mode(), self._image_compute(loaded):
+                embeddings = project_images(loaded.model, pooled.rows[rows].to(loaded.device))
+            known.add([paths[row] for row in rows.tolist()], pooled.keys, embeddings.cpu())
+        return known.vectors(pooled.keys), pooled.unreadable
 
     def _decoded(
         self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace], known: Container[str]
@@ -193,10 +238,21 @@ class Embedder:
                 yield ready, future.result()
 
     @torch.inference_mode()
-    def _forward(self, loaded: LoadedModel, inputs: Iterable[Tensor]) -> Tensor:
-        device = loaded.device
-        with Compute(device, self.settings.image_precision).autocast():
-            return encode_images(loaded.model, torch.stack(list(inputs)).to(device)).cpu()
+    def _forward(
+        self, loaded: LoadedModel, inputs: Sequence[Tensor], *, pools: bool
+    ) -> tuple[Tensor, Iterable[Tensor]]:
+        """Embeddings [n, D] of images and, where the tower's projection is known, what it projects
+        [n, W].
+        """
+        pixels = torch.stack(list(inputs)).to(loaded.device)
+        with self._image_compute(loaded):
+            if not pools:
+                return encode_images(loaded.model, pixels).cpu(), [torch.empty(0)] * len(inputs)
+            pooled = pool_images(loaded.model, pixels)
+            return project_images(loaded.model, pooled).cpu(), pooled.cpu()
+
+    def _image_compute(self, loaded: LoadedModel) -> AbstractContextManager[Any]:
+        return Compute(loaded.device, self.settings.image_precision).autocast()
 
     @torch.inference_mode()
     def _encode_texts(
@@ -289,6 +345,14 @@ def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
     ids: Tensor = tokenize(list(texts))
     truncated = (lost_tokens(tokenize, texts, ids) > 0).numpy()
     return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
+
+
+def _trunk_fingerprint(loaded: LoadedModel) -> str | None:
+    """Of the image tower without its projection; None where no projection is known."""
+    projection = image_projection(loaded.model)
+    if projection is None:
+        return None
+    return image_fingerprint(loaded.model.state_dict(), loaded.config, without=projection[1])
 
 
 def _lengths(ids: Tensor) -> Tensor:

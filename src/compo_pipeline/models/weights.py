@@ -194,10 +194,17 @@ def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def image_fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+def image_fingerprint(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], without: str | None = None
+) -> str:
     """Fingerprint of the image tower: equal where image embeddings are equal.
 
     Fine-tuning the text tower alone does not change it, so cached embeddings stay valid.
+
+    Args:
+        state: weights of the whole model.
+        config: of the model.
+        without: module or weight that is left out, such as the tower's projection.
     """
     architecture = config["model_cfg"]
     part = {
@@ -206,7 +213,12 @@ def image_fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) ->
         "vision_cfg": architecture["vision_cfg"],
         "preprocess_cfg": config["preprocess_cfg"],
     }
-    tower = {name: tensor for name, tensor in state.items() if name.startswith("visual.")}
+    tower = {
+        name: tensor
+        for name, tensor in state.items()
+        if name.startswith("visual.")
+        and (without is None or not f"{name}.".startswith(f"{without}."))
+    }
     return fingerprint(tower, part)
 
 

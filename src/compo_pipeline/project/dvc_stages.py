@@ -44,6 +44,8 @@ _PACKAGE = "compo_pipeline"
 _SOURCE = f"src/{_PACKAGE}"
 # The folder of this package and of others of the same checkout.
 _SOURCES = Path(__file__).parents[2]
+# What stands for the code in a project of the installed package: its version, and own parts.
+_CODE_OF_PROJECTS = {"requirements.txt", "src"}
 # What globals.yml says of a run; paths of the catalog are made of it.
 _RUN = ("dataset", "method", "variant", "seed")
 # DVC's variables. An environment that says nothing of one has it from base.
@@ -187,7 +189,10 @@ class _Environment:
         if "benchmarks" in read and not made and value_at(self._values, _BENCHMARKS):
             inputs.add(f"${{{_BENCHMARKS}}}")
         inputs |= set(self._tables(written))
-        code, shipped = code_of(*_pipelines(name), *self._plugins(read)), self._shipped(read)
+        code, shipped = _CODE_OF_PROJECTS, set[str]()
+        if self._project == _SOURCES.parent:
+            code = code_of(*_pipelines(name), *self._plugins(read))
+            shipped = set(self._shipped(read))
         stage: dict[str, Any] = {
             "cmd": f"kedro run --env={self._env} --pipeline={name}{_OPTIONS.get(name, '')}",
             "deps": [*sorted(_topmost(inputs)), *sorted(code), *sorted(shipped)],

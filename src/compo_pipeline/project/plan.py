@@ -24,6 +24,7 @@ from compo_pipeline.storage.tables import (
     splits_of,
     training_rows,
 )
+from compo_pipeline.versions.materials import UNKNOWN, base_material, licensed
 
 _GB = 10**9
 # Bytes of a row in all tables before the views, and of a view: of COCO's captions under CLIC.
@@ -78,6 +79,7 @@ def lines(parameters: RunSettings) -> Iterator[str]:
     yield f"Disk: {stated}{needed}; {size(free(Path.cwd()))} free"
     if recipe.source is not None:
         yield f"GPU hours: {gpu_hours(recipe)}{whole if recipe.gpu_hours else ''}"
+        yield f"Licences: {licences(parameters)}"
 
 
 def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
@@ -107,7 +109,7 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
     """
     head = (
         *("environment", "method", "data and layout below the root", "rows", "passes", "steps"),
-        *("images", "hardware in the paper", "GPU hours in the paper"),
+        *("images", "hardware in the paper", "GPU hours in the paper", "licences"),
     )
     cells = [head, ("---",) * len(head)]
     for env, parameters in recipes.items():
@@ -118,10 +120,17 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
         count = steps(parameters, _views(parameters, rows))
         own = (f"`{env}`", find(parameters.method).label, recipe.data, f"{rows:,}")
         training = (str(parameters.training.epochs), f"{count:,}")
-        cells.append(
-            (*own, *training, f"{recipe.images_gb:g} GB", recipe.gpus or "not given", hours)
-        )
+        paper = (f"{recipe.images_gb:g} GB", recipe.gpus or "not given", hours)
+        cells.append((*own, *training, *paper, licences(parameters)))
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def licences(parameters: RunSettings) -> str:
+    """Licences of what a recipe downloads."""
+    named = parameters.registration.licences
+    base = licensed(base_material(parameters.model), named).licence
+    shown = {"base": base, "images": named.images, "captions": named.captions}
+    return "; ".join(f"{name} {licence or UNKNOWN}" for name, licence in shown.items())
 
 
 def gpu_hours(recipe: RecipeFacts) -> str:

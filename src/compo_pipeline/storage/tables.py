@@ -178,6 +178,13 @@ class Table(Sequence[Row]):
                 else:
                     yield within.take(some - self._starts[batch])
 
+    @property
+    def file(self) -> Path | None:
+        """The file whose rows these are, all of them in their order; None for other rows."""
+        if self._source is None or self._numbers != range(len(self._columns)):
+            return None
+        return self._source[0]
+
     def column(self, name: str) -> pa.ChunkedArray:
         """One column."""
         values, numbers = self._columns.column(name), self._numbers

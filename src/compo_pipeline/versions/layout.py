@@ -20,7 +20,6 @@ from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.storage.untrusted import read_json, read_yaml, shown
 from compo_pipeline.versions.evidence import EVIDENCE_FILES, EVIDENCE_FOLDER
 from compo_pipeline.versions.lineage import LINEAGE_FILE
-from compo_pipeline.versions.model_card import CARD
 from compo_pipeline.versions.signing import UNSIGNED_FILES
 
 # The code that MLflow runs for a version (models from code).
@@ -43,6 +42,8 @@ TOKENIZER_PACKAGE = "transformers"
 # Name of the exported folder among the logged model's artefacts.
 ARTEFACT = "model"
 PROBES_FILE = "probes.json"
+# What readers and other programs read of a version; this program does not.
+CARD, BOM_FILE, CROISSANT_FILE = "README.md", "bom.cdx.json", "croissant.json"
 _MLMODEL, _CODE = "MLmodel", SERVED_CODE.name
 _CONDA, _VIRTUALENV, _PIP = "conda.yaml", "python_env.yaml", "requirements.txt"
 _EXAMPLES = {
@@ -51,7 +52,8 @@ _EXAMPLES = {
 }
 _NEEDED = frozenset({_MLMODEL, _CODE, _CONDA, _VIRTUALENV, _PIP})
 _TOP = _NEEDED | {LINEAGE_FILE, *UNSIGNED_FILES, *_EXAMPLES.values()}
-_EXPORT = frozenset({WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, PROBES_FILE, CARD})
+_ABOUT = frozenset({CARD, BOM_FILE, CROISSANT_FILE})
+_EXPORT = frozenset({WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, PROBES_FILE}) | _ABOUT
 _FLAVOR = "python_function"
 # What MLflow writes about a model from code; other keys name further code or a pickled model.
 _FLAVOR_KEYS = {
@@ -116,7 +118,7 @@ def check_files(files: Path) -> Path:
             )
     for folder, names in (
         (files, _NEEDED),
-        (export, _EXPORT - {CARD}),
+        (export, _EXPORT - _ABOUT),
         (evidence, EVIDENCE_FILES),
     ):
         for name in sorted(names):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.weights import read_record
+from compo_pipeline.versions.layout import BOM_FILE, CARD
+from compo_pipeline.versions.materials import UNKNOWN, Material
 from compo_pipeline.versions.settings import RegistrationSettings
-
-CARD = "README.md"
 
 
 def write_card(
     folder: Path,
     settings: RegistrationSettings,
     manifest: Mapping[str, Any],
+    materials: Sequence[Material],
     comparison: Comparison,
     run_id: str,
     waive: Collection[Role] = (),
@@ -34,6 +35,7 @@ def write_card(
         folder: of the export; its record holds the training's settings.
         settings: name and licence.
         manifest: of the data.
+        materials: of the version, for its table of licences.
         comparison: result of the run's evaluation.
         run_id: of the run.
         waive: roles without which the version may pass its gate (`promotion.waive`).
@@ -60,10 +62,13 @@ def write_card(
         titles=comparison.benchmarks,
         run_id=run_id,
         license=settings.licence,
+        materials=materials,
+        unknown=UNKNOWN,
+        bom=BOM_FILE,
         training_rows=record.get("rows"),
         rehearsal=rows and rehearsal.note(rows),
         rows=[row for row in comparison.rows if row.headline],
-        limits=list(_card_limits(comparison, waive)),
+        limits=card_limits(comparison, waive),
         settings=yaml.safe_dump(
             {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
         ),
@@ -72,8 +77,12 @@ def write_card(
     return folder / CARD
 
 
-def _card_limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
-    """Limits of the model that the run's own evaluation shows."""
+def card_limits(comparison: Comparison, waive: Collection[Role]) -> list[str]:
+    """Limits of the model that the run's own evaluation shows, as sentences."""
+    return list(_limits(comparison, waive))
+
+
+def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
     for role in absent_roles(row.benchmark for row in comparison.rows):
         waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
         yield f"{ROLE_LABELS[role]} was not measured.{waived}"

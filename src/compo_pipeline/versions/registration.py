@@ -7,11 +7,11 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlflow
 import pandas as pd
@@ -34,18 +34,27 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.run.provenance import UNKNOWN_COMMIT
 from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.copies import latest_of_model, same_model
+from compo_pipeline.versions.croissant import write_croissant
 from compo_pipeline.versions.evidence import read_evidence
 from compo_pipeline.versions.layout import (
     ARTEFACT,
+    CARD,
     SERVED_CODE,
     SERVING_PACKAGES,
     TOKENIZER_PACKAGE,
 )
 from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest
-from compo_pipeline.versions.model_card import CARD, write_card
+from compo_pipeline.versions.materials import (
+    DATA_PARTS,
+    Material,
+    licensed,
+    write_bom,
+)
+from compo_pipeline.versions.model_card import card_limits, write_card
 from compo_pipeline.versions.settings import CHAMPION, PREVIOUS, RegistrationSettings
 from compo_pipeline.versions.verification import seal, write_probes
 
@@ -71,25 +80,38 @@ class Registered:
     fresh: bool
 
 
+class MadeFrom(NamedTuple):
+    """What a checkpoint was made from."""
+
+    manifest: Mapping[str, Any]
+    """Of the data."""
+    captions: Sequence[Caption]
+    """Valid rows of all splits."""
+    materials: tuple[Material, ...]
+    """Base model, data, and the models that prepared them."""
+
+
 def export_with_card(
     checkpoint: Path,
     folder: Path,
     run: Mapping[str, Any],
-    manifest: Mapping[str, Any],
+    made_from: MadeFrom,
     comparison: Comparison,
     settings: RegistrationSettings,
     waive: Collection[Role] = (),
 ) -> Path:
-    """Write a checkpoint as the folder to register: weights, provenance, probes and card.
+    """Write a checkpoint as the folder to register.
+
+    It has weights, provenance, probes, model card, bill of materials, and metadata of the data.
 
     Args:
         checkpoint: of a run.
         folder: of the export.
         run: that trained the checkpoint: `run_id`, method, variant and seed, and what is said of
             its `rows`.
-        manifest: of the data.
+        made_from: data, and what else the checkpoint was made from.
         comparison: result of the run's evaluation.
-        settings: name, precision and licence.
+        settings: name, precision and licences.
         waive: roles without which the version may pass its gate, for the card.
 
     Raises:
@@ -107,7 +129,15 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    write_card(folder, settings, manifest, comparison, run["run_id"], waive)
+    record = read_record(folder)
+    materials = [licensed(one, settings.licences) for one in made_from.materials]
+    data = [one for one in materials if one.part in DATA_PARTS]
+    card = (made_from.manifest, materials, comparison, run["run_id"], waive)
+    write_card(folder, settings, *card)
+    figures = [row for row in comparison.rows if row.headline]
+    limits = card_limits(comparison, waive)
+    write_bom(folder, settings.name, settings.licence, record, materials, figures, limits)
+    write_croissant(folder, data, made_from.manifest, made_from.captions)
     return folder
 
 

@@ -76,6 +76,29 @@ class SigningSettings:
 
 
 @settings
+class Licences:
+    """Licences of what a version is made from: SPDX expressions such as `MIT`, or the names that
+    their owners give them. null: of what comes with an installed package, the one that it states;
+    of anything else the model card says that it is unknown.
+    """
+
+    base: str | None = None
+    """Of the base model's weights."""
+    images: str | None = None
+    """Of the images; of several sources, each with its source."""
+    captions: str | None = None
+    """Of the captions, likewise."""
+    parser: str | None = None
+    """Of the spaCy pipeline `language.model`."""
+    captioner: str | None = None
+    """Of the model `recaption.captioner`, or of what it writes."""
+    caption_editor: str | None = None
+    """Of the model `counterfactuals.caption_editor`, or of what it writes."""
+    image_generator: str | None = None
+    """Of the model `counterfactuals.image_generator`, or of what it makes."""
+
+
+@settings
 class RegistrationSettings:
     """The YAML key `registration`."""
 
@@ -88,6 +111,8 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
+    licences: Licences = field(default_factory=Licences)
+    """Of what the version is made from, in its model card and its bill of materials."""
     reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
     """The largest number of held-out captions whose embeddings are stored with a version, to watch
     a served model by."""

@@ -12,9 +12,15 @@ import torch
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.language.parsing import loaded
+from compo_pipeline.methods.registry import find
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.compute import choose_device
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Score, ScoredItem
@@ -26,8 +32,15 @@ from compo_pipeline.tuning.selection import (
     selecting_benchmarks,
 )
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.versions.materials import (
+    base_material,
+    captioner_material,
+    counterfactual_materials,
+    data_materials,
+    parser_material,
+)
 from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import export_with_card, register
+from compo_pipeline.versions.registration import MadeFrom, export_with_card, register
 from compo_pipeline.versions.settings import RegistrationSettings
 
 
@@ -79,23 +92,49 @@ def collect_evidence(
     return MeasuredModel(compared, by_role, items, found)
 
 
+def list_base_and_data(
+    model: ModelSettings,
+    dataset: str,
+    data: DataSettings,
+    manifest: Mapping[str, Any],
+    valid_captions: Sequence[Caption],
+) -> MadeFrom:
+    """The base model and the data that a checkpoint was made from."""
+    listed = (base_material(model), *data_materials(dataset, data, manifest))
+    return MadeFrom(manifest, valid_captions, listed)
+
+
+def list_preparation(
+    base_and_data: MadeFrom,
+    method: str,
+    language_model: str,
+    recaption: RecaptionSettings,
+    counterfactuals: CounterfactualSettings,
+) -> MadeFrom:
+    """The models that prepared the data for the method, too."""
+    made = [*captioner_material(recaption), parser_material(loaded(language_model).meta)]
+    if find(method).counterfactuals:
+        made += counterfactual_materials(counterfactuals)
+    return base_and_data._replace(materials=(*base_and_data.materials, *made))
+
+
 def export_checkpoint(
     checkpoint: Path,
     run: Mapping[str, Any],
-    manifest: Mapping[str, Any],
+    made_from: MadeFrom,
     measured: MeasuredModel,
     reference: ReferenceSource,
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
 ) -> FolderWriter:
-    """The checkpoint as a folder that open_clip can load, with its model card and evidence.
+    """The checkpoint as a folder that open_clip can load, with model card, materials and evidence.
 
     The evidence's reference is of the exported weights.
     """
 
     def write(folder: Path) -> None:
         compared = measured.comparison
-        export_with_card(checkpoint, folder, run, manifest, compared, registration, waive)
+        export_with_card(checkpoint, folder, run, made_from, compared, registration, waive)
         evidence = Evidence.of(compared, measured.selecting)
         write_evidence(folder, evidence, measured.scores, measured.items)
         exported, rows = load(folder).to(reference.device), registration.reference_rows

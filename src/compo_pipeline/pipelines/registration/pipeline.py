@@ -8,6 +8,8 @@ from compo_pipeline.pipelines.registration.nodes import (
     choose_reference,
     collect_evidence,
     export_checkpoint,
+    list_base_and_data,
+    list_preparation,
     register_export,
 )
 
@@ -36,11 +38,35 @@ def create_pipeline() -> Pipeline:
                 name="choose_reference",
             ),
             node(
+                list_base_and_data,
+                inputs=[
+                    "params:model",
+                    "params:dataset",
+                    "params:data",
+                    "manifest",
+                    "valid_captions",
+                ],
+                outputs="base_and_data",
+                name="list_base_and_data",
+            ),
+            node(
+                list_preparation,
+                inputs=[
+                    "base_and_data",
+                    "params:method",
+                    "params:language.model",
+                    "params:recaption",
+                    "params:counterfactuals",
+                ],
+                outputs="made_from",
+                name="list_preparation",
+            ),
+            node(
                 export_checkpoint,
                 inputs=[
                     "checkpoint",
                     "run",
-                    "manifest",
+                    "made_from",
                     "measured_model",
                     "reference_source",
                     "params:registration",
