@@ -11,6 +11,19 @@ clients, with the server's memory (RSS) at every hundredth: its growth per 1,000
 slope of a line through the second half, when the allocator's pools have filled. No two images or
 captions are equal. Writes benchmarks/results/serving.json and serving.md; a server that is not
 named keeps its results.
+
+    python benchmarks/serving.py --against ../main [--rounds 5]
+    python benchmarks/serving.py --against serving.batch=1,serving.text_cache=0
+
+Compares `compo-pipeline serve` with the code of another checkout, or with other settings: both
+servers run, and are asked in turn, by one client and by eight. Prints the medians of the rounds and
+of their ratios, with the processor time of a request, which other programs on the machine change
+least.
+
+    python benchmarks/serving.py --moves 2
+
+Registers two versions in a folder of its own, and moves the alias from one to the other so many
+times while eight clients ask. Prints the requests that failed, and p99.
 """
 
 from __future__ import annotations
@@ -25,7 +38,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,13 +53,17 @@ from PIL import Image
 
 from compo_scenes import scenes_base
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
+CROWD = 8  # clients where servers are compared, and where an alias moves
+SHARE = 60  # requests of each client in a round of a comparison
 IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 OWN, MLFLOW = SERVERS = ("compo-pipeline serve", "mlflow models serve")
 BASE = scenes_base()
+NAME = "moving-clip"  # of the registered model whose alias moves
 EVERY = 100  # requests between two looks at the memory
 
 
@@ -61,7 +80,7 @@ def shipped(folder: Path) -> str:
         artifacts={"model": str(BASE)},
         signature=registration._signature(),
         input_example=example,
-        pip_requirements=["mlflow"],
+        pip_requirements=registration.requirements(BASE),
     )
     return str(folder)
 
@@ -75,13 +94,23 @@ def command(server: str, model: str | None, port: int, folder: Path) -> list[str
 
 
 @contextmanager
-def serving(arguments: list[str], port: int, log: Path) -> Iterator[psutil.Process]:
-    """The process that answers, once it does."""
+def serving(
+    arguments: list[str], port: int, log: Path, checkout: Path = CHECKOUT
+) -> Iterator[psutil.Process]:
+    """The process that answers with the code of a checkout, once it does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    environment = os.environ | {
+        "PATH": path,
+        "PYTHONPATH": str(checkout / "src"),
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    }
     with log.open("w") as output:
         started = subprocess.Popen(
-            [sys.executable, "-m", *arguments], env=environment, stdout=output, stderr=output
+            [sys.executable, "-m", *arguments],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            cwd=checkout,
         )
     process = psutil.Process(started.pid)
     try:
@@ -139,10 +168,10 @@ class Client:
         return base64.b64encode(buffer.getvalue()).decode()
 
 
-def speed(port: int, rows: int, clients: int) -> dict[str, float]:
+def speed(port: int, rows: int, clients: int, count: int | None = None) -> dict[str, float]:
     """Throughput and latency of requests of so many rows from so many clients at once."""
     asking = [Client(port, seed) for seed in range(clients)]
-    count = max(IMAGES // rows, REQUESTS) // clients
+    count = count or max(IMAGES // rows, REQUESTS) // clients
     questions = [[client.question(rows) for _ in range(count)] for client in asking]
     with ThreadPoolExecutor(clients) as pool:
         start = time.perf_counter()
@@ -239,6 +268,139 @@ def measure(server: str, port: int, folder: Path, asked: argparse.Namespace) -> 
     return found
 
 
+def compare(other: str, rounds: int, port: int, folder: Path) -> Iterator[str]:
+    """Lines of a comparison of this code with another checkout, or with other settings."""
+    arguments = command(OWN, None, port, folder), command(OWN, None, port + 1, folder)
+    checkout = CHECKOUT if "=" in other else Path(other).resolve()
+    if checkout == CHECKOUT:
+        arguments[1].extend(["--params", other])
+    with (
+        serving(arguments[0], port, folder / "log") as own,
+        serving(arguments[1], port + 1, folder / "other_log", checkout) as against,
+    ):
+        servers = {port: own, port + 1: against}
+        found: dict[tuple[int, int], list[dict[str, float]]] = defaultdict(list)
+        for each in servers:
+            speed(each, 1, CROWD, 10)
+        for turn in range(rounds):
+            order = sorted(servers, reverse=bool(turn % 2))
+            for clients, each in itertools.product((1, CROWD), order):
+                before = sum(servers[each].cpu_times()[:2])
+                measured = speed(each, 1, clients, SHARE)
+                spent = sum(servers[each].cpu_times()[:2]) - before
+                measured["processor ms"] = 1000 * spent / measured["requests"]
+                found[each, clients].append(measured)
+    for clients in (1, CROWD):
+        for figure in ("p50 ms", "p99 ms", "images a second", "processor ms"):
+            here, there = (
+                np.array([each[figure] for each in found[which, clients]]) for which in servers
+            )
+            yield (
+                f"{clients} clients, {figure}: {np.median(here):.1f}, {other}: "
+                f"{np.median(there):.1f}, ratio {np.median(here / there):.2f}"
+            )
+    for name, which in zip(("this code", other), servers, strict=True):
+        alone, crowd = (
+            np.array([each["images a second"] for each in found[which, clients]])
+            for clients in (1, CROWD)
+        )
+        yield f"{name}: {CROWD} clients have {np.median(crowd / alone):.2f} times one client's rate"
+
+
+def register_two(folder: Path) -> str:
+    """Register the shipped base twice in a new store, whose URI is returned."""
+    import mlflow
+
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.models.export import export
+    from compo_pipeline.models.loading import load
+    from compo_pipeline.versions import lineage, verification
+    from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.versions.layout import exported_folder
+    from compo_pipeline.versions.reference import write_reference
+    from compo_pipeline.versions.settings import SigningSettings
+
+    uri = f"sqlite:///{folder / 'store.db'}"
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient()
+    client.create_registered_model(NAME)
+    loaded = load(BASE)
+    for number in ("1", "2"):
+        files = folder / number
+        shipped(files)
+        exported = exported_folder(files)
+        export(loaded, exported, metadata={})
+        verification.write_probes(exported)
+        evidence = Evidence(loaded.fingerprint, "", scored=(), titles={}, overlaps=())
+        write_evidence(exported, evidence, {role: [] for role in MODELS}, [])
+        write_reference(exported, loaded, [], folder, 0, EvaluationSettings())
+        tags = {"fingerprint": loaded.fingerprint}
+        client.create_model_version(NAME, str(files), tags=tags)
+        digest = lineage.files_digest(lineage.file_digests(files))
+        client.set_model_version_tag(NAME, number, lineage.FILES_TAG, digest)
+        version = client.get_model_version(NAME, number)
+        verification.seal(version, files, SigningSettings())
+    client.set_registered_model_alias(NAME, "champion", "1")
+    return uri
+
+
+def moves(count: int, port: int, folder: Path) -> Iterator[str]:
+    """Lines about requests while an alias moves so many times."""
+    import mlflow
+
+    uri = register_two(folder)
+    settings = f"tracking.uri={uri},registration.name={NAME},serving.reload_seconds=1"
+    arguments = ["compo_pipeline", "serve", "--port", str(port), "--params", settings]
+    clients = [Client(port, seed) for seed in range(CROWD)]
+    ended, faults, times = threading.Event(), list[BaseException](), list[tuple[float, float]]()
+
+    def asking(client: Client) -> None:
+        questions = itertools.cycle([client.question(1) for _ in range(50)])
+        while not ended.is_set():
+            start = time.perf_counter()
+            try:
+                times.append((start, client.ask(next(questions))))
+            except (SystemExit, OSError, http.client.HTTPException) as fault:
+                faults.append(fault)
+
+    with (
+        serving(arguments, port, folder / "log") as process,
+        ThreadPoolExecutor(CROWD) as pool,
+    ):
+        asked = [pool.submit(asking, client) for client in clients]
+        moving: list[tuple[float, float]] = []
+        try:
+            time.sleep(10)
+            for number in range(count):
+                start, version = time.perf_counter(), str(2 - number % 2)
+                mlflow.MlflowClient().set_registered_model_alias(NAME, "champion", version)
+                while _served(port) != int(version):
+                    time.sleep(0.1)
+                moving.append((start, time.perf_counter()))
+                time.sleep(10)
+            megabytes = process.memory_info().rss / 1e6
+        finally:
+            ended.set()
+        for each in asked:
+            each.result()
+    during = [
+        seconds for begun, seconds in times if any(a <= begun + seconds <= b for a, b in moving)
+    ]
+    yield f"{len(times)} answers, {len(faults)} requests failed {faults[:3]}"
+    yield f"all: {latency([seconds for _, seconds in times])}"
+    yield f"from a move until its model answers, {len(during)} requests: {latency(during)}"
+    yield f"seconds until it does: {[round(end - start, 1) for start, end in moving]}"
+    yield f"memory of the server at the end: {megabytes:.0f} MB"
+
+
+def _served(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/version")
+    version: int = json.load(connection.getresponse())["version"]
+    connection.close()
+    return version
+
+
 def main() -> None:
     """Serve, ask, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -247,14 +409,28 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--port", type=int, default=5001)
     parser.add_argument("--note", default="", help="a sentence about the machine, for the page")
+    parser.add_argument("--against", help="another checkout, or settings as for --params")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--moves", type=int, help="of an alias, while clients ask")
     asked = parser.parse_args()
+    if asked.against or asked.moves:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            lines = (
+                compare(asked.against, asked.rounds, asked.port, folder)
+                if asked.against
+                else moves(asked.moves, asked.port, folder)
+            )
+            for line in [*lines, f"load of the machine: {psutil.getloadavg()}"]:
+                print(line, flush=True)
+        return
     file = RESULTS / "serving.json"
     model = asked.model or "the shipped base (10 M parameters)"
     stored = json.loads(file.read_text("utf-8")) if file.exists() else {}
     servers = stored["servers"] if stored.get("model") == model else {}
     for server in asked.servers:
-        with tempfile.TemporaryDirectory() as folder:
-            servers[server] = measure(server, asked.port, Path(folder), asked)
+        with tempfile.TemporaryDirectory() as temporary:
+            servers[server] = measure(server, asked.port, Path(temporary), asked)
         result = {"model": model, "servers": servers}
         file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         file.with_suffix(".md").write_text(markdown(result), encoding="utf-8")

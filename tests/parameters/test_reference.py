@@ -1,5 +1,6 @@
 """The reference says of every key what it is, from where that is written once."""
 
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from compo_pipeline.configuration.reference import (
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.project.settings import Parameters, all_values, loader_of, settings_classes
+from compo_pipeline.versions.settings import GateRule
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,8 @@ def test_a_key_has_its_type_default_and_value(
 def test_settings_under_names_of_ones_own_are_explained_once(entries: list[ParameterEntry]) -> None:
     rules = chosen(entries, "promotion.gate.rules")
     keys = [entry.key.removeprefix("promotion.gate.rules") for entry in rules]
-    assert keys == ["", *(f".<name>.{key}" for key in ("must", "role", "figure", "by", "slice"))]
+    names = [each.name for each in fields(GateRule)]
+    assert keys == ["", *(f".<name>.{name}" for name in names)]
     assert "zero_shot" in rules[0].default
     # Smoke changes every rule, and the reference shows what it makes of them.
     assert rules[0].value["zero_shot"]["by"] == 100.0

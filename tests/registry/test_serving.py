@@ -34,6 +34,8 @@ from compo_pipeline import __version__
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import model, registration
@@ -71,10 +73,12 @@ LIMITS |= {"request_pixels": 7000}
 
 @pytest.fixture(autouse=True, scope="module")
 def process() -> Iterator[None]:
-    """A server sets the longest CSV field of its process; other tests have Python's default."""
-    before = csv.field_size_limit()
+    """A server sets values of its process; other tests have Python's defaults."""
+    before = csv.field_size_limit(), sys.getswitchinterval(), torch.get_num_threads()
     yield
-    csv.field_size_limit(before)
+    csv.field_size_limit(before[0])
+    sys.setswitchinterval(before[1])
+    torch.set_num_threads(before[2])
 
 
 @pytest.fixture(scope="module", params=["mlflow", "serve"])
@@ -102,8 +106,12 @@ def server(
 
 def serving_client(loaded: LoadedModel, settings: ServingSettings) -> TestClient:
     """`compo-pipeline serve` in this process."""
-    served = serving.Served("toy-clip", 3, loaded.fingerprint)
-    return TestClient(serving.build(loaded, served, settings))
+    return TestClient(serving.build(deployed(loaded, settings)))
+
+
+def deployed(loaded: LoadedModel, settings: ServingSettings, **more: Any) -> Deployment:
+    served = Served("toy-clip", 3, loaded.fingerprint)
+    return Deployment(loaded, served, settings, **more)
 
 
 @pytest.fixture(scope="module")
@@ -427,11 +435,9 @@ def test_a_large_body_is_refused(client: TestClient) -> None:
 def live(loaded: LoadedModel) -> Iterator[tuple[str, int]]:
     """The address of `compo-pipeline serve` with small limits, in a thread."""
     settings = ServingSettings(body=50_000, limits=ServingLimits(**LIMITS))
-    served = serving.Served("toy-clip", 3, loaded.fingerprint)
     options = serving.server_options(settings)
-    server = uvicorn.Server(
-        uvicorn.Config(serving.build(loaded, served, settings), port=0, **options)
-    )
+    application = serving.build(deployed(loaded, settings))
+    server = uvicorn.Server(uvicorn.Config(application, port=0, **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -521,7 +527,7 @@ def test_work_for_clients_that_left_is_dropped(
     body = json.dumps(payload(*ROWS, texts=TEXTS)).encode()
     connections = [sent(live, len(body), [body]) for _ in range(40)]
     end = time.monotonic() + 20
-    while len(decoded) < serving._THREADS and time.monotonic() < end:
+    while len(decoded) < model.DECODED and time.monotonic() < end:
         time.sleep(0.01)
     for connection in connections:
         connection.close()
@@ -530,8 +536,47 @@ def test_work_for_clients_that_left_is_dropped(
     release.set()
     with sent(live, len(body), [body]) as connection:
         assert received(connection).status == 200
-    # One image of each request that a thread had begun, and those of the last one.
-    assert len(decoded) == serving._THREADS + len(ROWS)
+    # One image of each request that had begun, and those of the last one.
+    assert len(decoded) == model.DECODED + len(ROWS)
+
+
+def test_observers_get_what_was_answered_and_cannot_fail_a_request(
+    loaded: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(exchange: Exchange) -> None:
+        raise RuntimeError("of an observer")
+
+    seen: list[Exchange] = []
+    observers = [fault, seen.append]
+    client = TestClient(serving.build(deployed(loaded, ServingSettings()), observers))
+    u, t = vectors(loaded, TEXTS)
+    asked: list[dict[str, Any]] = [
+        payload(*ROWS, texts=TEXTS),
+        payload(*ROWS, task="rank", texts=TEXTS),
+        payload(*ROWS, task="classify", labels=TEXTS, templates=["{}"]),
+        payload(*({"image": image, "text": TEXTS[0]} for image in IMAGES)),
+        payload(*ROWS, task="embed"),
+        payload(*({"text": text} for text in TEXTS), task="embed"),
+    ]
+    compared = (u @ t.T).numpy()
+    similarities = [compared] * 3 + [compared[:, 0], None, None]
+    for body, expected in zip(asked, similarities, strict=True):
+        response = client.post("/invocations", json=body)
+        assert response.status_code == 200
+        exchange = seen.pop()
+        assert exchange.id == response.headers["x-request-id"] and exchange.seconds > 0
+        assert (exchange.status, exchange.served.version) == (200, 3)
+        assert exchange.table is not None and exchange.answered is not None
+        assert len(exchange.table) == len(exchange.answered.output)
+        assert exchange.params == body["params"]
+        if expected is None:
+            assert exchange.answered.similarities is None
+        else:
+            assert exchange.answered.similarities == pytest.approx(expected, abs=1e-6)
+            assert exchange.answered.images == pytest.approx(u.numpy(), abs=1e-6)
+    assert client.post("/invocations", json=payload(texts=TEXTS)).status_code == 400
+    assert (seen[-1].status, seen[-1].answered) == (400, None)
+    assert "of an observer" in caplog.text
 
 
 @pytest.mark.parametrize("depth", [900, 20_000])
@@ -628,8 +673,9 @@ def test_a_version_is_served_by_alias_number_or_uri(
     registry.create_registered_model("serve-clip")
     sealed(registry.create_model_version("serve-clip", str(source), tags=tags))
     registry.set_registered_model_alias("serve-clip", "champion", "1")
-    answering = []
+    answering, followed = [], []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))
+    monkeypatch.setattr(serving, "Follower", lambda *_, alias, **__: followed.append(alias))
     monkeypatch.chdir(mlflow_project)
     given = ServingSettings(), RegistrationSettings("serve-clip"), TrackingSettings()
     for model_uri, alias, version in (
@@ -645,6 +691,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
         assert shown["fingerprint"] == loaded.fingerprint
         assert (shown["model"], shown["version"]) in {("serve-clip", 1), (tiny_clip.name, None)}
         assert str(tmp_path) not in str(shown)
+    assert followed == ["champion"] * 3, "numbers and folders do not move"
     with pytest.raises(SettingsError, match="--model: 'runs:/1/model' is neither models:/"):
         serving.run(*given, "runs:/1/model", None, None, "127.0.0.1", free_port())
     registry.set_model_version_tag("serve-clip", "1", "fingerprint", "0" * 64)

@@ -30,8 +30,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import open_clip
@@ -49,6 +50,10 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 Vectors: TypeAlias = NDArray[np.float32]
+# Inputs of a tower [B, ...] to embeddings [B, D], of length 1.
+Encoder: TypeAlias = Callable[[torch.Tensor], Vectors]
+# Columns of an answer, and the vectors of `Answered`, by their names.
+_Computed: TypeAlias = tuple[dict[str, Any], dict[str, Vectors]]
 
 # All parameters with their defaults.
 PARAMS: dict[str, Any] = {
@@ -72,6 +77,8 @@ MAX_PATH = 1024
 # open_clip's tokenizer takes time in the square of a word's length, and caches each word.
 MAX_WORD = 64
 MAX_CACHED_WORDS = 50_000
+# Images decoded at once: each may have `RequestLimits.pixels` pixels.
+DECODED = 4
 # Bytes of the longest number in JSON: -7.638926914230008e-05 and its separator.
 NUMBER_BYTES = 24
 _ORIENTATION = 0x0112
@@ -84,8 +91,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# When the request of this thread runs out of time, in seconds of time.monotonic.
-_DEADLINE: ContextVar[float] = ContextVar("deadline")
+# When the request of this thread runs out of time, in seconds of time.monotonic, and what it had.
+_DEADLINE: ContextVar[tuple[float, int]] = ContextVar("deadline")
 # Whether nobody waits for the answer of this thread's request; a server that knows sets it.
 ENDED: ContextVar[Callable[[], bool]] = ContextVar("ended", default=lambda: False)
 
@@ -106,6 +113,16 @@ class InvalidRequest(RequestError):
     def __init__(self, reason: str) -> None:
         """Create the error with its message."""
         super().__init__(reason, error_code=INVALID_PARAMETER_VALUE)
+
+
+class Cache(Protocol):
+    """Embeddings of texts that were asked before."""
+
+    def get(self, text: str) -> Vectors | None:
+        """The embedding [D] of a text; None if it is not known."""
+
+    def put(self, text: str, vector: Vectors) -> None:
+        """Keep the embedding [D] of a text."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +172,29 @@ class RequestLimits:
         return cls(**given)
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The answer to a request, and the embeddings that it was computed from, of length 1.
+
+    Attributes:
+        output: a row for each row of the table.
+        task: of the request.
+        images: embeddings of the column image [n, D]; None if it was not read.
+        texts: embeddings of the candidates [K, D] or, without candidates, of the column text
+            [n, D]; None if no text was read. A label's is the normalised mean over the templates.
+        similarities: cosines of images and candidates [n, K] or, without candidates, of the pairs
+            [n]; None for `embed`.
+        candidates: the texts or labels that each image was compared with, if any.
+    """
+
+    output: pd.DataFrame
+    task: str
+    images: Vectors | None = None
+    texts: Vectors | None = None
+    similarities: Vectors | None = None
+    candidates: list[str] | None = None
+
+
 class ImageTextModel(PythonModel):
     """Scores, embeds, ranks and classifies with an exported open_clip folder."""
 
@@ -173,10 +213,18 @@ class ImageTextModel(PythonModel):
         tokenize: Callable[[list[str]], torch.Tensor],
         limits: RequestLimits,
     ) -> None:
-        """Answer with this model, on the device of its weights."""
+        """Answer with this model, on the device of its weights.
+
+        A server may then put others in the place of `encoders`, and of `cache`.
+        """
         self.model: Any = model
-        self.device = next(model.parameters()).device
+        self.encoders: dict[str, Encoder] = {
+            tower: partial(_embeddings, self.model, f"encode_{tower}")
+            for tower in ("image", "text")
+        }
+        self.cache: Cache | None = None
         self.preprocess = preprocess
+        self.decoding = threading.Semaphore(DECODED)
         self.tokenize: Any = tokenize
         self.tokenizer_lock = threading.Lock()
         self.limits = limits
@@ -187,15 +235,19 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Compute the output row by row; equal images and equal texts are encoded once.
+        """The output of `answer`, as MLflow asks for it."""
+        return self.answer(model_input, params).output
+
+    def answer(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> Answered:
+        """Answer a table row by row; equal images and equal texts are encoded once.
 
         Raises:
             InvalidRequest: names the row or parameter, the value and what is expected.
             RequestError: it takes too long, or the fault is not the request's.
         """
-        _DEADLINE.set(time.monotonic() + self.limits.seconds)
+        _DEADLINE.set((time.monotonic() + self.limits.seconds, self.limits.seconds))
         try:
-            return self._answer(model_input, params)
+            return self._answer(table, params)
         except RequestError:
             raise
         except Exception:
@@ -204,52 +256,65 @@ class ImageTextModel(PythonModel):
             reason = "the server could not answer; its log says why"
             raise RequestError(reason, error_code=INTERNAL_ERROR) from None
 
-    def _answer(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> pd.DataFrame:
+    def _answer(self, table: pd.DataFrame, params: dict[str, Any] | None) -> Answered:
         request = checked(params or {}, self.limits)
-        if len(model_input) > self.limits.rows:
+        if len(table) > self.limits.rows:
             raise InvalidRequest(
-                f"the table has {len(model_input)} rows, at most {self.limits.rows} are answered "
+                f"the table has {len(table)} rows, at most {self.limits.rows} are answered "
                 "at once: split it"
             )
-        if not len(model_input.columns):
+        if not len(table.columns):
             raise InvalidRequest("the table has neither of the columns image and text")
-        if not len(model_input):
-            return pd.DataFrame()
-        size = len(model_input) * row_bytes(request)
+        if not len(table):
+            return Answered(pd.DataFrame(), request["task"])
+        size = len(table) * row_bytes(request)
         if size > self.limits.answer:
             raise InvalidRequest(
                 f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
                 "split the table, or send fewer or shorter texts"
             )
-        answer = getattr(self, f"_{request['task']}")(model_input, request)
-        return pd.DataFrame(answer, index=model_input.index)
+        columns, computed = getattr(self, f"_{request['task']}")(table, request)
+        output = pd.DataFrame(columns, index=table.index)
+        candidates = request["texts"] or request["labels"] or None
+        return Answered(output, request["task"], **computed, candidates=candidates)
 
-    def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
-        if not request["texts"]:
-            u, t = self._images(table), self._texts(column(table, "text"))
-            return {"similarity": (u * t).sum(axis=1).astype(float)}
-        if "text" in table:
+    def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        texts = request["texts"]
+        if texts and "text" in table:
             raise InvalidRequest(
                 "score compares with the column text or with params.texts, not both"
             )
-        return {"similarities": self._similarities(table, request["texts"]).tolist()}
+        u, t = self._images(table), self._texts(texts or column(table, "text"))
+        similarities = u @ t.T if texts else (u * t).sum(axis=1)
+        columns = (
+            {"similarities": similarities.tolist()}
+            if texts
+            else {"similarity": similarities.astype(float)}
+        )
+        return columns, {"images": u, "texts": t, "similarities": similarities}
 
-    def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         if ("image" in table) == ("text" in table):
             raise InvalidRequest("embed expects one of the columns image and text")
-        vectors = self._images(table) if "image" in table else self._texts(column(table, "text"))
-        return {"embedding": vectors.tolist()}
+        if "image" in table:
+            computed = {"images": self._images(table)}
+        else:
+            computed = {"texts": self._texts(column(table, "text"))}
+        (vectors,) = computed.values()
+        return {"embedding": vectors.tolist()}, computed
 
-    def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         texts = request["texts"]
-        similarities = self._similarities(table, texts)
+        u, t = self._images(table), self._texts(texts)
+        similarities = u @ t.T
         orders = np.argsort(-similarities, axis=1, kind="stable")
-        return {
+        columns = {
             "texts": [[texts[k] for k in order] for order in orders],
             "similarities": np.take_along_axis(similarities, orders, axis=1).tolist(),
         }
+        return columns, {"images": u, "texts": t, "similarities": similarities}
 
-    def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         labels, templates = request["labels"], request["templates"]
         # Before the prompts exist: short labels and templates can give gigabytes of text.
         sizes = len(templates) * sum(map(len, labels)) + len(labels) * sum(map(len, templates))
@@ -259,20 +324,17 @@ class ImageTextModel(PythonModel):
         )
         means = prompts.reshape(len(labels), len(templates), -1).mean(axis=1)
         classes = means / np.linalg.norm(means, axis=1, keepdims=True)
-        scale = self.model.logit_scale.exp().item()
-        logits = scale * self._images(table).astype(float) @ classes.T
+        images = self._images(table)
+        similarities = images.astype(float) @ classes.T
+        logits = self.model.logit_scale.exp().item() * similarities
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        return {
+        columns = {
             "label": [labels[k] for k in probabilities.argmax(axis=1)],
             "probability": probabilities.max(axis=1),
             "probabilities": probabilities.tolist(),
         }
-
-    def _similarities(self, table: pd.DataFrame, texts: Sequence[str]) -> Vectors:
-        """[n, K]."""
-        similarities: Vectors = self._images(table) @ self._texts(texts).T
-        return similarities
+        return columns, {"images": images, "texts": classes, "similarities": similarities}
 
     def _images(self, table: pd.DataFrame) -> Vectors:
         """[n, D]."""
@@ -281,13 +343,13 @@ class ImageTextModel(PythonModel):
         for row, value in enumerate(values):
             first.setdefault(value, row)
         self._check_pixels(first)
-        return self._encode(values, lambda chunk: self._pixels(chunk, first), "encode_image")
+        return self._encode(values, lambda chunk: self._pixels(chunk, first), "image")
 
     def _check_pixels(self, rows: Mapping[str, int]) -> None:
         """Refuse images that are too large together, before the first one is decoded."""
         pixels = 0
         for image, row in rows.items():
-            _check_time(self.limits)
+            check_time()
             with _naming(image, row):
                 header = open_image(image, self.limits)
             pixels += header.width * header.height
@@ -301,8 +363,8 @@ class ImageTextModel(PythonModel):
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
         pixels = []
         for image in images:
-            _check_time(self.limits)
-            with _naming(image, rows[image]):
+            with self.decoding, _naming(image, rows[image]):
+                check_time()
                 pixels.append(self.preprocess(read_image(image, self.limits)))
         return torch.stack(pixels)
 
@@ -313,7 +375,17 @@ class ImageTextModel(PythonModel):
             "".join(texts).encode()
         except UnicodeEncodeError as error:  # JSON can contain lone surrogates
             raise InvalidRequest(f"a text is not Unicode: {error.reason}") from error
-        return self._encode(texts, self._tokens, "encode_text")
+        if self.cache is None:
+            return self._encode(texts, self.tokens, "text")
+        found = {text: self.cache.get(text) for text in texts}
+        vectors = {text: vector for text, vector in found.items() if vector is not None}
+        if missing := [text for text in found if text not in vectors]:
+            for text, vector in zip(
+                missing, self._encode(missing, self.tokens, "text"), strict=True
+            ):
+                self.cache.put(text, vector)
+                vectors[text] = vector
+        return np.stack([vectors[text] for text in texts])
 
     def _check_length(self, characters: int) -> None:
         if characters > self.limits.characters:
@@ -322,7 +394,12 @@ class ImageTextModel(PythonModel):
                 "read at once"
             )
 
-    def _tokens(self, texts: list[str]) -> torch.Tensor:
+    def tokens(self, texts: list[str]) -> torch.Tensor:
+        """Ids of the tokens of texts [K, T], padded.
+
+        Raises:
+            InvalidRequest: a word is too long.
+        """
         cache: dict[str, str] | None = getattr(self.tokenize, "cache", None)
         if cache is not None:
             # After the tokenizer's cleaning, which can join words.
@@ -340,18 +417,24 @@ class ImageTextModel(PythonModel):
         return tokens
 
     def _encode(
-        self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], encode: str
+        self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], tower: str
     ) -> Vectors:
         """Normalised embeddings of items, one row per item."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
         parts = []
-        with torch.inference_mode():
-            for start in range(0, len(distinct), CHUNK):
-                _check_time(self.limits)
-                inputs = prepare(distinct[start : start + CHUNK].tolist()).to(self.device)
-                parts.append(getattr(self.model, encode)(inputs, normalize=True))
-        vectors: Vectors = torch.cat(parts).float().cpu().numpy()[places]
+        for start in range(0, len(distinct), CHUNK):
+            check_time()
+            parts.append(self.encoders[tower](prepare(distinct[start : start + CHUNK].tolist())))
+        vectors: Vectors = np.concatenate(parts)[places]
         return vectors
+
+
+@torch.inference_mode()
+def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Vectors:
+    device = next(model.parameters()).device
+    vectors: torch.Tensor = getattr(model, encode)(inputs.to(device), normalize=True)
+    found: Vectors = vectors.float().cpu().numpy()
+    return found
 
 
 def chosen_device(name: str) -> str:
@@ -441,11 +524,17 @@ def _naming(image: str, row: int) -> Iterator[None]:
         raise InvalidRequest(f"row {row}: image '{shown}' {error}") from error
 
 
-def _check_time(limits: RequestLimits) -> None:
+def check_time() -> None:
+    """Check that the request of this thread is waited for, and has time left.
+
+    Raises:
+        RequestError: it is not, or has none.
+    """
     if ENDED.get()():
         raise RequestError("nobody waits for the answer", error_code=DEADLINE_EXCEEDED)
-    if time.monotonic() > _DEADLINE.get():
-        reason = f"the answer would take more than {limits.seconds} seconds: split the table"
+    end, seconds = _DEADLINE.get()
+    if time.monotonic() > end:
+        reason = f"the answer would take more than {seconds} seconds: split the table"
         raise RequestError(reason, error_code=DEADLINE_EXCEEDED)
 
 
@@ -456,7 +545,7 @@ def open_image(value: str, limits: RequestLimits) -> Image.Image:
         InvalidRequest: it is no image, or too large.
     """
     try:
-        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
+        image: Image.Image = Image.open(io.BytesIO(image_bytes(value, limits)), formats=FORMATS)
     except InvalidRequest:
         raise
     except UnidentifiedImageError:
@@ -494,7 +583,12 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
         raise InvalidRequest(f"cannot be decoded: {error}") from error
 
 
-def _read(value: str, limits: RequestLimits) -> bytes:
+def image_bytes(value: str, limits: RequestLimits) -> bytes:
+    """The encoded image that a cell of the column image holds or names.
+
+    Raises:
+        InvalidRequest: it is too large, or no image can be meant.
+    """
     path = _below(limits.root, value)
     # Four characters of base64 carry three bytes.
     size = len(value) * 3 // 4 if path is None else path.stat().st_size

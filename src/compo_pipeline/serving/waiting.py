@@ -1,0 +1,84 @@
+"""A queue of exchanges that one thread works off, bounded so that no request waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from compo_pipeline.serving.exchange import Exchange
+
+_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answered request that waits, without its output, which takes most of the memory.
+
+    Attributes:
+        exchange: request and answer.
+        rows: of its table.
+        time: when it was answered.
+        size: bytes of its cells, candidates and vectors.
+    """
+
+    exchange: Exchange
+    rows: int
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    size: int = 0
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> Kept:
+        """An exchange that was answered."""
+        answered, table = exchange.answered, exchange.table
+        assert answered is not None and table is not None
+        arrays = answered.images, answered.texts, answered.similarities
+        cells = [*(cell for name in table for cell in table[name]), *(answered.candidates or ())]
+        size = sum(map(len, cells)) + sum(each.nbytes for each in arrays if each is not None)
+        without = replace(exchange, answered=replace(answered, output=answered.output[[]]))
+        return cls(without, len(table), size=size)
+
+
+class Waiting:
+    """Exchanges that wait for a thread, the oldest first."""
+
+    def __init__(self, rows: int) -> None:
+        """Create a queue of at most so many rows, and of 200 MB."""
+        self._most, self._rows, self._bytes = rows, 0, 0
+        self._queue: deque[Kept] = deque()
+        self._changed = threading.Condition()
+        self.ended = False
+
+    def __len__(self) -> int:
+        """The number of exchanges."""
+        return len(self._queue)
+
+    def put(self, kept: Kept) -> bool:
+        """Add an exchange; False if there is no place for it."""
+        with self._changed:
+            if self._rows + kept.rows > self._most or self._bytes + kept.size > _BYTES:
+                return False
+            self._queue.append(kept)
+            self._rows += kept.rows
+            self._bytes += kept.size
+            self._changed.notify()
+            return True
+
+    def get(self, until: float) -> Kept | None:
+        """The oldest one, waiting until a time of `time.monotonic`; None if there is none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self.ended, until - time.monotonic())
+            if not self._queue:
+                return None
+            kept = self._queue.popleft()
+            self._rows -= kept.rows
+            self._bytes -= kept.size
+            return kept
+
+    def end(self) -> None:
+        """Have no more exchanges waited for."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify()
