@@ -5,7 +5,9 @@ import io
 import json
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.storage import untrusted
 from compo_pipeline.storage.records import Rejected, to_table
+from compo_pipeline.storage.requests import REQUESTS, hour_folder, read_requests, write_requests
 from compo_pipeline.storage.untrusted import (
     OutsideRoot,
     files_below,
@@ -707,6 +710,32 @@ def test_no_content_ends_a_benchmark(
             count_case()
             _written(file, change(written, place))
             _load_all(tmp_path, name)
+
+    fuzz()
+
+
+@CASES
+def test_no_bytes_end_the_reader_of_the_request_log(
+    tmp_path: Path, count_case: Callable[[], int], cases: int
+) -> None:
+    start = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    file = tmp_path / hour_folder(start) / "a-0.parquet"
+    row = {"request": "a", "row": 0, "time": start, "model": "toy", "fingerprint": "f"}
+    row |= {"role": "champion", "task": "embed", "latency": 0.1, "caption": "a dog"}
+    write_requests(file, pa.Table.from_pylist([row] * 3, schema=REQUESTS))
+    whole, places = file.read_bytes(), st.integers(0, file.stat().st_size)
+
+    @_examples(cases)
+    @given(place=places, bit=st.integers(0, 7))
+    def fuzz(place: int, bit: int) -> None:
+        flipped = bytearray(whole + b"\0")
+        flipped[place] ^= 1 << bit
+        for content in (bytes(flipped), *(change(whole, place) for change in DAMAGE)):
+            count_case()
+            file.write_bytes(content)
+            skipped: Counter[str] = Counter()
+            found = list(read_requests(tmp_path, start, start + timedelta(hours=1), skipped))
+            assert sum(map(len, found)) in (0, 3) and (found or skipped)
 
     fuzz()
 

@@ -534,6 +534,46 @@ def test_work_for_clients_that_left_is_dropped(
     assert len(decoded) == serving._THREADS + len(ROWS)
 
 
+def test_observers_get_what_was_answered_and_cannot_fail_a_request(
+    loaded: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(exchange: serving.Exchange) -> None:
+        raise RuntimeError("of an observer")
+
+    seen: list[serving.Exchange] = []
+    served = serving.Served("toy-clip", 3, loaded.fingerprint)
+    application = serving.build(loaded, served, ServingSettings(), [fault, seen.append])
+    client = TestClient(application)
+    u, t = vectors(loaded, TEXTS)
+    asked: list[dict[str, Any]] = [
+        payload(*ROWS, texts=TEXTS),
+        payload(*ROWS, task="rank", texts=TEXTS),
+        payload(*ROWS, task="classify", labels=TEXTS, templates=["{}"]),
+        payload(*({"image": image, "text": TEXTS[0]} for image in IMAGES)),
+        payload(*ROWS, task="embed"),
+        payload(*({"text": text} for text in TEXTS), task="embed"),
+    ]
+    compared = (u @ t.T).numpy()
+    similarities = [compared] * 3 + [compared[:, 0], None, None]
+    for body, expected in zip(asked, similarities, strict=True):
+        response = client.post("/invocations", json=body)
+        assert response.status_code == 200
+        exchange = seen.pop()
+        assert exchange.id == response.headers["x-request-id"] and exchange.seconds > 0
+        assert (exchange.status, exchange.served.version) == (200, 3)
+        assert exchange.table is not None and exchange.answered is not None
+        assert len(exchange.table) == len(exchange.answered.output)
+        assert exchange.params == body["params"]
+        if expected is None:
+            assert exchange.answered.similarities is None
+        else:
+            assert exchange.answered.similarities == pytest.approx(expected, abs=1e-6)
+            assert exchange.answered.images == pytest.approx(u.numpy(), abs=1e-6)
+    assert client.post("/invocations", json=payload(texts=TEXTS)).status_code == 400
+    assert (seen[-1].status, seen[-1].answered) == (400, None)
+    assert "of an observer" in caplog.text
+
+
 @pytest.mark.parametrize("depth", [900, 20_000])
 def test_deeply_nested_json_is_refused(client: TestClient, depth: int) -> None:
     cell = "[" * depth + "]" * depth

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 from compo_pipeline import __version__
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from compo_pipeline.versions.model import ImageTextModel
+    from compo_pipeline.versions.model import Answered, ImageTextModel, RequestLimits
 
 _COLUMNS = ("image", "text")
 # Keys of a table in JSON, and what they hold.
@@ -74,6 +74,57 @@ class Served:
     version: int | None
     fingerprint: str
     program: str = __version__
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A model and what `/version` tells of it."""
+
+    model: ImageTextModel
+    served: Served
+
+
+class Deployment:
+    """The model that answers. A request reads `current` once, and ends on what it has read."""
+
+    def __init__(self, loaded: LoadedModel, served: Served, limits: RequestLimits) -> None:
+        """Answer with a loaded model; the limits hold for all that follow it."""
+        self.limits = limits
+        self.swap(loaded, served)
+
+    def swap(self, loaded: LoadedModel, served: Served) -> None:
+        """Answer later requests with another model."""
+        from compo_pipeline.versions.model import ImageTextModel
+
+        model = ImageTextModel()
+        model.use(loaded.model, loaded.preprocess, loaded.tokenize, self.limits)
+        self.current = Deployed(model, served)
+
+
+@dataclass
+class Exchange:
+    """A request to `/invocations` and its answer.
+
+    Attributes:
+        id: of the request, as in the log.
+        served: which model answered.
+        status: of the response.
+        seconds: from the request's header to the response.
+        table: the columns image and text; None if the body cannot be read as a table.
+        params: of the request.
+        answered: the answer; None if there is none.
+    """
+
+    id: str
+    served: Served
+    status: int = 200
+    seconds: float = 0.0
+    table: pd.DataFrame | None = None
+    params: dict[str, Any] | None = None
+    answered: Answered | None = None
+
+
+Observer: TypeAlias = Callable[[Exchange], None]
 
 
 class Refusal(Exception):
@@ -157,47 +208,64 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
     }
 
 
-def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Starlette:
+def build(
+    loaded: LoadedModel,
+    served: Served,
+    settings: ServingSettings,
+    observers: Sequence[Observer] = (),
+) -> Starlette:
     """The application: `/invocations`, `/ping`, `/health` and `/version`.
 
     Args:
         loaded: the model that answers.
         served: for `/version`.
         settings: limits.
+        observers: are called, in a thread, with every exchange once its response is sent; what one
+            raises is logged.
     """
     from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from compo_pipeline.versions.model import ImageTextModel, RequestLimits
+    from compo_pipeline.versions.model import RequestLimits
 
-    model = ImageTextModel()
     # Absolute and without links, as the model compares paths.
     root = None if settings.image_root is None else settings.image_root.resolve()
     limits = RequestLimits(**asdict(settings.limits), root=root)
-    model.use(loaded.model, loaded.preprocess, loaded.tokenize, limits)
+    deployment = Deployment(loaded, served, limits)
     pool = ThreadPoolExecutor(_THREADS)
 
     async def invocations(request: Request) -> Response:
-        name, start = uuid4().hex[:12], time.monotonic()
-        headers = {"x-request-id": name}
+        start = time.monotonic()
+        deployed = deployment.current
+        exchange = Exchange(uuid4().hex[:12], deployed.served)
+        headers = {"x-request-id": exchange.id}
         try:
-            answer = await answered(request)
+            answer = await answered(request, deployed.model, exchange)
+            response = Response(answer, headers=headers, media_type=_JSON)
         except Refusal as refusal:
-            log.info("request %s: %d, %s", name, refusal.status, refusal)
+            log.info("request %s: %d, %s", exchange.id, refusal.status, refusal)
             if refusal.unread:
                 headers["connection"] = "close"
-            error = {"error_code": refusal.code, "message": str(refusal), "request_id": name}
-            return JSONResponse(error, refusal.status, headers)
-        log.info("request %s: 200 in %.2f s", name, time.monotonic() - start)
-        return Response(answer, headers=headers, media_type=_JSON)
+            error = {
+                "error_code": refusal.code,
+                "message": str(refusal),
+                "request_id": exchange.id,
+            }
+            response = JSONResponse(error, refusal.status, headers)
+        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
+        if exchange.status == 200:
+            log.info("request %s: 200 in %.2f s", exchange.id, exchange.seconds)
+        response.background = BackgroundTask(_observe, observers, exchange)
+        return response
 
-    async def answered(request: Request) -> str:
+    async def answered(request: Request, model: ImageTextModel, exchange: Exchange) -> str:
         try:
             async with asyncio.timeout(limits.seconds):
                 body = await _read(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                return await _computed(request, pool, partial(_answer, model, body, kind))
+                return await _computed(request, pool, partial(_answer, model, body, kind, exchange))
         except TimeoutError:
             reason = f"no answer within {limits.seconds} seconds: split the table, or try later"
             raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
@@ -209,7 +277,7 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
         return JSONResponse({"status": "ok"})
 
     async def version(request: Request) -> Response:
-        return JSONResponse(asdict(served))
+        return JSONResponse(asdict(deployment.current.served))
 
     return Starlette(
         routes=[
@@ -310,7 +378,21 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _answer(model: ImageTextModel, body: bytes, content_type: str, ended: threading.Event) -> str:
+def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
+    for observer in observers:
+        try:
+            observer(exchange)
+        except Exception:
+            log.exception("request %s: an observer failed", exchange.id)
+
+
+def _answer(
+    model: ImageTextModel,
+    body: bytes,
+    content_type: str,
+    exchange: Exchange,
+    ended: threading.Event,
+) -> str:
     """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
 
     Raises:
@@ -323,15 +405,16 @@ def _answer(model: ImageTextModel, body: bytes, content_type: str, ended: thread
 
     ENDED.set(ended.is_set)
     table, params = _read_table(body, content_type, model.limits.rows)
+    exchange.table, exchange.params = table, params
     try:
-        predictions = model.predict(None, table, params)
+        exchange.answered = answered = model.answer(table, params)
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
         # The variable is that of MLflow's server.
         reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
         raise Refusal(status, reason, error.error_code) from None
     answer = io.StringIO()
-    predictions_to_json(predictions, answer)  # type: ignore[no-untyped-call]
+    predictions_to_json(answered.output, answer)  # type: ignore[no-untyped-call]
     return answer.getvalue()
 
 

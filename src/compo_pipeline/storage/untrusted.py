@@ -8,7 +8,7 @@ import io
 import json
 import os
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -196,6 +196,38 @@ def batches_of(
         yield batch
 
 
+def read_batches(
+    path: Path,
+    columns: pa.Schema,
+    nullable: Collection[str],
+    most: int | None = None,
+    chosen: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file that others may have written, few at a time.
+
+    Args:
+        path: of the file.
+        columns: that it must have.
+        nullable: names of those that may lack values.
+        most: number of rows that it may have.
+        chosen: names of the columns that are read, in their order; None reads all.
+
+    Raises:
+        ValueError: it cannot be read, is too large, or has other columns; names the file.
+    """
+    with parquet_file(path) as file:
+        found = file.schema_arrow
+        if found.names != columns.names or found.types != columns.types:
+            raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
+        if most is not None and file.metadata.num_rows > most:
+            raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
+        for batch in batches_of(file, chosen):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if column.null_count and name not in nullable:
+                    raise ValueError(f"the column '{name}' lacks values")
+            yield batch
+
+
 def holds_images(kind: pa.DataType) -> bool:
     """Whether a column of Parquet is of bytes, or of records such as {bytes, path}."""
     from pyarrow.types import is_binary, is_large_binary, is_struct
@@ -218,7 +250,12 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
         # A page of a column is in memory at a time, not all that a row group has of it.
         with (
             open_file(path) as opened,
-            pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file,
+            pq.ParquetFile(
+                opened,
+                buffer_size=_BUFFER,
+                pre_buffer=False,
+                page_checksum_verification=True,  # of pages that have a checksum
+            ) as file,
         ):
             rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
             if rows > path.stat().st_size:

@@ -11,13 +11,12 @@ The files are hashed and signed with the version's other files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compo_pipeline.configuration.settings import parse
@@ -28,7 +27,7 @@ from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.storage.files import write_plain_json
 from compo_pipeline.storage.records import Score, ScoredItem, decoded, schema, to_table
 from compo_pipeline.storage.tables import Row, grouped
-from compo_pipeline.storage.untrusted import batches_of, parquet_file, read_json, shown
+from compo_pipeline.storage.untrusted import read_batches, read_json, shown
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.evaluate import Comparison
@@ -198,33 +197,6 @@ def _read(path: Path, row_type: type[Row]) -> Iterator[Row]:
     """The rows of a table that others may have written; `read_batches` says what is refused."""
     for batch in read_batches(path, schema(cast(type, row_type)), ("correct", "skipped")):
         yield from decoded(batch, row_type)
-
-
-def read_batches(
-    path: Path, columns: pa.Schema, nullable: Collection[str], most: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file that others may have written, few at a time.
-
-    Args:
-        path: of the file.
-        columns: that it must have.
-        nullable: names of those that may lack values.
-        most: number of rows that it may have.
-
-    Raises:
-        ValueError: it cannot be read, is too large, or has other columns; names the file.
-    """
-    with parquet_file(path) as file:
-        found = file.schema_arrow
-        if found.names != columns.names or found.types != columns.types:
-            raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
-        if most is not None and file.metadata.num_rows > most:
-            raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
-        for batch in batches_of(file):
-            for name, column in zip(columns.names, batch.columns, strict=True):
-                if column.null_count and name not in nullable:
-                    raise ValueError(f"the column '{name}' lacks values")
-            yield batch
 
 
 def _first_repeated(values: Sequence[object]) -> object | None:

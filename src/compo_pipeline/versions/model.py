@@ -49,6 +49,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 Vectors: TypeAlias = NDArray[np.float32]
+# Columns of an answer, and the vectors of `Answered`, by their names.
+_Computed: TypeAlias = tuple[dict[str, Any], dict[str, Vectors]]
 
 # All parameters with their defaults.
 PARAMS: dict[str, Any] = {
@@ -155,6 +157,29 @@ class RequestLimits:
         return cls(**given)
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The answer to a request, and the embeddings that it was computed from, of length 1.
+
+    Attributes:
+        output: a row for each row of the table.
+        task: of the request.
+        images: embeddings of the column image [n, D]; None if it was not read.
+        texts: embeddings of the candidates [K, D] or, without candidates, of the column text
+            [n, D]; None if no text was read. A label's is the normalised mean over the templates.
+        similarities: cosines of images and candidates [n, K] or, without candidates, of the pairs
+            [n]; None for `embed`.
+        candidates: the texts or labels that each image was compared with, if any.
+    """
+
+    output: pd.DataFrame
+    task: str
+    images: Vectors | None = None
+    texts: Vectors | None = None
+    similarities: Vectors | None = None
+    candidates: list[str] | None = None
+
+
 class ImageTextModel(PythonModel):
     """Scores, embeds, ranks and classifies with an exported open_clip folder."""
 
@@ -187,7 +212,11 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Compute the output row by row; equal images and equal texts are encoded once.
+        """The output of `answer`, as MLflow asks for it."""
+        return self.answer(model_input, params).output
+
+    def answer(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> Answered:
+        """Answer a table row by row; equal images and equal texts are encoded once.
 
         Raises:
             InvalidRequest: names the row or parameter, the value and what is expected.
@@ -195,7 +224,7 @@ class ImageTextModel(PythonModel):
         """
         _DEADLINE.set(time.monotonic() + self.limits.seconds)
         try:
-            return self._answer(model_input, params)
+            return self._answer(table, params)
         except RequestError:
             raise
         except Exception:
@@ -204,52 +233,65 @@ class ImageTextModel(PythonModel):
             reason = "the server could not answer; its log says why"
             raise RequestError(reason, error_code=INTERNAL_ERROR) from None
 
-    def _answer(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> pd.DataFrame:
+    def _answer(self, table: pd.DataFrame, params: dict[str, Any] | None) -> Answered:
         request = checked(params or {}, self.limits)
-        if len(model_input) > self.limits.rows:
+        if len(table) > self.limits.rows:
             raise InvalidRequest(
-                f"the table has {len(model_input)} rows, at most {self.limits.rows} are answered "
+                f"the table has {len(table)} rows, at most {self.limits.rows} are answered "
                 "at once: split it"
             )
-        if not len(model_input.columns):
+        if not len(table.columns):
             raise InvalidRequest("the table has neither of the columns image and text")
-        if not len(model_input):
-            return pd.DataFrame()
-        size = len(model_input) * row_bytes(request)
+        if not len(table):
+            return Answered(pd.DataFrame(), request["task"])
+        size = len(table) * row_bytes(request)
         if size > self.limits.answer:
             raise InvalidRequest(
                 f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
                 "split the table, or send fewer or shorter texts"
             )
-        answer = getattr(self, f"_{request['task']}")(model_input, request)
-        return pd.DataFrame(answer, index=model_input.index)
+        columns, computed = getattr(self, f"_{request['task']}")(table, request)
+        output = pd.DataFrame(columns, index=table.index)
+        candidates = request["texts"] or request["labels"] or None
+        return Answered(output, request["task"], **computed, candidates=candidates)
 
-    def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
-        if not request["texts"]:
-            u, t = self._images(table), self._texts(column(table, "text"))
-            return {"similarity": (u * t).sum(axis=1).astype(float)}
-        if "text" in table:
+    def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        texts = request["texts"]
+        if texts and "text" in table:
             raise InvalidRequest(
                 "score compares with the column text or with params.texts, not both"
             )
-        return {"similarities": self._similarities(table, request["texts"]).tolist()}
+        u, t = self._images(table), self._texts(texts or column(table, "text"))
+        similarities = u @ t.T if texts else (u * t).sum(axis=1)
+        columns = (
+            {"similarities": similarities.tolist()}
+            if texts
+            else {"similarity": similarities.astype(float)}
+        )
+        return columns, {"images": u, "texts": t, "similarities": similarities}
 
-    def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         if ("image" in table) == ("text" in table):
             raise InvalidRequest("embed expects one of the columns image and text")
-        vectors = self._images(table) if "image" in table else self._texts(column(table, "text"))
-        return {"embedding": vectors.tolist()}
+        if "image" in table:
+            computed = {"images": self._images(table)}
+        else:
+            computed = {"texts": self._texts(column(table, "text"))}
+        (vectors,) = computed.values()
+        return {"embedding": vectors.tolist()}, computed
 
-    def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         texts = request["texts"]
-        similarities = self._similarities(table, texts)
+        u, t = self._images(table), self._texts(texts)
+        similarities = u @ t.T
         orders = np.argsort(-similarities, axis=1, kind="stable")
-        return {
+        columns = {
             "texts": [[texts[k] for k in order] for order in orders],
             "similarities": np.take_along_axis(similarities, orders, axis=1).tolist(),
         }
+        return columns, {"images": u, "texts": t, "similarities": similarities}
 
-    def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
         labels, templates = request["labels"], request["templates"]
         # Before the prompts exist: short labels and templates can give gigabytes of text.
         sizes = len(templates) * sum(map(len, labels)) + len(labels) * sum(map(len, templates))
@@ -259,20 +301,17 @@ class ImageTextModel(PythonModel):
         )
         means = prompts.reshape(len(labels), len(templates), -1).mean(axis=1)
         classes = means / np.linalg.norm(means, axis=1, keepdims=True)
-        scale = self.model.logit_scale.exp().item()
-        logits = scale * self._images(table).astype(float) @ classes.T
+        images = self._images(table)
+        similarities = images.astype(float) @ classes.T
+        logits = self.model.logit_scale.exp().item() * similarities
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        return {
+        columns = {
             "label": [labels[k] for k in probabilities.argmax(axis=1)],
             "probability": probabilities.max(axis=1),
             "probabilities": probabilities.tolist(),
         }
-
-    def _similarities(self, table: pd.DataFrame, texts: Sequence[str]) -> Vectors:
-        """[n, K]."""
-        similarities: Vectors = self._images(table) @ self._texts(texts).T
-        return similarities
+        return columns, {"images": images, "texts": classes, "similarities": similarities}
 
     def _images(self, table: pd.DataFrame) -> Vectors:
         """[n, D]."""

@@ -35,12 +35,11 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import CARVED, Table
-from compo_pipeline.storage.untrusted import parquet_file
+from compo_pipeline.storage.untrusted import parquet_file, read_batches
 from compo_pipeline.versions.evidence import (
     EVIDENCE_FOLDER,
     REFERENCE_FILE,
     WORDS_FILE,
-    read_batches,
 )
 from compo_pipeline.versions.settings import MOST_REFERENCE_ROWS
 
