@@ -4,10 +4,9 @@ trained on, to compare what a served model is asked later.
 `reference.parquet` has a row for each drawn image with one of its captions, no row of the training
 split and no name of an image: the embeddings of both (`image`, `text`, of length 1, as float16),
 their `cosine`, its `margin` above the best other caption of the sample (null if there is none), and
-the caption's `tokens`, `words` and `unknown_words`, which `words.parquet` does not have (a column
-that earlier versions lack). `words.parquet` has each `word` of the training captions, in lower case,
-and its `count`; rarer words than the 100,000 most frequent ones are counted together, as the empty
-word.
+the caption's `tokens`, `words` and `unknown_words`, which no training caption has (earlier versions
+lack that column). `words.parquet` has each `word` of the training captions, in lower case, and its
+`count`; rarer words than the 100,000 most frequent ones are counted together, as the empty word.
 
 n rows, D width of the joint space.
 """
