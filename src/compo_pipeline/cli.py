@@ -177,6 +177,13 @@ def try_version(
     )
 
 
+def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
+    # Not click's FloatRange, which takes NaN.
+    if value is not None and not 0 < value <= 1:
+        raise click.BadParameter(f"{value:g} is no share above 0, and at most 1", param=option)
+    return value
+
+
 @cli.command()
 @click.option("--alias", help="Of the registered version.  [default: champion]")
 @click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
@@ -184,6 +191,24 @@ def try_version(
     "--model",
     help="models:/<name>@<alias>, models:/<name>/<version> or the folder of an exported model, "
     "instead of registration.name.",
+)
+@click.option(
+    "--shadow",
+    metavar="ALIAS|NUMBER",
+    help="A challenger that is asked besides; /shadow tells how often it orders texts alike.",
+)
+@click.option(
+    "--share",
+    type=float,
+    callback=_above_zero,
+    help="Of the requests that --shadow is asked.  [default: 0.1]",
+)
+@click.option(
+    "--canary",
+    type=float,
+    callback=_above_zero,
+    metavar="SHARE",
+    help="Of the requests that the challenger answers: that of --shadow, or of registration.alias.",
 )
 @click.option("-e", "--env", help="Kedro's environment: where registry and limits are configured.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
@@ -195,6 +220,9 @@ def serve(
     alias: str | None,
     version: int | None,
     model: str | None,
+    shadow: str | None,
+    share: float | None,
+    canary: float | None,
     env: str | None,
     params: dict[str, Any],
     host: str,
@@ -203,7 +231,14 @@ def serve(
     """Answer requests over HTTP with a registered version, as `mlflow models serve` does."""
     if sum(given is not None for given in (alias, version, model)) > 1:
         raise click.UsageError("--alias, --version and --model: give one of them")
+    if share is not None and shadow is None:
+        raise click.UsageError("--share is of --shadow, which names the challenger: give both")
     from compo_pipeline.serving import server as serving
+    from compo_pipeline.serving.challenger import Trial
+
+    trial = None
+    if shadow is not None or canary is not None:
+        trial = Trial(shadow, 0.0 if shadow is None else share or 0.1, canary or 0.0)
 
     settings = _settings(project, env, params)
     serving.run(
@@ -215,6 +250,7 @@ def serve(
         version,
         host,
         port,
+        trial,
     )
 
 

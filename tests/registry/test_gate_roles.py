@@ -425,8 +425,8 @@ def test_every_listed_metric_is_one_that_its_benchmark_reports() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"must": "rise"}, r"x\.role: expected one of role and figure, got neither"),
-        ({"must": "rise", "role": "retrieval", "figure": "a"}, "got both"),
+        ({"must": "rise"}, r"x\.role: expected one of role, figure and shadow, got none"),
+        ({"must": "rise", "role": "retrieval", "figure": "a"}, "got several"),
         ({"must": "rise", "role": "retreival"}, r"x\.role: .*retrieval"),
         ({"must": "hold", "role": "retrieval", "slice": "length=*"}, "slice: expected null"),
     ],

@@ -34,6 +34,8 @@ from compo_pipeline import __version__
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import model, registration
@@ -102,8 +104,12 @@ def server(
 
 def serving_client(loaded: LoadedModel, settings: ServingSettings) -> TestClient:
     """`compo-pipeline serve` in this process."""
-    served = serving.Served("toy-clip", 3, loaded.fingerprint)
-    return TestClient(serving.build(loaded, served, settings))
+    return TestClient(serving.build(deployed(loaded, settings)))
+
+
+def deployed(loaded: LoadedModel, settings: ServingSettings, **more: Any) -> Deployment:
+    served = Served("toy-clip", 3, loaded.fingerprint)
+    return Deployment(loaded, served, settings, **more)
 
 
 @pytest.fixture(scope="module")
@@ -427,11 +433,9 @@ def test_a_large_body_is_refused(client: TestClient) -> None:
 def live(loaded: LoadedModel) -> Iterator[tuple[str, int]]:
     """The address of `compo-pipeline serve` with small limits, in a thread."""
     settings = ServingSettings(body=50_000, limits=ServingLimits(**LIMITS))
-    served = serving.Served("toy-clip", 3, loaded.fingerprint)
     options = serving.server_options(settings)
-    server = uvicorn.Server(
-        uvicorn.Config(serving.build(loaded, served, settings), port=0, **options)
-    )
+    application = serving.build(deployed(loaded, settings))
+    server = uvicorn.Server(uvicorn.Config(application, port=0, **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -521,7 +525,7 @@ def test_work_for_clients_that_left_is_dropped(
     body = json.dumps(payload(*ROWS, texts=TEXTS)).encode()
     connections = [sent(live, len(body), [body]) for _ in range(40)]
     end = time.monotonic() + 20
-    while len(decoded) < serving._THREADS and time.monotonic() < end:
+    while len(decoded) < model.DECODED and time.monotonic() < end:
         time.sleep(0.01)
     for connection in connections:
         connection.close()
@@ -530,20 +534,19 @@ def test_work_for_clients_that_left_is_dropped(
     release.set()
     with sent(live, len(body), [body]) as connection:
         assert received(connection).status == 200
-    # One image of each request that a thread had begun, and those of the last one.
-    assert len(decoded) == serving._THREADS + len(ROWS)
+    # One image of each request that had begun, and those of the last one.
+    assert len(decoded) == model.DECODED + len(ROWS)
 
 
 def test_observers_get_what_was_answered_and_cannot_fail_a_request(
     loaded: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fault(exchange: serving.Exchange) -> None:
+    def fault(exchange: Exchange) -> None:
         raise RuntimeError("of an observer")
 
-    seen: list[serving.Exchange] = []
-    served = serving.Served("toy-clip", 3, loaded.fingerprint)
-    application = serving.build(loaded, served, ServingSettings(), [fault, seen.append])
-    client = TestClient(application)
+    seen: list[Exchange] = []
+    observers = [fault, seen.append]
+    client = TestClient(serving.build(deployed(loaded, ServingSettings()), observers))
     u, t = vectors(loaded, TEXTS)
     asked: list[dict[str, Any]] = [
         payload(*ROWS, texts=TEXTS),

@@ -19,31 +19,44 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from compo_pipeline import __version__
+import pandas as pd
+from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
+from mlflow.pyfunc.scoring_server import predictions_to_json
+from opentelemetry import trace
+from opentelemetry.propagate import extract
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge
+
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores
+from compo_pipeline.serving import telemetry
+from compo_pipeline.serving.challenger import Canary, Shadow, Trial
+from compo_pipeline.serving.deployment import Deployment, Follower
+from compo_pipeline.serving.exchange import Exchange, Observer, Served
+from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import versions
+from compo_pipeline.versions.model import ENDED, RequestError
+from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
 from compo_pipeline.versions.verification import verified
 
 if TYPE_CHECKING:
-    import pandas as pd
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from compo_pipeline.versions.model import Answered, ImageTextModel, RequestLimits
 
 _COLUMNS = ("image", "text")
 # Keys of a table in JSON, and what they hold.
@@ -56,75 +69,14 @@ _FORMS = {
 }
 # Not MLflow's third, Parquet: a small file can unpack to more than the memory.
 _JSON, _CSV = "application/json", "text/csv"
-# Requests computed at once; torch uses all cores for each.
-_THREADS = 4
+# Requests that are read, or wait for a forward pass, at once.
+_THREADS = 16
 _REASON = 500
 _HEADER = 65_536  # bytes of a request's line and header
 _LEFT = "the client left"
 _DISCARDING = 30  # seconds in which a body over the limit is read to its end
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Served:
-    """What `/version` tells: the registered model and version, and a hash of its weights."""
-
-    model: str
-    version: int | None
-    fingerprint: str
-    program: str = __version__
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """A model and what `/version` tells of it."""
-
-    model: ImageTextModel
-    served: Served
-
-
-class Deployment:
-    """The model that answers. A request reads `current` once, and ends on what it has read."""
-
-    def __init__(self, loaded: LoadedModel, served: Served, limits: RequestLimits) -> None:
-        """Answer with a loaded model; the limits hold for all that follow it."""
-        self.limits = limits
-        self.swap(loaded, served)
-
-    def swap(self, loaded: LoadedModel, served: Served) -> None:
-        """Answer later requests with another model."""
-        from compo_pipeline.versions.model import ImageTextModel
-
-        model = ImageTextModel()
-        model.use(loaded.model, loaded.preprocess, loaded.tokenize, self.limits)
-        self.current = Deployed(model, served)
-
-
-@dataclass
-class Exchange:
-    """A request to `/invocations` and its answer.
-
-    Attributes:
-        id: of the request, as in the log.
-        served: which model answered.
-        status: of the response.
-        seconds: from the request's header to the response.
-        table: the columns image and text; None if the body cannot be read as a table.
-        params: of the request.
-        answered: the answer; None if there is none.
-    """
-
-    id: str
-    served: Served
-    status: int = 200
-    seconds: float = 0.0
-    table: pd.DataFrame | None = None
-    params: dict[str, Any] | None = None
-    answered: Answered | None = None
-
-
-Observer: TypeAlias = Callable[[Exchange], None]
 
 
 class Refusal(Exception):
@@ -151,6 +103,7 @@ def run(
     version: int | None,
     host: str,
     port: int,
+    trial: Trial | None = None,
 ) -> None:
     """Serve a version until the process is interrupted.
 
@@ -164,6 +117,7 @@ def run(
         version: its number, instead of an alias.
         host: address to listen on.
         port: likewise.
+        trial: of a challenger beside it.
 
     Raises:
         SettingsError: there is no such version.
@@ -173,26 +127,50 @@ def run(
     import uvicorn
 
     require_free(host, port)
+    tracing = telemetry.tracer_provider()
+    if settings.log_format == "json":
+        telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
+    follow = None
     if model is not None and Path(model).is_dir():
-        loaded = load(Path(model), device)
+        loaded, words = load(Path(model), device), read_words(Path(model))
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
         tracking.connect(store, Path.cwd())
-        if model is not None:
-            found = versions.version_of(model, "--model")
-        else:
-            found = versions.find(registration.name, alias or CHAMPION, version)
+        name, alias, version = (
+            (registration.name, alias or CHAMPION, version)
+            if model is None
+            else versions.named(model, "--model")
+        )
+        found = versions.find(name, alias or "", version, None if model is None else "--model")
         with tempfile.TemporaryDirectory() as folder:
-            loaded = verified(found, Path(folder), registration.signing).model.to(device)
+            files = verified(found, Path(folder), registration.signing)
+            loaded, words = files.model.to(device), read_words(files.export)
         served = Served(found.name, int(found.version), loaded.fingerprint)
-    application = build(loaded, served, settings)
+        if version is None and alias and settings.reload_seconds:
+            follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
+    tracer = trace.get_tracer(__name__, tracer_provider=tracing)
+    deployment = Deployment(loaded, served, settings, tracer=tracer, words=words)
+    follower = None if follow is None else follow(deployment, device=device)
+    request_log = None
+    if settings.log.folder is not None:
+        dropped = deployment.metrics.dropped
+        request_log = RequestLog(settings.log, settings.log.folder, dropped)
+    shadow, canary = (None, None) if trial is None else trial.load(deployment, registration, device)
+    observers = [each for each in (request_log, shadow) if each is not None]
+    application = build(deployment, observers, follower, shadow, canary)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
-    uvicorn.run(application, host=host, port=port, **server_options(settings))
+    try:
+        uvicorn.run(application, host=host, port=port, **server_options(settings))
+    finally:
+        for observer in observers:
+            observer.close()
+        if tracing is not None:
+            tracing.shutdown()
 
 
 def server_options(settings: ServingSettings) -> dict[str, Any]:
@@ -209,66 +187,82 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
 
 
 def build(
-    loaded: LoadedModel,
-    served: Served,
-    settings: ServingSettings,
+    deployment: Deployment,
     observers: Sequence[Observer] = (),
+    follower: Follower | None = None,
+    shadow: Shadow | None = None,
+    canary: Canary | None = None,
 ) -> Starlette:
-    """The application: `/invocations`, `/ping`, `/health` and `/version`.
+    """The application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics` and `/shadow`.
 
     Args:
-        loaded: the model that answers.
-        served: for `/version`.
-        settings: limits.
+        deployment: the model that answers, limits, metrics.
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
+        follower: looks every `serving.reload_seconds` for another version.
+        shadow: for `/shadow`; it is one of the observers.
+        canary: answers a share of the requests.
     """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from compo_pipeline.versions.model import RequestLimits
-
-    # Absolute and without links, as the model compares paths.
-    root = None if settings.image_root is None else settings.image_root.resolve()
-    limits = RequestLimits(**asdict(settings.limits), root=root)
-    deployment = Deployment(loaded, served, limits)
+    settings, metrics, tracer = deployment.settings, deployment.metrics, deployment.tracer
     pool = ThreadPoolExecutor(_THREADS)
+    everyone = [metrics.observe, *observers]
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
-        deployed = deployment.current
-        exchange = Exchange(uuid4().hex[:12], deployed.served)
-        headers = {"x-request-id": exchange.id}
+        exchange = Exchange(uuid4().hex[:12], deployment.current)
+        REQUEST.set(exchange.id)
+        with tracer.start_as_current_span(
+            "POST /invocations", extract(request.headers), trace.SpanKind.SERVER
+        ) as span:
+            response = await responded(request, exchange)
+            exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
+            span.set_attributes(_span_attributes(exchange))
+            if exchange.status >= 500:
+                span.set_status(trace.StatusCode.ERROR)
+        extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
+        reason = exchange.refusal or f"{exchange.seconds:.3f} s"
+        log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
+        response.headers["x-request-id"] = exchange.id
+        if exchange.served.version is not None:
+            response.headers["x-model-version"] = str(exchange.served.version)
+        response.background = BackgroundTask(_observe, everyone, exchange)
+        return response
+
+    async def responded(request: Request, exchange: Exchange) -> Response:
         try:
-            answer = await answered(request, deployed.model, exchange)
-            response = Response(answer, headers=headers, media_type=_JSON)
+            answer = await answered(request, exchange)
         except Refusal as refusal:
-            log.info("request %s: %d, %s", exchange.id, refusal.status, refusal)
-            if refusal.unread:
-                headers["connection"] = "close"
+            exchange.refusal = str(refusal)
+            headers = {"connection": "close"} if refusal.unread else None
             error = {
                 "error_code": refusal.code,
                 "message": str(refusal),
                 "request_id": exchange.id,
             }
-            response = JSONResponse(error, refusal.status, headers)
-        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
-        if exchange.status == 200:
-            log.info("request %s: 200 in %.2f s", exchange.id, exchange.seconds)
-        response.background = BackgroundTask(_observe, observers, exchange)
-        return response
+            return JSONResponse(error, refusal.status, headers)
+        return Response(answer, media_type=_JSON)
 
-    async def answered(request: Request, model: ImageTextModel, exchange: Exchange) -> str:
+    async def answered(request: Request, exchange: Exchange) -> str:
         try:
-            async with asyncio.timeout(limits.seconds):
-                body = await _read(request, settings.body)
+            async with asyncio.timeout(settings.limits.seconds):
+                with tracer.start_as_current_span("read"):
+                    body = await _read(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                return await _computed(request, pool, partial(_answer, model, body, kind, exchange))
+                answer = partial(_answer, exchange, body, kind, canary)
+                return await _computed(request, pool, metrics.queue, partial(in_span, answer))
         except TimeoutError:
-            reason = f"no answer within {limits.seconds} seconds: split the table, or try later"
+            seconds = settings.limits.seconds
+            reason = f"no answer within {seconds} seconds: split the table, or try later"
             raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
+
+    def in_span(answer: Callable[[threading.Event], str], ended: threading.Event) -> str:
+        with tracer.start_as_current_span("answer"):
+            return answer(ended)
 
     async def ping(request: Request) -> Response:
         return Response("\n", media_type=_JSON)
@@ -279,13 +273,34 @@ def build(
     async def version(request: Request) -> Response:
         return JSONResponse(asdict(deployment.current.served))
 
+    async def told(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def in_shadow(request: Request) -> Response:
+        return JSONResponse({"challenger": None} if shadow is None else shadow.told())
+
+    async def follow(look: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(settings.reload_seconds)
+            await asyncio.to_thread(look)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        following = None if follower is None else asyncio.create_task(follow(follower.look))
+        yield
+        if following is not None:
+            following.cancel()
+
     return Starlette(
         routes=[
             Route("/invocations", invocations, methods=["POST"]),
             Route("/ping", ping),
             Route("/health", health),
             Route("/version", version),
-        ]
+            Route("/metrics", told),
+            Route("/shadow", in_shadow),
+        ],
+        lifespan=lifespan,
     )
 
 
@@ -351,7 +366,10 @@ async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
 
 
 async def _computed(
-    request: Request, pool: ThreadPoolExecutor, answer: Callable[[threading.Event], str]
+    request: Request,
+    pool: ThreadPoolExecutor,
+    queue: Gauge,
+    answer: Callable[[threading.Event], str],
 ) -> str:
     """The answer to a request whose body was read, from a thread, while the client waits for it.
 
@@ -359,16 +377,25 @@ async def _computed(
     that is computed ends at its next image or batch.
     """
     ended = threading.Event()
-    work = asyncio.get_running_loop().run_in_executor(pool, answer, ended)
+
+    def begun() -> str:
+        queue.dec()
+        return answer(ended)
+
+    queue.inc()
+    work = pool.submit(copy_context().run, begun)
+    result = asyncio.wrap_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
-        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+        await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
             raise Refusal(400, _LEFT)
-        return work.result()
+        return result.result()
     finally:
         ended.set()
-        work.cancel()
+        if work.cancel():
+            queue.dec()
+        result.cancel()
         leaving.cancel()
 
 
@@ -376,6 +403,20 @@ async def _left(request: Request) -> None:
     """Wait until the client of a request closes its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _span_attributes(exchange: Exchange) -> dict[str, str | int]:
+    """What the span of a request says, by OpenTelemetry's conventions where there are some."""
+    return {
+        "http.request.method": "POST",
+        "http.response.status_code": exchange.status,
+        "http.route": "/invocations",
+        "url.path": "/invocations",
+        "compo.request_id": exchange.id,
+        "compo.model_version": str(exchange.served.version),
+        "compo.task": exchange.task,
+        "compo.rows": 0 if exchange.table is None else len(exchange.table),
+    }
 
 
 def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
@@ -387,10 +428,10 @@ def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
 
 
 def _answer(
-    model: ImageTextModel,
+    exchange: Exchange,
     body: bytes,
     content_type: str,
-    exchange: Exchange,
+    canary: Canary | None,
     ended: threading.Event,
 ) -> str:
     """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
@@ -398,16 +439,16 @@ def _answer(
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
-    from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-    from mlflow.pyfunc.scoring_server import predictions_to_json
-
-    from compo_pipeline.versions.model import ENDED, RequestError
-
     ENDED.set(ended.is_set)
-    table, params = _read_table(body, content_type, model.limits.rows)
+    champion = exchange.deployed
+    table, params = _read_table(body, content_type, champion.model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
-        exchange.answered = answered = model.answer(table, params)
+        if canary is None:
+            answered = champion.model.answer(table, params)
+        else:
+            answered = canary.answer(exchange, body)
+        exchange.answered = answered
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
         # The variable is that of MLflow's server.
@@ -425,8 +466,6 @@ def _read_table(
 
     MLflow's own reading takes minutes, and gigabytes, for a megabyte of column names.
     """
-    import pandas as pd
-
     kind = content_type.partition(";")[0].strip().lower()
     try:
         if kind == _JSON:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import (
     DirectoryPath,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
 )
 
@@ -35,6 +41,27 @@ class ServingLimits:
 
 
 @settings
+class RequestLogSettings:
+    """The YAML key `serving.log`: what the server writes of answered requests."""
+
+    folder: Path | None = None
+    """Folder of the request log, which several servers may share; null writes none."""
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the requests that are logged, drawn by their ids."""
+    content: tuple[Literal["texts", "images"], ...] = ()
+    """What is logged of the requests themselves, beside embeddings and numbers; think of the rights
+    of the people who send them."""
+    max_bytes: PositiveInt = 2_000_000_000
+    """Bytes of the whole folder; the oldest files are deleted."""
+    max_age_days: PositiveFloat = 30.0
+    """Days after which a file is deleted."""
+    flush_seconds: PositiveFloat = 60.0
+    """Seconds after which a row is in a file: what is lost where the server is killed."""
+    queue: PositiveInt = 10_000
+    """Rows that may wait for the disk; further ones are dropped and counted."""
+
+
+@settings
 class ServingSettings:
     """The YAML key `serving`."""
 
@@ -46,5 +73,15 @@ class ServingSettings:
     """Bytes of a request's body."""
     connections: PositiveInt = 64
     """Connections at once; further ones get HTTP 503."""
+    batch: PositiveInt = 64
+    """Images, or texts, of concurrent requests in one forward pass; 1: each request alone."""
+    text_cache: NonNegativeInt = 16_000_000
+    """Bytes of embeddings of the texts that were asked last; 0: none are kept."""
+    reload_seconds: NonNegativeFloat = 30.0
+    """Seconds between two looks at whether the served alias names another version; 0: no look."""
+    log_format: Literal["text", "json"] = "text"
+    """json: each line of the log is a JSON object, with the id of its request."""
     limits: ServingLimits = field(default_factory=ServingLimits)
     """Of one request."""
+    log: RequestLogSettings = field(default_factory=RequestLogSettings)
+    """The request log."""

@@ -30,8 +30,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import open_clip
@@ -49,6 +50,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 Vectors: TypeAlias = NDArray[np.float32]
+# Inputs of a tower [B, ...] to embeddings [B, D], of length 1.
+Encoder: TypeAlias = Callable[[torch.Tensor], Vectors]
 # Columns of an answer, and the vectors of `Answered`, by their names.
 _Computed: TypeAlias = tuple[dict[str, Any], dict[str, Vectors]]
 
@@ -74,6 +77,8 @@ MAX_PATH = 1024
 # open_clip's tokenizer takes time in the square of a word's length, and caches each word.
 MAX_WORD = 64
 MAX_CACHED_WORDS = 50_000
+# Images decoded at once: each may have `RequestLimits.pixels` pixels.
+DECODED = 4
 # Bytes of the longest number in JSON: -7.638926914230008e-05 and its separator.
 NUMBER_BYTES = 24
 _ORIENTATION = 0x0112
@@ -86,8 +91,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# When the request of this thread runs out of time, in seconds of time.monotonic.
-_DEADLINE: ContextVar[float] = ContextVar("deadline")
+# When the request of this thread runs out of time, in seconds of time.monotonic, and what it had.
+_DEADLINE: ContextVar[tuple[float, int]] = ContextVar("deadline")
 # Whether nobody waits for the answer of this thread's request; a server that knows sets it.
 ENDED: ContextVar[Callable[[], bool]] = ContextVar("ended", default=lambda: False)
 
@@ -108,6 +113,16 @@ class InvalidRequest(RequestError):
     def __init__(self, reason: str) -> None:
         """Create the error with its message."""
         super().__init__(reason, error_code=INVALID_PARAMETER_VALUE)
+
+
+class Cache(Protocol):
+    """Embeddings of texts that were asked before."""
+
+    def get(self, text: str) -> Vectors | None:
+        """The embedding [D] of a text; None if it is not known."""
+
+    def put(self, text: str, vector: Vectors) -> None:
+        """Keep the embedding [D] of a text."""
 
 
 @dataclass(frozen=True)
@@ -198,10 +213,18 @@ class ImageTextModel(PythonModel):
         tokenize: Callable[[list[str]], torch.Tensor],
         limits: RequestLimits,
     ) -> None:
-        """Answer with this model, on the device of its weights."""
+        """Answer with this model, on the device of its weights.
+
+        A server may then put others in the place of `encoders`, and of `cache`.
+        """
         self.model: Any = model
-        self.device = next(model.parameters()).device
+        self.encoders: dict[str, Encoder] = {
+            tower: partial(_embeddings, self.model, f"encode_{tower}")
+            for tower in ("image", "text")
+        }
+        self.cache: Cache | None = None
         self.preprocess = preprocess
+        self.decoding = threading.Semaphore(DECODED)
         self.tokenize: Any = tokenize
         self.tokenizer_lock = threading.Lock()
         self.limits = limits
@@ -222,7 +245,7 @@ class ImageTextModel(PythonModel):
             InvalidRequest: names the row or parameter, the value and what is expected.
             RequestError: it takes too long, or the fault is not the request's.
         """
-        _DEADLINE.set(time.monotonic() + self.limits.seconds)
+        _DEADLINE.set((time.monotonic() + self.limits.seconds, self.limits.seconds))
         try:
             return self._answer(table, params)
         except RequestError:
@@ -320,13 +343,13 @@ class ImageTextModel(PythonModel):
         for row, value in enumerate(values):
             first.setdefault(value, row)
         self._check_pixels(first)
-        return self._encode(values, lambda chunk: self._pixels(chunk, first), "encode_image")
+        return self._encode(values, lambda chunk: self._pixels(chunk, first), "image")
 
     def _check_pixels(self, rows: Mapping[str, int]) -> None:
         """Refuse images that are too large together, before the first one is decoded."""
         pixels = 0
         for image, row in rows.items():
-            _check_time(self.limits)
+            check_time()
             with _naming(image, row):
                 header = open_image(image, self.limits)
             pixels += header.width * header.height
@@ -340,8 +363,8 @@ class ImageTextModel(PythonModel):
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
         pixels = []
         for image in images:
-            _check_time(self.limits)
-            with _naming(image, rows[image]):
+            with self.decoding, _naming(image, rows[image]):
+                check_time()
                 pixels.append(self.preprocess(read_image(image, self.limits)))
         return torch.stack(pixels)
 
@@ -352,7 +375,17 @@ class ImageTextModel(PythonModel):
             "".join(texts).encode()
         except UnicodeEncodeError as error:  # JSON can contain lone surrogates
             raise InvalidRequest(f"a text is not Unicode: {error.reason}") from error
-        return self._encode(texts, self._tokens, "encode_text")
+        if self.cache is None:
+            return self._encode(texts, self.tokens, "text")
+        found = {text: self.cache.get(text) for text in texts}
+        vectors = {text: vector for text, vector in found.items() if vector is not None}
+        if missing := [text for text in found if text not in vectors]:
+            for text, vector in zip(
+                missing, self._encode(missing, self.tokens, "text"), strict=True
+            ):
+                self.cache.put(text, vector)
+                vectors[text] = vector
+        return np.stack([vectors[text] for text in texts])
 
     def _check_length(self, characters: int) -> None:
         if characters > self.limits.characters:
@@ -361,7 +394,12 @@ class ImageTextModel(PythonModel):
                 "read at once"
             )
 
-    def _tokens(self, texts: list[str]) -> torch.Tensor:
+    def tokens(self, texts: list[str]) -> torch.Tensor:
+        """Ids of the tokens of texts [K, T], padded.
+
+        Raises:
+            InvalidRequest: a word is too long.
+        """
         cache: dict[str, str] | None = getattr(self.tokenize, "cache", None)
         if cache is not None:
             # After the tokenizer's cleaning, which can join words.
@@ -379,18 +417,24 @@ class ImageTextModel(PythonModel):
         return tokens
 
     def _encode(
-        self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], encode: str
+        self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], tower: str
     ) -> Vectors:
         """Normalised embeddings of items, one row per item."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
         parts = []
-        with torch.inference_mode():
-            for start in range(0, len(distinct), CHUNK):
-                _check_time(self.limits)
-                inputs = prepare(distinct[start : start + CHUNK].tolist()).to(self.device)
-                parts.append(getattr(self.model, encode)(inputs, normalize=True))
-        vectors: Vectors = torch.cat(parts).float().cpu().numpy()[places]
+        for start in range(0, len(distinct), CHUNK):
+            check_time()
+            parts.append(self.encoders[tower](prepare(distinct[start : start + CHUNK].tolist())))
+        vectors: Vectors = np.concatenate(parts)[places]
         return vectors
+
+
+@torch.inference_mode()
+def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Vectors:
+    device = next(model.parameters()).device
+    vectors: torch.Tensor = getattr(model, encode)(inputs.to(device), normalize=True)
+    found: Vectors = vectors.float().cpu().numpy()
+    return found
 
 
 def chosen_device(name: str) -> str:
@@ -480,11 +524,17 @@ def _naming(image: str, row: int) -> Iterator[None]:
         raise InvalidRequest(f"row {row}: image '{shown}' {error}") from error
 
 
-def _check_time(limits: RequestLimits) -> None:
+def check_time() -> None:
+    """Check that the request of this thread is waited for, and has time left.
+
+    Raises:
+        RequestError: it is not, or has none.
+    """
     if ENDED.get()():
         raise RequestError("nobody waits for the answer", error_code=DEADLINE_EXCEEDED)
-    if time.monotonic() > _DEADLINE.get():
-        reason = f"the answer would take more than {limits.seconds} seconds: split the table"
+    end, seconds = _DEADLINE.get()
+    if time.monotonic() > end:
+        reason = f"the answer would take more than {seconds} seconds: split the table"
         raise RequestError(reason, error_code=DEADLINE_EXCEEDED)
 
 
@@ -495,7 +545,7 @@ def open_image(value: str, limits: RequestLimits) -> Image.Image:
         InvalidRequest: it is no image, or too large.
     """
     try:
-        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
+        image: Image.Image = Image.open(io.BytesIO(image_bytes(value, limits)), formats=FORMATS)
     except InvalidRequest:
         raise
     except UnidentifiedImageError:
@@ -533,7 +583,12 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
         raise InvalidRequest(f"cannot be decoded: {error}") from error
 
 
-def _read(value: str, limits: RequestLimits) -> bytes:
+def image_bytes(value: str, limits: RequestLimits) -> bytes:
+    """The encoded image that a cell of the column image holds or names.
+
+    Raises:
+        InvalidRequest: it is too large, or no image can be meant.
+    """
     path = _below(limits.root, value)
     # Four characters of base64 carry three bytes.
     size = len(value) * 3 // 4 if path is None else path.stat().st_size

@@ -29,12 +29,14 @@ from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
 from compo_pipeline.versions.gate import Check
+from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.settings import (
     CHAMPION,
     PREVIOUS,
     PromotionSettings,
     SigningSettings,
 )
+from compo_pipeline.versions.shadow import COLLECT, Agreement, read_agreement
 from compo_pipeline.versions.verification import (
     VerifiedFiles,
     VersionError,
@@ -443,7 +445,37 @@ def _checks(
             evidence.titles,
             ours.slices,
             settings.waive,
+            _agreement(challenger, champion, settings, signing),
         )
+
+
+def _agreement(
+    challenger: ModelVersion,
+    champion: ModelVersion | None,
+    settings: PromotionSettings,
+    signing: SigningSettings,
+) -> Agreement | str:
+    """The agreement of two versions on requests, or why there is none; none if no rule asks."""
+    asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
+    if not asking:
+        return ""
+    instead = " and ".join(f"promotion.gate.rules.{name}" for name in asking)
+    if champion is None:
+        return f"there is no champion to compare with; set {instead} to null for the first version"
+    # Of verified files.
+    ours, theirs = Lineage.of(challenger).fingerprint, Lineage.of(champion).fingerprint
+    assert ours is not None and theirs is not None
+    try:
+        found = read_agreement(challenger, ours, theirs, signing)
+    except ValueError as error:
+        return f"{error}; `{COLLECT}` stores another one"
+    if found is None:
+        return (
+            f"version {challenger.version} was not compared with version {champion.version} in "
+            f"use: `{COLLECT}` does that and stores the result when it ends, or set {instead} to "
+            "null"
+        )
+    return found
 
 
 def _champions(

@@ -164,24 +164,42 @@ def _sample(
             "text": list(texts.astype(np.float16)),
             "cosine": cosines.astype(np.float32),
             "margin": pa.array(margins.astype(np.float32), mask=~np.isfinite(margins)),
-            "tokens": _lengths(tokens, int(loaded.tokenize([""])[0, -1])),
-            "words": [len(text.split()) for text in sentences],
+            "tokens": lengths_in_tokens(tokens, int(loaded.tokenize([""])[0, -1])),
+            "words": [length_in_words(text) for text in sentences],
             "unknown_words": [unknown_words(text, known) for text in sentences],
         },
         schema=REFERENCE,
     )
 
 
-def _lengths(ids: NDArray[np.int64], padding: int) -> NDArray[np.int32]:
+def lengths_in_tokens(ids: NDArray[np.int64], padding: int) -> NDArray[np.int32]:
     """[n], the number of token ids [n, T] of each text before the padding."""
     filled = ids != padding
     last = ids.shape[1] - filled[:, ::-1].argmax(axis=1)
     return np.where(filled.any(axis=1), last, 0).astype(np.int32)
 
 
+def length_in_words(text: str) -> int:
+    """The number of words of a text, as the column `words` counts them."""
+    return len(text.split())
+
+
 def unknown_words(text: str, known: Collection[str]) -> int:
     """The number of a text's words that are not among the known ones, which are in lower case."""
     return sum(word not in known for word in normalised(text).split())
+
+
+def read_words(export: Path) -> frozenset[str] | None:
+    """The words of the training captions of an exported folder; None if it has no evidence.
+
+    Raises:
+        ValueError: the table cannot be read; names the file.
+    """
+    file = export / EVIDENCE_FOLDER / WORDS_FILE
+    if not file.is_file():
+        return None
+    batches = read_batches(file, WORDS, (), _MOST_WORDS + 1)
+    return frozenset(word for batch in batches for word in batch.column("word").to_pylist())
 
 
 def _words(table: Table[Caption]) -> pa.Table:

@@ -103,8 +103,16 @@ def verified(
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    files = verified_files(version, folder, signing, store)
-    with _refusals(version.name, version.version, folder):
+    return with_model(verified_files(version, folder, signing, store))
+
+
+def with_model(files: VerifiedFiles) -> VerifiedVersion:
+    """Load the model of verified files, and make the further checks of `verified`.
+
+    Raises:
+        VersionError: it is not the model that was registered.
+    """
+    with _refusals(files.lineage.name, files.lineage.version, files.folder):
         model = _loaded(files.export, files.lineage.fingerprint)
         check_reference(files.export)
     return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)

@@ -1,0 +1,117 @@
+"""Forward passes shared by concurrent requests, and the embeddings of texts asked before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from compo_pipeline.versions.model import Encoder, RequestError, Vectors, check_time
+
+Observe: TypeAlias = Callable[[int], None]
+
+
+@dataclass
+class _Waiting:
+    """Inputs [B, ...] of a request that wait for a forward pass."""
+
+    inputs: torch.Tensor
+    context: Context = field(default_factory=copy_context)
+    vectors: Future[Vectors] = field(default_factory=Future)
+
+
+class Batcher:
+    """An encoder that computes what waits together, in a thread of its own.
+
+    Inputs that find the thread idle are computed at once. Those that arrive meanwhile are the next
+    batch, of at most `most` inputs; more than `most` at once are a batch alone.
+    """
+
+    def __init__(self, encoder: Encoder, most: int, observe: Observe) -> None:
+        """Wrap an encoder; `observe` is called with the size of each batch."""
+        self._encoder, self._most, self._observe = encoder, most, observe
+        self._waiting: deque[_Waiting] = deque()
+        self._thread = ThreadPoolExecutor(1, "batch")
+
+    def __call__(self, inputs: torch.Tensor) -> Vectors:
+        """Embeddings [B, D] of inputs [B, ...], once they are computed.
+
+        Raises:
+            RequestError: the request ended before.
+        """
+        own = _Waiting(inputs)
+        self._waiting.append(own)
+        # One pass for each arrival, of which the first that runs takes what the others came with.
+        self._thread.submit(self._pass)
+        return own.vectors.result()
+
+    def _pass(self) -> None:
+        batch: list[_Waiting] = []
+        size = 0
+        while self._waiting and (not batch or size + len(self._waiting[0].inputs) <= self._most):
+            waiting = self._waiting.popleft()
+            try:
+                waiting.context.run(check_time)
+            except RequestError as error:
+                waiting.vectors.set_exception(error)
+                continue
+            batch.append(waiting)
+            size += len(waiting.inputs)
+        if batch:
+            self._compute(batch)
+
+    def _compute(self, batch: list[_Waiting]) -> None:
+        """Encode inputs together; if that fails, each request's alone."""
+        inputs = [waiting.inputs for waiting in batch]
+        try:
+            vectors = self._encoder(torch.cat(inputs))
+        except Exception as error:  # noqa: BLE001  raised where the result is waited for
+            if len(batch) == 1:
+                batch[0].vectors.set_exception(error)
+                return
+            for waiting in batch:
+                self._compute([waiting])
+            return
+        self._observe(len(vectors))
+        parts = np.split(vectors, np.cumsum([len(each) for each in inputs])[:-1])
+        for waiting, part in zip(batch, parts, strict=True):
+            waiting.vectors.set_result(part)
+
+
+class TextCache:
+    """Embeddings of the texts that were asked last, in at most so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        """Create an empty cache; one of 0 bytes stays empty."""
+        self._most, self._bytes = most, 0
+        self._vectors: OrderedDict[str, Vectors] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, text: str) -> Vectors | None:
+        """The embedding [D] of a text; None if it is not known."""
+        with self._lock:
+            if text in self._vectors:
+                self._vectors.move_to_end(text)
+            return self._vectors.get(text)
+
+    def put(self, text: str, vector: Vectors) -> None:
+        """Keep the embedding [D] of a text, and forget those asked longest ago."""
+        with self._lock:
+            if text not in self._vectors:
+                self._bytes += _size(text, vector)
+            # A copy: a view would keep its whole batch.
+            self._vectors[text] = vector.copy()
+            while self._bytes > self._most:
+                self._bytes -= _size(*self._vectors.popitem(last=False))
+
+
+def _size(text: str, vector: Vectors) -> int:
+    # Of the objects and their places, about 300 bytes beside characters and coordinates.
+    return 300 + 4 * len(text) + vector.nbytes

@@ -1,0 +1,188 @@
+"""The model that a server answers with, and how it follows an alias of the registry."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import psutil
+import torch
+from mlflow.entities.model_registry import ModelVersion
+from opentelemetry import trace
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.weights import WEIGHTS_FILE
+from compo_pipeline.serving.batching import Batcher, TextCache
+from compo_pipeline.serving.exchange import Deployed, Served
+from compo_pipeline.serving.metrics import Metrics
+from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.versions import versions
+from compo_pipeline.versions.model import Encoder, ImageTextModel, RequestLimits, Vectors
+from compo_pipeline.versions.reference import read_words
+from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.versions.verification import verified_files, with_model
+
+# Seconds after which a refused version is tried again at the latest.
+_RETRY = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+class Deployment:
+    """The model that answers. A request reads `current` once, and ends on what it has read.
+
+    Attributes:
+        settings: of the server.
+        metrics: of the server.
+        tracer: of the server's spans.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        served: Served,
+        settings: ServingSettings,
+        metrics: Metrics | None = None,
+        tracer: trace.Tracer | None = None,
+        words: frozenset[str] | None = None,
+    ) -> None:
+        """Answer with a loaded model; the settings hold for all that follow it."""
+        self.settings = settings
+        self.metrics = metrics or Metrics()
+        self.tracer = tracer or trace.get_tracer(__name__)
+        # Absolute and without links, as the model compares paths.
+        root = None if settings.image_root is None else settings.image_root.resolve()
+        self._limits = RequestLimits(**asdict(settings.limits), root=root)
+        self.swap(loaded, served, words)
+
+    def swap(
+        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
+    ) -> None:
+        """Answer later requests with another model; `words` are those of its training captions."""
+        self.current = Deployed(self.batched(loaded), served, words)
+        self.metrics.serve(served)
+
+    def alone(self, loaded: LoadedModel) -> ImageTextModel:
+        """A model under the limits of the server, whose requests are encoded one by one."""
+        model = ImageTextModel()
+        model.use(loaded.model, loaded.preprocess, loaded.tokenize, self._limits)
+        return model
+
+    def batched(self, loaded: LoadedModel) -> ImageTextModel:
+        """A model under the limits of the server, whose requests share forward passes."""
+        model = self.alone(loaded)
+        model.cache = TextCache(self.settings.text_cache)
+        for tower, encoder in model.encoders.items():
+            observe = self.metrics.batches.labels(tower).observe
+            batcher = Batcher(encoder, self.settings.batch, observe)
+            model.encoders[tower] = partial(self._traced, f"encode {tower}", batcher)
+        return model
+
+    def _traced(self, name: str, encoder: Encoder, inputs: torch.Tensor) -> Vectors:
+        with self.tracer.start_as_current_span(name, attributes={"compo.inputs": len(inputs)}):
+            return encoder(inputs)
+
+
+class Follower:
+    """Replaces a deployment's model when an alias is moved to another version.
+
+    The new version is verified as at the start. One that fails, or finds no memory, is refused, and
+    tried again after twice as long each time, an hour at most.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        signing: SigningSettings,
+        name: str,
+        alias: str,
+        device: str,
+    ) -> None:
+        """Follow the alias of a registered model."""
+        self._deployment, self._signing, self._device = deployment, signing, device
+        self._name, self._alias = name, alias
+        self._refused: int | None = None
+        self._wait = self._next = 0.0
+
+    def look(self) -> None:
+        """Serve the version that the alias names, if it is another one; raises nothing."""
+        outcome, version = "unreachable", None
+        try:
+            found = versions.find(self._name, self._alias, None)
+            version = int(found.version)
+            if version == self._deployment.current.served.version:
+                self._refused = None
+                return
+            if version == self._refused and time.monotonic() < self._next:
+                return
+            outcome = "refused"
+            loaded, served, words = load_beside(found, self._signing, self._device)
+            self._deployment.swap(loaded, served, words)
+            outcome, self._refused = "served", None
+            log.info("%s version %d answers from now on (%s)", self._name, version, self._alias)
+        except Exception as error:  # noqa: BLE001  stores and damaged files raise any
+            self._refuse(version, error)
+        self._deployment.metrics.reloads.labels(outcome).inc()
+
+    def _refuse(self, version: int | None, error: Exception) -> None:
+        """Log why the model stays; a version is tried again later."""
+        current = self._deployment.current.served
+        if version is not None:
+            shortest = self._deployment.settings.reload_seconds
+            again = version == self._refused
+            self._wait = min(2 * self._wait, _RETRY) if again else shortest
+            self._refused, self._next = version, time.monotonic() + self._wait
+        log.error(
+            "serving.reload_seconds: %s version %s still answers, as the alias %s cannot be "
+            "followed: %s",
+            *(current.model, current.version, self._alias),
+            error.message if isinstance(error, PlainError) else repr(error),
+            exc_info=None if isinstance(error, PlainError) else error,
+        )
+
+
+def load_beside(
+    found: ModelVersion, signing: SigningSettings, device: str
+) -> tuple[LoadedModel, Served, frozenset[str] | None]:
+    """Load a version beside a model that answers: it, what is told of it, and its words.
+
+    Args:
+        found: the version.
+        signing: the configured keys.
+        device: where the model goes.
+
+    Raises:
+        VersionError: its files are not those that were registered.
+        PlainError: there is not enough memory.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        files = verified_files(found, Path(folder), signing)
+        _require_memory((files.export / WEIGHTS_FILE).stat().st_size, device)
+        loaded, words = with_model(files).model.to(device), read_words(files.export)
+    return loaded, Served(found.name, int(found.version), loaded.fingerprint), words
+
+
+def _require_memory(weights: int, device: str) -> None:
+    """Check that a second model fits beside the one that answers.
+
+    Args:
+        weights: bytes of its weights; loading holds them twice on the CPU.
+        device: where the model goes.
+
+    Raises:
+        PlainError: it does not.
+    """
+    needed = {"memory": (2 * weights, psutil.virtual_memory().available)}
+    if torch.device(device).type == "cuda":
+        needed[device] = (weights, torch.cuda.mem_get_info(device)[0])
+    for place, (bytes_needed, free) in needed.items():
+        if bytes_needed > free:
+            raise PlainError(
+                f"a second model beside it needs {bytes_needed:,} bytes of {place}, and {free:,} "
+                "are free: restart the server instead"
+            )

@@ -1,0 +1,76 @@
+"""A request to `/invocations` and its answer, as the server hands them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from compo_pipeline import __version__
+from compo_pipeline.versions.settings import CHAMPION
+
+CANARY = "canary"
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from compo_pipeline.versions.model import Answered, ImageTextModel
+
+
+@dataclass(frozen=True)
+class Served:
+    """What `/version` tells: the registered model and version, and a hash of its weights."""
+
+    model: str
+    version: int | None
+    fingerprint: str
+    program: str = __version__
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A model, what `/version` tells of it, and the words of its training captions, if known."""
+
+    model: ImageTextModel
+    served: Served
+    words: frozenset[str] | None = None
+
+
+@dataclass
+class Exchange:
+    """A request to `/invocations` and its answer.
+
+    Attributes:
+        id: of the request, as in the log.
+        deployed: which model answered.
+        role: `champion`, or `canary` of a challenger that answers a share of the requests.
+        status: of the response.
+        seconds: from the request's header to the response.
+        table: the columns image and text; None if the body cannot be read as a table.
+        params: of the request.
+        answered: the answer; None if there is none.
+        refusal: why there is none.
+    """
+
+    id: str
+    deployed: Deployed
+    role: str = CHAMPION
+    status: int = 200
+    seconds: float = 0.0
+    table: pd.DataFrame | None = None
+    params: dict[str, Any] | None = None
+    answered: Answered | None = None
+    refusal: str | None = None
+
+    @property
+    def served(self) -> Served:
+        """What `/version` tells of the model that answered."""
+        return self.deployed.served
+
+    @property
+    def task(self) -> str:
+        """The task of what was answered; `none` of any other request."""
+        return "none" if self.answered is None else self.answered.task
+
+
+Observer: TypeAlias = Callable[[Exchange], None]

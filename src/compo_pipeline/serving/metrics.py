@@ -1,0 +1,88 @@
+"""What `/metrics` tells Prometheus of a server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+
+if TYPE_CHECKING:
+    from compo_pipeline.serving.exchange import Exchange, Served
+
+_SECONDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Metrics:
+    """Counters of one application, on a registry of its own.
+
+    Attributes:
+        queue: requests that were read and wait for a thread.
+        batches: images, or texts, of each forward pass, by `tower`.
+        reloads: versions that an alias was moved to, by `outcome`.
+        dropped: rows that the request log did not write, by `reason`.
+        shadow: requests that a challenger was to be asked besides, by `outcome`.
+        agreement: per cent of these that it orders as the champion does: `value`, and `low` and
+            `high` of its 95% interval.
+        canary: requests that a challenger was to answer, by `outcome`.
+    """
+
+    def __init__(self) -> None:
+        """Create the registry."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = self._of(Counter, "requests", "Requests to /invocations", "task", "status")
+        self._seconds = self._of(
+            Histogram, "request_seconds", "Seconds until the response", "task", buckets=_SECONDS
+        )
+        self._rows = self._of(Counter, "rows", "Rows answered", "task")
+        self._images = self._of(Counter, "images", "Rows answered that have an image", "task")
+        self._model = self._of(Info, "model", "The model that answers")
+        self.queue = self._of(Gauge, "queue_requests", "Requests that wait for a thread")
+        self.batches = self._of(
+            Histogram, "batch_items", "Inputs of a forward pass", "tower", buckets=_ITEMS
+        )
+        self.reloads = self._of(
+            Counter, "reloads", "Versions that the served alias was moved to", "outcome"
+        )
+        self.dropped = self._of(
+            Counter, "log_rows_dropped", "Rows that the request log did not write", "reason"
+        )
+        self.shadow = self._of(
+            Counter, "shadow_requests", "Requests for the challenger in shadow", "outcome"
+        )
+        self.agreement = self._of(
+            Gauge, "shadow_agreement_percent", "Requests with the champion's order", "end"
+        )
+        self.canary = self._of(
+            Counter, "canary_requests", "Requests for the challenger to answer", "outcome"
+        )
+
+    def _of(self, kind: Any, name: str, meaning: str, *labels: str, **options: Any) -> Any:
+        return kind(f"compo_{name}", meaning, labels, registry=self.registry, **options)
+
+    def serve(self, served: Served) -> None:
+        """Tell which model answers from now on."""
+        self._model.info({name: str(value) for name, value in asdict(served).items()})
+
+    def observe(self, exchange: Exchange) -> None:
+        """Count a request and its answer."""
+        answered, task = exchange.answered, exchange.task
+        self._requests.labels(task, exchange.status).inc()
+        self._seconds.labels(task).observe(exchange.seconds)
+        if answered is not None:
+            self._rows.labels(task).inc(len(answered.output))
+            self._images.labels(task).inc(0 if answered.images is None else len(answered.images))
+
+    def text(self) -> bytes:
+        """All of them, in Prometheus' text format."""
+        return generate_latest(self.registry)

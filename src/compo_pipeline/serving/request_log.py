@@ -1,0 +1,400 @@
+"""The request log's writer: what a server answered, as rows of `storage.requests`.
+
+A request hands on what it was asked and what it answered; one thread computes the rows and writes
+them. A request never waits for it: what does not fit into the queue, and what cannot be written, is
+dropped and counted by reason.
+
+n rows of a request, K candidates, D width of the embeddings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import prometheus_client as metrics
+import pyarrow as pa
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.run.seeding import digest
+from compo_pipeline.serving.settings import RequestLogSettings
+from compo_pipeline.storage.files import is_full_disk, write_plain_json
+from compo_pipeline.storage.requests import (
+    DROPPED,
+    MOST_ORDERED,
+    REQUESTS,
+    hour_folder,
+    hour_of,
+    write_requests,
+)
+from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
+from compo_pipeline.versions.reference import length_in_words, lengths_in_tokens, unknown_words
+
+if TYPE_CHECKING:
+    from compo_pipeline.serving.exchange import Deployed, Exchange
+    from compo_pipeline.versions.model import Answered, ImageTextModel
+
+# Bytes of images and embeddings that may wait for the writer, and of rows that may wait for a file.
+_WAITING, _FILE = 200_000_000, 64_000_000
+_ROW = 1000  # of a row besides
+_TOKENIZED = 64  # texts at once: requests wait for the tokenizer meanwhile
+_BETWEEN_LINES = 60  # seconds between lines about dropped rows
+_LEFTOVER = 3600  # seconds after which a file that was not completed is one of a killed server
+_LAST = 10  # seconds in which the rows of a server that ends are written
+_DAY = 86_400
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An answered request that waits for the writer."""
+
+    request: str
+    time: datetime
+    seconds: float
+    role: str
+    deployed: Deployed
+    answered: Answered
+    images: list[str] | None
+    texts: list[str] | None
+
+    @property
+    def rows(self) -> int:
+        return len(self.answered.output)
+
+    @property
+    def size(self) -> int:
+        """Bytes, without those of constant size."""
+        arrays = self.answered.images, self.answered.texts, self.answered.similarities
+        cells = [*(self.images or ()), *(self.texts or ()), *(self.answered.candidates or ())]
+        return sum(map(len, cells)) + sum(each.nbytes for each in arrays if each is not None)
+
+
+class RequestLog:
+    """Writes answered requests into the log; called with each exchange, once it is answered.
+
+    Attributes:
+        server: id of this process in the names of its files.
+        written: number of rows in files.
+        dropped: number of rows that were not written, by reason.
+    """
+
+    def __init__(
+        self, settings: RequestLogSettings, folder: Path, metric: metrics.Counter | None = None
+    ) -> None:
+        """Start the writer.
+
+        Args:
+            settings: of the log.
+            folder: of the log; it is made where it is missing.
+            metric: counts the rows that are not written, by `reason`.
+
+        Raises:
+            SettingsError: the folder cannot be written to.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            writable = os.access(folder, os.W_OK | os.X_OK)
+        except OSError as error:
+            raise SettingsError(
+                f"serving.log.folder: '{folder}' cannot be made: {error.strerror}"
+            ) from None
+        if not writable:
+            raise SettingsError(f"serving.log.folder: '{folder}' is not writable")
+        self.server, self.written = uuid4().hex[:8], 0
+        self.dropped: Counter[str] = Counter()
+        self._settings, self._folder, self._metric = settings, folder, metric
+        self._files = 0
+        self._queue: deque[_Entry] = deque()
+        self._waiting_rows = self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        # By hour: columns of rows for a file; counts of dropped rows, and whether a file has them.
+        self._rows: dict[str, dict[str, list[Any]]] = {}
+        self._size = 0
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._uncounted: set[str] = set()
+        self._told: Counter[str] = Counter()
+        self._line = float("-inf")
+        # A clock that jumps ahead deletes no file: ages are by the clock that does not jump.
+        self._started = time.time() - time.monotonic()
+        self._thread = threading.Thread(target=self._write, name="request log", daemon=True)
+        self._thread.start()
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Put an answered request into the queue; a sample of the requests, by their ids."""
+        answered = exchange.answered
+        if exchange.status != 200 or answered is None or not len(answered.output):
+            return
+        if digest("request log", exchange.id) >= self._settings.share * 2**64:
+            return
+        assert exchange.table is not None
+        cells = {name: exchange.table[name].tolist() for name in exchange.table}
+        entry = _Entry(
+            request=exchange.id,
+            time=datetime.now(UTC),
+            seconds=exchange.seconds,
+            role=exchange.role,
+            deployed=exchange.deployed,
+            answered=answered,
+            images=cells.get("image"),
+            texts=cells.get("text"),
+        )
+        with self._changed:
+            full = self._waiting_rows + entry.rows > self._settings.queue
+            if not full and self._waiting_bytes + entry.size <= _WAITING:
+                self._queue.append(entry)
+                self._waiting_rows += entry.rows
+                self._waiting_bytes += entry.size
+                self._changed.notify()
+                return
+        self._drop("queue full", hour_folder(entry.time), entry.rows)
+
+    def close(self) -> None:
+        """Write what waits, and end the writer; a disk that does not answer is not waited for."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(_LAST)
+
+    def _write(self) -> None:
+        """The thread: rows of the queue's entries, and a file of them every `flush_seconds`."""
+        due = time.monotonic() + self._settings.flush_seconds
+        while True:
+            entry = self._next(due)
+            if entry is not None:
+                self._add(entry)
+            ending = self._ended and entry is None
+            if ending or self._size > _FILE or time.monotonic() >= due:
+                self._flush()
+                due = time.monotonic() + self._settings.flush_seconds
+            if ending:
+                return
+
+    def _next(self, due: float) -> _Entry | None:
+        """The oldest entry of the queue, waiting for one until a time; None if there is none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._ended, due - time.monotonic())
+            if not self._queue:
+                return None
+            entry = self._queue.popleft()
+            self._waiting_rows -= entry.rows
+            self._waiting_bytes -= entry.size
+            return entry
+
+    def _add(self, entry: _Entry) -> None:
+        hour = hour_folder(entry.time)
+        try:
+            columns = dict(_columns(entry, self._settings.content))
+        except Exception:
+            log.exception("request %s: it cannot be put into the request log", entry.request)
+            self._drop("cannot be computed", hour, entry.rows)
+            return
+        rows = self._rows.setdefault(hour, {name: [] for name in REQUESTS.names})
+        for name, values in rows.items():
+            values += columns.get(name) or [None] * entry.rows
+        self._size += entry.rows * _ROW
+        self._size += sum(
+            len(content)
+            for name in ("image", "text", "caption", "image_bytes")
+            for content in columns.get(name) or ()
+            if content is not None
+        )
+
+    def _flush(self) -> None:
+        """Write the rows that wait, and the counts of those that were dropped, and tidy up."""
+        for hour, columns in self._rows.items():
+            rows = len(columns["row"])
+            path = self._folder / hour / f"{self.server}-{self._files:06d}.parquet"
+            try:
+                self._require_folder()
+                write_requests(path, pa.table(columns, schema=REQUESTS))
+                self._files += 1
+                self.written += rows
+            except OSError as error:
+                self._drop(_reason(error), hour, rows)
+            except Exception:
+                log.exception("a file of the request log cannot be written")
+                self._drop("cannot be computed", hour, rows)
+        self._rows, self._size = {}, 0
+        problem = ""
+        try:
+            self._require_folder()
+            self._write_counts()
+            self._tidy()
+        except OSError as error:
+            problem = f"its oldest files cannot be deleted: {error}"
+        self._tell(problem)
+
+    def _require_folder(self) -> None:
+        """Check that the log's folder is there: one that was unmounted is not made anew."""
+        if not self._folder.is_dir():
+            raise FileNotFoundError(f"{self._folder} is gone")
+
+    def _drop(self, reason: str, hour: str, rows: int) -> None:
+        with self._changed:
+            self.dropped[reason] += rows
+            self._counts[hour][reason] += rows
+            self._uncounted.add(hour)
+        if self._metric is not None:
+            self._metric.labels(reason).inc(rows)
+
+    def _write_counts(self) -> None:
+        with self._changed:
+            counts = {hour: dict(self._counts[hour]) for hour in self._uncounted}
+            self._uncounted = set()
+        for hour, reasons in counts.items():
+            content = {"rows": sum(reasons.values()), "reasons": reasons}
+            try:
+                write_plain_json(self._folder / hour / f"{self.server}{DROPPED}", content)
+            except OSError:
+                with self._changed:
+                    self._uncounted.add(hour)
+
+    def _tell(self, problem: str) -> None:
+        """Log a problem, and how many rows were dropped since the last line: a line a minute."""
+        with self._changed:
+            dropped = Counter(self.dropped)
+        new = dropped - self._told
+        if (new or problem) and time.monotonic() >= self._line + _BETWEEN_LINES:
+            reasons = ", ".join(f"{reason}: {count} rows dropped" for reason, count in new.items())
+            log.warning("request log %s: %s", self._folder, reasons or problem)
+            self._told, self._line = dropped, time.monotonic()
+
+    def _tidy(self) -> None:
+        """Delete the oldest files beyond the limits of size and age, of all servers."""
+        now = min(time.time(), self._started + time.monotonic())
+        found = sorted(self._contents(now))
+        total = sum(size for *_, size in found)
+        oldest = datetime.fromtimestamp(now, UTC) - timedelta(days=self._settings.max_age_days)
+        for hour, _, path, size in found:
+            if total <= self._settings.max_bytes and hour + timedelta(hours=1) > oldest:
+                break
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            total -= size
+            if now - hour.timestamp() > _DAY:
+                # Not of today: another server may be about to write into the folder.
+                with suppress(OSError):  # not empty
+                    path.parent.rmdir()
+                    path.parent.parent.rmdir()
+
+    def _contents(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
+        """Hour, time, path and bytes of the log's files, and of those that were not completed."""
+        for path in self._folder.glob("date=*/hour=*/*"):
+            hour = hour_of(path, self._folder)
+            if hour is None or not path.name.endswith((".parquet", DROPPED)):
+                continue
+            with suppress(OSError):  # deleted meanwhile
+                status = path.stat()
+                yield hour, status.st_mtime, path, status.st_size
+        for path in self._folder.glob("date=*/hour=*/.*/*"):
+            hour = hour_of(path.parent, self._folder)
+            with suppress(OSError):
+                status = path.stat()
+                if hour is not None and now - status.st_mtime > _LEFTOVER:
+                    yield hour, status.st_mtime, path.parent, status.st_size
+
+
+def _reason(error: OSError) -> str:
+    """Why rows could not be written, in few words that many errors share."""
+    if is_full_disk(error):
+        return "disk full"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "folder gone"
+    if isinstance(error, PermissionError):
+        return "folder not writable"
+    return "cannot be written"
+
+
+def _columns(entry: _Entry, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Columns of the log for the rows of an answered request, without those that are null."""
+    answered, served, rows = entry.answered, entry.deployed.served, entry.rows
+    yield "row", list(range(rows))
+    for name, value in (
+        ("request", entry.request),
+        ("time", entry.time),
+        ("model", served.model),
+        ("version", served.version),
+        ("fingerprint", served.fingerprint),
+        ("role", entry.role),
+        ("task", answered.task),
+        ("latency", entry.seconds),
+    ):
+        yield name, [value] * rows
+    if answered.images is not None:
+        assert entry.images is not None
+        yield "image", list(answered.images.astype(np.float16))
+        yield from _of_images(entry.deployed.model, entry.images, "images" in content)
+    texts, vectors = entry.texts, answered.texts
+    if answered.candidates is not None:
+        assert answered.similarities is not None and vectors is not None
+        orders = np.argsort(-answered.similarities, axis=1, kind="stable")  # [n, K]
+        ordered = np.take_along_axis(answered.similarities, orders[:, :2], axis=1)
+        yield "candidates", [len(answered.candidates)] * rows
+        yield "order", list(orders[:, :MOST_ORDERED].astype(np.int32))
+        yield "cosine", ordered[:, 0].tolist()
+        if ordered.shape[1] > 1:
+            yield "margin", (ordered[:, 0] - ordered[:, 1]).tolist()
+        texts, vectors = [answered.candidates[k] for k in orders[:, 0]], vectors[orders[:, 0]]
+    elif answered.similarities is not None:
+        yield "cosine", answered.similarities.tolist()
+    if vectors is not None:
+        assert texts is not None
+        yield "text", list(vectors.astype(np.float16))
+        yield from _of_texts(entry.deployed, texts)
+        if "texts" in content:
+            yield "caption", texts
+
+
+def _of_images(
+    model: ImageTextModel, cells: Sequence[str], with_bytes: bool
+) -> Iterator[tuple[str, list[Any]]]:
+    """Columns about the images of the column image; null of a file that has gone since."""
+    names = ("image_hash", "width", "height", "bytes", "image_bytes")
+    found = {cell: _of_image(model, cell) for cell in dict.fromkeys(cells)}
+    for name, values in zip(names, zip(*(found[cell] for cell in cells), strict=True), strict=True):
+        if with_bytes or name != "image_bytes":
+            yield name, list(values)
+
+
+def _of_image(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
+    try:
+        content = image_bytes(cell, model.limits)
+        header = open_image(cell, model.limits)
+    except (InvalidRequest, OSError):
+        return (None,) * 5
+    digits = hashlib.sha256(content).hexdigest()[:16]
+    return digits, header.width, header.height, len(content), content
+
+
+def _of_texts(deployed: Deployed, texts: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Columns about the lengths and words of texts."""
+    distinct = list(dict.fromkeys(texts))
+    padding = int(deployed.model.tokens([""])[0, -1])
+    lengths: dict[str, int] = {}
+    for start in range(0, len(distinct), _TOKENIZED):
+        some = distinct[start : start + _TOKENIZED]
+        ids = deployed.model.tokens(some).numpy()
+        lengths |= zip(some, lengths_in_tokens(ids, padding).tolist(), strict=True)
+    yield "tokens", [lengths[text] for text in texts]
+    yield "words", [length_in_words(text) for text in texts]
+    if deployed.words is not None:
+        unknown = {text: unknown_words(text, deployed.words) for text in distinct}
+        yield "unknown_words", [unknown[text] for text in texts]

@@ -1,0 +1,220 @@
+"""Forward passes that requests share, and embeddings of texts that are kept."""
+
+import base64
+import io
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from PIL import Image
+from prometheus_client import CollectorRegistry
+
+from compo_pipeline.models.loading import load
+from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.batching import Batcher, TextCache
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Served
+from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.versions import model
+from compo_pipeline.versions.model import RequestError, Vectors
+
+
+class Doubling:
+    """An encoder whose first pass waits until it is released."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def __call__(self, inputs: torch.Tensor) -> Vectors:
+        self.sizes.append(len(inputs))
+        self.begun.set()
+        assert self.release.wait(20)
+        if inputs.isnan().any():
+            raise RuntimeError("not a number")
+        doubled: Vectors = 2 * inputs.numpy()
+        return doubled
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> None:
+    """A request of this test's thread that has a minute."""
+    model._DEADLINE.set((time.monotonic() + 60, 60))
+
+
+def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Vectors]:
+    """Embeddings of inputs [B, 1] from a thread whose request has a minute, once they wait."""
+
+    def asked() -> Vectors:
+        model._DEADLINE.set((time.monotonic() + 60, 60))
+        return batcher(torch.tensor(values)[:, None])
+
+    before = len(batcher._waiting)
+    future = pool.submit(asked)
+    end = time.monotonic() + 20
+    while len(batcher._waiting) == before and not future.running() and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    return future
+
+
+def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
+    encoder, seen = Doubling(), list[int]()
+    batcher = Batcher(encoder, 4, seen.append)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [ask(batcher, pool, 1)]
+        assert encoder.begun.wait(20)
+        asked += [ask(batcher, pool, 2), ask(batcher, pool, 3, 4), ask(batcher, pool, 5, 6)]
+        asked.append(ask(batcher, pool, 7, 8, 9, 10, 11))
+        encoder.release.set()
+        found = [future.result(20).ravel().tolist() for future in asked]
+    assert found == [[2], [4], [6, 8], [10, 12], [14, 16, 18, 20, 22]]
+    assert encoder.sizes == seen == [1, 3, 2, 5]
+
+
+def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
+    encoder = Doubling()
+    batcher = Batcher(encoder, 64, lambda _: None)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [ask(batcher, pool, value) for value in (1, 2, float("nan"), 4)]
+        encoder.release.set()
+        with pytest.raises(RuntimeError, match="not a number"):
+            asked[2].result(20)
+        assert [asked[k].result(20).item() for k in (0, 1, 3)] == [2, 4, 8]
+    assert encoder.sizes == [1, 3, 1, 1, 1]
+
+
+def test_a_request_that_has_ended_is_not_computed() -> None:
+    encoder = Doubling()
+    batcher = Batcher(encoder, 64, lambda _: None)
+    left = threading.Event()
+
+    def leaving() -> Vectors:
+        model.ENDED.set(left.is_set)
+        model._DEADLINE.set((time.monotonic() + 60, 60))
+        return batcher(torch.ones(1, 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        first = ask(batcher, pool, 1)
+        second = pool.submit(leaving)
+        while not batcher._waiting:
+            time.sleep(0.001)
+        left.set()
+        encoder.release.set()
+        with pytest.raises(RequestError, match="nobody waits"):
+            second.result(20)
+        assert first.result(20).item() == 2
+    assert encoder.sizes == [1]
+
+
+def test_texts_asked_longest_ago_are_forgotten_first() -> None:
+    vectors = {text: np.full(25, k, np.float32) for k, text in enumerate("abcd")}
+    cache = TextCache(3 * (300 + 4 + 100))
+    for text in "abc":
+        cache.put(text, vectors[text])
+    assert cache.get("a") is not None
+    cache.put("d", vectors["d"])
+    cache.put("d", vectors["d"])
+    assert cache.get("b") is None
+    for text in "acd":
+        np.testing.assert_array_equal(cache.get(text), vectors[text])
+    cache.put("x" * 1000, vectors["a"])
+    assert [cache.get(text) for text in "acd"] == [None] * 3
+    assert TextCache(0).get("a") is None
+
+
+def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:
+    loaded = load(tiny_clip)
+    deployment = Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings)
+    return deployment, TestClient(serving.build(deployment))
+
+
+def image(number: int) -> str:
+    buffer = io.BytesIO()
+    Image.new("RGB", (40, 40), (number * 30, 99, 255 - number * 30)).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def passes(registry: CollectorRegistry, tower: str) -> tuple[float, float]:
+    """Number of forward passes of a tower, and of inputs."""
+    count, total = (
+        registry.get_sample_value(f"compo_batch_items_{name}", {"tower": tower})
+        for name in ("count", "sum")
+    )
+    return count or 0, total or 0
+
+
+def test_an_answer_in_a_batch_is_the_answer_alone(
+    tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [
+        {
+            "dataframe_records": [{"image": image(number)}],
+            "params": {"task": "rank", "texts": [f"a red {number}", "two cats"]},
+        }
+        for number in range(8)
+    ]
+    bad = {"dataframe_records": [{"image": image(1)[:60]}], "params": {"texts": ["two cats"]}}
+    _, alone = served(tiny_clip, ServingSettings(batch=1, text_cache=0))
+    expected = [alone.post("/invocations", json=body).json()["predictions"] for body in bodies]
+
+    together, client = served(tiny_clip, ServingSettings(text_cache=0))
+    batcher = together.current.model.encoders["image"].args[1]  # type: ignore[attr-defined]
+    encoder, release = batcher._encoder, threading.Event()
+    monkeypatch.setattr(batcher, "_encoder", lambda inputs: release.wait(20) and encoder(inputs))
+    with ThreadPoolExecutor(9) as pool:
+        asked = [pool.submit(client.post, "/invocations", json=body) for body in [*bodies, bad]]
+        end = time.monotonic() + 20
+        while len(batcher._waiting) < 7 and time.monotonic() < end:
+            time.sleep(0.01)
+        release.set()
+        responses = [future.result(20) for future in asked]
+    assert responses[-1].status_code == 400
+    assert passes(together.metrics.registry, "image") == (2, 8)
+    for response, (row,) in zip(responses[:-1], expected, strict=True):
+        (found,) = response.json()["predictions"]
+        assert found["texts"] == row["texts"]
+        assert found["similarities"] == pytest.approx(row["similarities"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("kept", "encoded"), [(1_000_000, 3), (0, 6)])
+def test_texts_that_are_asked_again_are_not_encoded_again(
+    tiny_clip: Path, kept: int, encoded: int
+) -> None:
+    deployment, client = served(tiny_clip, ServingSettings(text_cache=kept))
+    body = {
+        "dataframe_records": [{"image": image(1)}],
+        "params": {"texts": ["a cat", "a dog", "a cat", "a bird"]},
+    }
+    first, second = (client.post("/invocations", json=body).json() for _ in range(2))
+    assert first == second
+    assert passes(deployment.metrics.registry, "text")[1] == encoded
+
+
+@pytest.fixture
+def count_threads() -> Callable[[], int]:
+    return lambda: sum(thread.name.startswith("batch") for thread in threading.enumerate())
+
+
+def test_a_model_that_is_replaced_leaves_no_thread(
+    tiny_clip: Path, count_threads: Callable[[], int]
+) -> None:
+    deployment, client = served(tiny_clip, ServingSettings())
+    body = {"dataframe_records": [{"image": image(1), "text": "a cat"}]}
+    assert client.post("/invocations", json=body).status_code == 200
+    before = count_threads()
+    for version in (4, 5, 6):
+        loaded = load(tiny_clip)
+        deployment.swap(loaded, Served("toy-clip", version, loaded.fingerprint))
+        response = client.post("/invocations", json=body)
+        assert response.headers["x-model-version"] == str(version)
+    end = time.monotonic() + 20
+    while count_threads() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert count_threads() <= before

@@ -1,0 +1,503 @@
+"""A challenger beside the champion of `compo-pipeline serve`: in shadow, and as a canary."""
+
+import base64
+import io
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import mlflow
+import numpy as np
+import psutil
+import pytest
+import torch
+import uvicorn
+from click.testing import CliRunner
+from fastapi.testclient import TestClient
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR
+from PIL import Image
+from scipy.stats import binomtest
+
+from compo_pipeline.cli import serve
+from compo_pipeline.configuration.settings import PlainError, SettingsError
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.serving import challenger as trials
+from compo_pipeline.serving import deployment as deployments
+from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.challenger import Canary, Shadow, Trial
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Deployed, Exchange, Served
+from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
+from compo_pipeline.storage.requests import read_requests
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.model import RequestError
+from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
+from compo_pipeline.versions.shadow import Agreement, read_agreement
+from compo_pipeline.versions.versions import find
+
+LEAST = 12
+
+
+def png(seed: int) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+CELLS = [png(seed) for seed in range(3)]
+WORDS = "a red blue cube cup dog key on the left of two".split()
+
+
+def question(seed: int, rows: int = 1, texts: int = 2) -> dict[str, Any]:
+    """A request that ranks random texts for one or several images."""
+    drawn = np.random.default_rng(seed)
+    candidates = [" ".join(drawn.choice(WORDS, 4)) + f" {k}" for k in range(texts)]
+    records = [{"image": cell} for cell in CELLS[:rows]]
+    return {"dataframe_records": records, "params": {"task": "rank", "texts": candidates}}
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_model: Callable[..., Path]) -> tuple[LoadedModel, LoadedModel]:
+    """Champion and challenger."""
+    return load(tiny_model(seed=1)), load(tiny_model(seed=2))
+
+
+@torch.no_grad()
+def order(loaded: LoadedModel, body: dict[str, Any]) -> list[list[int]]:
+    """Candidates of each row, the best first."""
+    images = [
+        Image.open(io.BytesIO(base64.b64decode(row["image"]))) for row in body["dataframe_records"]
+    ]
+    u = loaded.model.encode_image(torch.stack([*map(loaded.preprocess, images)]), normalize=True)
+    t = loaded.model.encode_text(loaded.tokenize(body["params"]["texts"]), normalize=True)
+    found: list[list[int]] = (u @ t.T).argsort(dim=1, descending=True).tolist()
+    return found
+
+
+def shares(pair: tuple[LoadedModel, LoadedModel], body: dict[str, Any]) -> float:
+    """The share of the rows that both models order alike."""
+    ours, theirs = (order(loaded, body) for loaded in pair)
+    return float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)]))
+
+
+class Server:
+    """A champion and a challenger, in this process."""
+
+    def __init__(self, pair: tuple[LoadedModel, LoadedModel], shadow: float, canary: float) -> None:
+        served = [Served("toy", n, each.fingerprint) for n, each in enumerate(pair, start=1)]
+        self.deployment = Deployment(pair[0], served[0], ServingSettings())
+        self.challenger = Deployed(self.deployment.alone(pair[1]), served[1])
+        self.stored: list[Agreement] = []
+        self.seen: list[Exchange] = []
+        metrics, observers = self.deployment.metrics, [self.seen.append]
+        self.shadow = None
+        if shadow:
+            self.shadow = Shadow(self.challenger, shadow, metrics, self.stored.append)
+            observers.append(self.shadow)
+        answers = Canary(self.challenger, canary, metrics) if canary else None
+        application = serving.build(self.deployment, observers, None, self.shadow, answers)
+        self.client = TestClient(application)
+
+    def ask(self, body: dict[str, Any]) -> Any:
+        return self.client.post("/invocations", json=body)
+
+    def counted(self, name: str) -> Counter[str]:
+        """Requests by outcome."""
+        lines = self.client.get("/metrics").text.splitlines()
+        found = [line for line in lines if line.startswith(f"compo_{name}_requests_total{{")]
+        return Counter({line.split('"')[1]: int(float(line.split()[-1])) for line in found})
+
+
+@pytest.fixture
+def server(
+    pair: tuple[LoadedModel, LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Server]]:
+    """Makes servers; an agreement is told from 12 requests on."""
+    monkeypatch.setattr(trials, "LEAST_REQUESTS", LEAST)
+    made: list[Server] = []
+
+    def make(shadow: float = 0.0, canary: float = 0.0) -> Server:
+        made.append(Server(pair, shadow, canary))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.shadow is not None:
+            each.shadow.close()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.01)
+
+
+def test_the_agreement_is_the_share_of_requests_ordered_alike(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
+) -> None:
+    served, expected = server(shadow=1.0), []
+    before = datetime.now(UTC).replace(microsecond=0)
+    for number in range(40):
+        body = question(number)
+        assert served.ask(body).headers["x-model-version"] == "1"
+        expected.append(shares(pair, body))
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    same = int(sum(expected))
+    assert 5 < same < 35, "the models differ on some requests"
+    assert served.counted("shadow") == {"same": same, "different": 40 - same}
+    assert served.shadow is not None
+    served.shadow.close()
+    (stored,) = served.stored
+    told = served.client.get("/shadow").json()
+    assert told["agreement"] == json.loads(json.dumps(told["agreement"]))
+    assert told["challenger"]["version"] == 2 and told["compared"] == 40
+    assert Agreement(**told["agreement"]) == stored
+    assert (stored.challenger, stored.champion) == (pair[1].fingerprint, pair[0].fingerprint)
+    assert (stored.requests, stored.value) == (40, pytest.approx(2.5 * same))
+    # Wilson's interval, with the quantile of t in place of that of the normal distribution.
+    wilson = binomtest(same, 40).proportion_ci(method="wilson")
+    assert (stored.low, stored.high) == pytest.approx((100 * wilson.low, 100 * wilson.high), abs=1)
+    since, until_ = map(datetime.fromisoformat, (stored.since, stored.until))
+    assert before <= since <= until_ <= datetime.now(UTC)
+    shown = served.client.get("/metrics").text
+    for end in ("value", "low", "high"):
+        assert f'compo_shadow_agreement_percent{{end="{end}"}} {getattr(stored, end)!r}' in shown
+
+
+def test_rows_of_a_request_are_one_cluster(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
+) -> None:
+    served = server(shadow=1.0)
+    bodies = [question(number, rows=3) for number in range(LEAST)]
+    for number, body in enumerate(bodies):
+        served.ask(body)
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    assert served.shadow is not None
+    served.shadow.close()
+    (stored,) = served.stored
+    expected = [shares(pair, body) for body in bodies]
+    assert any(0 < share < 1 for share in expected)
+    assert (stored.requests, stored.value) == (LEAST, pytest.approx(100 * np.mean(expected)))
+
+
+def test_few_requests_tell_nothing_and_equal_ones_count_once(
+    server: Callable[..., Server],
+) -> None:
+    served = server(shadow=1.0)
+    for number in range(2 * LEAST):
+        served.ask(question(number % (LEAST - 1)))
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    assert served.shadow is not None
+    served.shadow.close()
+    told = served.client.get("/shadow").json()
+    assert (told["compared"], told["needed"], told["agreement"]) == (2 * LEAST, LEAST, None)
+    assert "compo_shadow_agreement_percent{" not in served.client.get("/metrics").text
+    assert served.stored == []
+
+
+def test_what_has_nothing_to_order_is_not_asked(server: Callable[..., Server]) -> None:
+    served = server(shadow=1.0)
+    one = question(0, texts=1)
+    embed = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
+    couple = {"dataframe_records": [{"image": CELLS[0], "text": "a"}]}
+    wrong = {"dataframe_records": [{"image": "x"}], "params": question(0)["params"]}
+    for body in (one, embed, couple, wrong):
+        served.ask(body)
+    labels = {"dataframe_records": [{"image": CELLS[0]}]}
+    served.ask({**labels, "params": {"task": "classify", "labels": ["cup", "dog"]}})
+    served.ask({**labels, "params": {"texts": ["a cup", "a dog"]}})
+    until(lambda: served.counted("shadow").total() == 2)
+
+
+def test_a_shadow_that_fails_or_is_slow_is_not_the_users_problem(
+    server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, go = server(shadow=1.0), threading.Event()
+
+    def slow(*_: Any) -> None:
+        go.wait(60)
+        raise RequestError("broken", error_code=INTERNAL_ERROR)
+
+    monkeypatch.setattr(served.challenger.model, "answer", slow)
+    count = 70
+    for number in range(count):
+        assert served.ask(question(number)).status_code == 200
+    until(lambda: served.counted("shadow")["queue full"] > 0)
+    go.set()
+    until(lambda: served.counted("shadow").total() == count)
+    found = served.counted("shadow")
+    assert set(found) == {"failed", "queue full"} and 64 <= found["failed"] <= 65
+    monkeypatch.undo()
+    served.ask(question(0))
+    until(lambda: served.counted("shadow").total() == count + 1)
+
+
+def test_a_share_of_the_requests_is_asked_besides(server: Callable[..., Server]) -> None:
+    """With p = 0.25 and 100 requests, 5 to 45 are more than 4 deviations on either side of 25."""
+    served = server(shadow=0.25)
+    for number in range(100):
+        served.ask(question(number))
+    assert served.shadow is not None
+    until(lambda: served.shadow._queue.empty())  # type: ignore[union-attr]
+    served.shadow.close()
+    assert 5 <= served.counted("shadow").total() <= 45
+
+
+def test_another_champion_begins_anew(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
+) -> None:
+    served, other = server(shadow=1.0), load(tiny_clip)
+    for number in range(LEAST):
+        served.ask(question(number))
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    served.deployment.swap(other, Served("toy", 3, other.fingerprint))
+    served.ask(question(0))
+    until(lambda: served.client.get("/shadow").json()["compared"] == 1)
+    assert [each.champion for each in served.stored] == [pair[0].fingerprint]
+    # The challenger became champion, and the server follows the alias.
+    served.deployment.swap(pair[1], Served("toy", 2, pair[1].fingerprint))
+    served.ask(question(1))
+    until(lambda: served.counted("shadow")["same model"] == 1)
+
+
+def test_a_canary_answers_its_share_by_the_request(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
+) -> None:
+    """With p = 0.3 and 100 requests, 10 to 50 are more than 4 deviations on either side of 30."""
+    served = server(canary=0.3)
+    first = [served.ask(question(number)) for number in range(100)]
+    by = [response.headers["x-model-version"] for response in first]
+    assert 10 <= by.count("2") <= 50 and set(by) == {"1", "2"}
+    again = [served.ask(question(number)).headers["x-model-version"] for number in range(100)]
+    assert again == by, "equal requests have one model"
+    for number, (response, version) in enumerate(zip(first, by, strict=True)):
+        body = question(number)
+        (expected,) = order(pair[int(version) - 1], body)
+        (row,) = response.json()["predictions"]
+        assert row["texts"] == [body["params"]["texts"][k] for k in expected]
+    assert served.counted("canary") == {"answered": 2 * by.count("2")}
+    roles = [(each.role, str(each.served.version)) for each in served.seen]
+    assert set(roles) == {("champion", "1"), ("canary", "2")}
+
+
+def test_a_canary_that_fails_is_replaced_once(
+    server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = server(canary=1.0)
+    assert served.ask(question(0)).headers["x-model-version"] == "2"
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("of the challenger")
+
+    monkeypatch.setattr(served.challenger.model, "_rank", broken)
+    response = served.ask(question(0))
+    assert (response.status_code, response.headers["x-model-version"]) == (200, "1")
+    assert served.counted("canary") == {"answered": 1, "failed": 1}
+    assert served.seen[-1].role == "champion" and "the challenger failed" in caplog.text
+    # What both refuse is no failure of the challenger.
+    wrong = {"dataframe_records": [{"image": "x"}], "params": question(0)["params"]}
+    response = served.ask(wrong)
+    assert (response.status_code, response.headers["x-model-version"]) == (400, "1")
+    assert served.counted("canary") == {"answered": 1, "failed": 1}
+
+
+def test_both_at_once_compare_what_the_champion_answered(server: Callable[..., Server]) -> None:
+    served = server(shadow=1.0, canary=0.5)
+    for number in range(30):
+        served.ask(question(number))
+    champions = [each.role for each in served.seen].count("champion")
+    assert 0 < champions < 30
+    until(lambda: served.counted("shadow").total() == champions)
+
+
+class Registry(NamedTuple):
+    """A registered model with a champion and a challenger, versions 1 and 2."""
+
+    name: str
+    registration: RegistrationSettings
+    serve: Callable[..., list[TestClient]]
+
+
+@pytest.fixture
+def registry(
+    configure: Callable[[str], None],
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+    pair: tuple[LoadedModel, LoadedModel],
+    key_pair: Callable[..., SigningSettings],
+    mlflow_project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free_port: Callable[[], int],
+) -> Registry:
+    configure("challenger")
+    monkeypatch.setattr(trials, "LEAST_REQUESTS", LEAST)
+    keys, client = key_pair("challenger"), mlflow.MlflowClient()
+    name = f"challenged-{tmp_path.name}"
+    client.create_registered_model(name)
+    for number, alias in enumerate(("champion", "challenger")):
+        folder = tmp_path / alias
+        tags = version_files(pair[number], folder)
+        run_id = tracking.open_run("made", {})
+        sealed(client.create_model_version(name, str(folder), run_id, tags=tags), keys)
+        client.set_registered_model_alias(name, alias, str(number + 1))
+    registration = RegistrationSettings(name, signing=keys)
+
+    def start(
+        trial: Trial | None,
+        ask: Callable[[TestClient], object] = lambda client: None,
+        settings: ServingSettings | None = None,
+        registration: RegistrationSettings = registration,
+        model: str | None = None,
+    ) -> None:
+        def run(application: Any, **_: Any) -> None:
+            with TestClient(application) as client:
+                ask(client)
+
+        monkeypatch.setattr(uvicorn, "run", run)
+        monkeypatch.chdir(mlflow_project)
+        given = settings or ServingSettings(), registration, TrackingSettings()
+        serving.run(*given, model, None, None, "127.0.0.1", free_port(), trial)
+
+    return Registry(name, registration, start)
+
+
+def ask_enough(client: TestClient) -> None:
+    for number in range(LEAST):
+        client.post("/invocations", json=question(number))
+        until(lambda n=number: client.get("/shadow").json()["compared"] > n)  # type: ignore[misc]
+
+
+def stored(
+    registry: Registry, pair: tuple[LoadedModel, LoadedModel], signing: SigningSettings
+) -> Any:
+    version = find(registry.name, "challenger", None)
+    return read_agreement(version, pair[1].fingerprint, pair[0].fingerprint, signing)
+
+
+def test_the_agreement_is_signed_evidence_of_the_challenger(
+    registry: Registry,
+    pair: tuple[LoadedModel, LoadedModel],
+    key_pair: Callable[..., SigningSettings],
+    tmp_path: Path,
+) -> None:
+    keys = registry.registration.signing
+    assert stored(registry, pair, keys) is None
+    registry.serve(Trial("challenger", shadow=1.0), ask_enough)
+    found = stored(registry, pair, keys)
+    assert (found.requests, found.champion) == (LEAST, pair[0].fingerprint)
+    assert find(registry.name, "challenger", None).version == "2", "the version is as it was"
+    assert read_agreement(find(registry.name, "challenger", None), *"ab", keys) is None
+    with pytest.raises(ValueError, match=r"model\.sig: "):
+        stored(registry, pair, key_pair("other"))
+    version = find(registry.name, "challenger", None)
+    client, place = mlflow.MlflowClient(), f"shadow/{found.challenger[:16]}-{found.champion[:16]}"
+    folder = Path(client.download_artifacts(version.run_id, place, str(tmp_path)))
+    forged = json.loads((folder / "agreement.json").read_text()) | {"low": 99.0}
+    (folder / "agreement.json").write_text(json.dumps(forged))
+    client.log_artifact(version.run_id, str(folder / "agreement.json"), place)
+    with pytest.raises(ValueError, match=r"model\.sig: "):
+        stored(registry, pair, keys)
+    assert stored(registry, pair, SigningSettings()).low == 99, "without keys it can be forged"
+
+
+@pytest.mark.parametrize("change", [{"low": -1.0}, {"value": 101.0}, {"champion": "c" * 64}])
+def test_an_impossible_agreement_is_refused(
+    registry: Registry, pair: tuple[LoadedModel, LoadedModel], change: dict[str, Any]
+) -> None:
+    version = find(registry.name, "challenger", None)
+    names = {"challenger": pair[1].fingerprint, "champion": pair[0].fingerprint}
+    times = {"since": "2026-03-01T12:00:00+00:00", "until": "2026-03-01T13:00:00+00:00"}
+    whole = {**names, "requests": 9, "value": 90.0, "low": 80.0, "high": 95.0, **times}
+    file = f"shadow/{names['challenger'][:16]}-{names['champion'][:16]}/agreement.json"
+    for content, problem in (
+        (json.dumps(whole | change), r"agreement\.json"),
+        (json.dumps({**whole, "more": 1}), "more"),
+        ('{"low": 1', "not valid JSON"),
+    ):
+        mlflow.MlflowClient().log_text(version.run_id, content, file)
+        with pytest.raises(ValueError, match=problem):
+            stored(registry, pair, SigningSettings())
+
+
+def test_without_the_key_that_signs_it_is_told_alone(
+    registry: Registry, pair: tuple[LoadedModel, LoadedModel], caplog: pytest.LogCaptureFixture
+) -> None:
+    public = SigningSettings(registry.registration.signing.public_key)
+    told: list[Any] = []
+
+    def ask(client: TestClient) -> None:
+        ask_enough(client)
+        told.append(client.get("/shadow").json()["compared"])
+
+    registration = RegistrationSettings(registry.name, signing=public)
+    registry.serve(Trial("challenger", shadow=1.0), ask, registration=registration)
+    assert told == [LEAST] and stored(registry, pair, public) is None
+    assert "not stored: registration.signing.private_key" in caplog.text
+
+
+def test_rows_of_the_canary_are_logged_as_such(registry: Registry, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    settings = ServingSettings(log=RequestLogSettings(folder))
+
+    def ask(client: TestClient) -> None:
+        for number in range(20):
+            client.post("/invocations", json=question(number))
+
+    registry.serve(Trial(canary=0.5), ask, settings)
+    times = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    batches = read_requests(folder, *times, Counter())
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    found = Counter((row["role"], row["version"]) for row in rows)
+    assert set(found) == {("champion", 1), ("canary", 2)} and found.total() == 20
+
+
+def test_a_challenger_that_cannot_be_tried_is_refused(
+    registry: Registry, tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[tuple[Trial, str]] = [
+        (Trial("nobody", shadow=0.1), "--shadow: no version of .* has the alias 'nobody'"),
+        (Trial("7", shadow=0.1), "--shadow: .* has no version 7"),
+        (Trial("champion", shadow=0.1), "--shadow: version 1 has the weights of version 1"),
+        (Trial("1", canary=0.1), "--canary: version 1 has the weights of version 1"),
+    ]
+    for trial, reason in refused:
+        with pytest.raises(SettingsError, match=reason):
+            registry.serve(trial)
+    with pytest.raises(SettingsError, match="--canary: registration.alias is null"):
+        unnamed = RegistrationSettings(registry.name, None, signing=registry.registration.signing)
+        registry.serve(Trial(canary=0.1), registration=unnamed)
+    with pytest.raises(SettingsError, match="--shadow: expected a registered version"):
+        registry.serve(Trial("challenger", shadow=0.1), model=str(tiny_clip))
+    registry.serve(Trial("2", shadow=0.1))
+
+    loaded: list[Any] = []
+    monkeypatch.setattr(deployments, "with_model", loaded.append)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(PlainError, match="1,000 are free"):
+        registry.serve(Trial("challenger", shadow=0.1))
+    assert not loaded, "memory is looked at before"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--shadow", "x", "--share", "0"], "--share"),
+        (["--shadow", "x", "--share", "1.1"], "--share"),
+        (["--shadow", "x", "--share", "nan"], "--share"),
+        (["--canary", "-0.1"], "--canary"),
+        (["--share", "0.1"], "--share is of --shadow"),
+    ],
+)
+def test_shares_are_above_zero_and_at_most_one(options: list[str], reason: str) -> None:
+    result = CliRunner().invoke(serve, options)
+    assert result.exit_code == 2 and reason in result.output

@@ -1,0 +1,480 @@
+"""The request log of `compo-pipeline serve`: what is written, and what is dropped."""
+
+import base64
+import errno
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import uvicorn
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.serving import request_log
+from compo_pipeline.serving import server as serving
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Exchange, Served
+from compo_pipeline.serving.request_log import RequestLog
+from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
+from compo_pipeline.storage import requests
+from compo_pipeline.storage.requests import read_dropped, read_requests
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.settings import RegistrationSettings
+
+TEXTS = ["a red square", "Two cats, and two dogs.", "a blue sphere"]
+WORDS = frozenset(["a", "red", "two", "cats"])
+ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def png(colour: str, width: int = 40) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, 30), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+PHOTOS = [png("red"), png("blue", 50)]
+CELLS = [base64.b64encode(photo).decode() for photo in PHOTOS]
+ROWS = [{"image": cell} for cell in CELLS]
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_clip: Path) -> LoadedModel:
+    return load(tiny_clip)
+
+
+class Logging:
+    """A server with a request log, in this process."""
+
+    def __init__(self, loaded: LoadedModel, folder: Path, **settings: Any) -> None:
+        more = {"flush_seconds": 0.05, **settings}
+        self.folder, self.log = folder, RequestLog(RequestLogSettings(folder, **more), folder)
+        self.loaded, self.served = loaded, Served("toy", 3, loaded.fingerprint)
+        root = ServingSettings(image_root=folder.parent)
+        deployment = Deployment(loaded, self.served, root, words=WORDS)
+        self.client = TestClient(serving.build(deployment, [self.log]))
+
+    def ask(self, *rows: dict[str, Any], **params: Any) -> str:
+        """The id of an answered request."""
+        body = {"dataframe_records": list(rows), "params": params}
+        response = self.client.post("/invocations", json=body)
+        assert response.status_code == 200, response.text
+        return response.headers["x-request-id"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows of the log, once the writer has ended."""
+        self.log.close()
+        return logged(self.folder)
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    skipped: Counter[str] = Counter()
+    found = [row for each in read_requests(folder, *ALWAYS, skipped) for row in each.to_pylist()]
+    assert not skipped
+    return found
+
+
+def dropped(folder: Path) -> Counter[str]:
+    return read_dropped(folder, *ALWAYS, Counter())
+
+
+@pytest.fixture
+def served(loaded: LoadedModel, tmp_path: Path) -> Iterator[Callable[..., Logging]]:
+    """Makes servers with a log each, in one folder."""
+    made: list[Logging] = []
+
+    def make(**settings: Any) -> Logging:
+        made.append(Logging(loaded, tmp_path / "log", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.log.close()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.01)
+
+
+@torch.no_grad()
+def vectors(loaded: LoadedModel, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    pixels = torch.stack([loaded.preprocess(Image.open(io.BytesIO(each))) for each in PHOTOS])
+    u = loaded.model.encode_image(pixels, normalize=True)
+    return u, loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
+
+
+def test_a_row_says_what_was_asked_and_answered(
+    served: Callable[..., Logging], loaded: LoadedModel
+) -> None:
+    server, before = served(), datetime.now(UTC)
+    name = server.ask(*ROWS, task="rank", texts=TEXTS)
+    found = server.rows()
+    u, t = vectors(loaded, TEXTS)
+    cosines = (u @ t.T).numpy()
+    assert [row["row"] for row in found] == [0, 1]
+    for k, row in enumerate(found):
+        best, second, _ = order = np.argsort(-cosines[k]).tolist()
+        text = TEXTS[best]
+        # Positions up to the end of the text, which has the largest id.
+        tokens = int(loaded.tokenize([text])[0].argmax()) + 1
+        words = text.lower().replace(",", "").replace(".", "").split()
+        expected = {
+            "request": name,
+            "model": "toy",
+            "version": 3,
+            "role": "champion",
+            "task": "rank",
+            "fingerprint": loaded.fingerprint,
+            "width": [40, 50][k],
+            "height": 30,
+            "image_hash": hashlib.sha256(PHOTOS[k]).hexdigest()[:16],
+            "bytes": len(PHOTOS[k]),
+            "candidates": 3,
+            "order": order,
+            "tokens": tokens,
+            "words": len(text.split()),
+            "unknown_words": sum(w not in WORDS for w in words),
+            "caption": None,
+            "image_bytes": None,
+        }
+        assert {column: row[column] for column in expected} == expected
+        assert row["cosine"] == pytest.approx(cosines[k, best], abs=1e-6)
+        assert row["margin"] == pytest.approx(cosines[k, best] - cosines[k, second], abs=1e-6)
+        assert row["image"] == pytest.approx(u[k].numpy(), abs=1e-3)
+        assert row["text"] == pytest.approx(t[best].numpy(), abs=1e-3)
+        assert before <= row["time"] <= datetime.now(UTC) and 0 < row["latency"] < 60
+
+
+def test_each_task_fills_what_it_has(served: Callable[..., Logging], loaded: LoadedModel) -> None:
+    server = served(content=["texts", "images"])
+    pair = {"image": CELLS[0], "text": TEXTS[0]}
+    ids = {
+        "pair": server.ask(pair),
+        "image": server.ask(ROWS[0], task="embed"),
+        "text": server.ask({"text": TEXTS[1]}, task="embed"),
+        "one": server.ask(ROWS[0], texts=TEXTS[:1]),
+        "labels": server.ask(
+            ROWS[0], task="classify", labels=["cat", "dog"], templates=["a {}", "{}s"]
+        ),
+        "many": server.ask(ROWS[0], texts=[f"{number} cups" for number in range(40)]),
+    }
+    found = {row["request"]: row for row in server.rows()}
+    rows = {name: found[each] for name, each in ids.items()}
+    filled = {
+        name: {column for column, value in row.items() if value is not None}
+        for name, row in rows.items()
+    }
+    of_image = {"image_hash", "width", "height", "bytes", "image", "image_bytes"}
+    of_text = {"text", "tokens", "words", "unknown_words", "caption"}
+    every = set(requests.REQUESTS.names) - of_image - of_text
+    every -= {"candidates", "cosine", "margin", "order"}
+    compared = {"candidates", "cosine", "order"}
+    assert filled == {
+        "pair": every | of_image | of_text | {"cosine"},
+        "image": every | of_image,
+        "text": every | of_text,
+        "one": every | of_image | of_text | compared,
+        "labels": every | of_image | of_text | compared | {"margin"},
+        "many": every | of_image | of_text | compared | {"margin"},
+    }
+    assert (rows["many"]["candidates"], len(rows["many"]["order"])) == (40, 32)
+    assert rows["pair"]["image_bytes"] == PHOTOS[0] and rows["pair"]["caption"] == TEXTS[0]
+    _, t = vectors(loaded, ["a cat", "cats", "a dog", "dogs"])
+    means = torch.nn.functional.normalize(t.reshape(2, 2, -1).mean(dim=1), dim=-1)
+    best = ["cat", "dog"].index(rows["labels"]["caption"])
+    assert rows["labels"]["order"][0] == best
+    assert rows["labels"]["text"] == pytest.approx(means[best].numpy(), abs=1e-3)
+
+
+def test_nothing_is_written_unless_a_folder_is_named() -> None:
+    assert ServingSettings().log.folder is None
+
+
+def test_refused_and_empty_requests_are_no_rows(served: Callable[..., Logging]) -> None:
+    server = served()
+    assert server.client.post("/invocations", json={"dataframe_records": []}).status_code == 400
+    server.client.post("/invocations", json={"dataframe_split": {"columns": ["text"], "data": []}})
+    assert server.rows() == []
+
+
+def test_an_image_of_a_path_is_hashed_as_one_that_is_sent(
+    served: Callable[..., Logging], tmp_path: Path
+) -> None:
+    server = served()
+    (tmp_path / "red.png").write_bytes(PHOTOS[0])
+    server.ask({"image": "red.png"}, *ROWS, {"image": "red.png"}, task="embed")
+    hashes = [row["image_hash"] for row in server.rows()]
+    assert hashes[0] == hashes[1] == hashes[3] != hashes[2]
+
+
+def test_a_share_of_the_requests_is_logged(served: Callable[..., Logging]) -> None:
+    """With p = 0.25 and 200 requests, 20 to 80 are 5 deviations on either side of 50."""
+    server = served(share=0.25)
+    for _ in range(200):
+        server.ask({"text": "a"}, {"text": "b"}, task="embed")
+    found = Counter(row["request"] for row in server.rows())
+    assert 20 < len(found) < 80 and set(found.values()) == {2}
+
+
+def test_a_full_queue_drops_and_counts(
+    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, go = served(queue=5), threading.Event()
+    write = requests.write_requests
+
+    def slow(*given: Any) -> None:
+        go.wait(60)
+        write(*given)
+
+    monkeypatch.setattr(request_log, "write_requests", slow)
+    server.ask({"text": "first"}, task="embed")
+    until(lambda: not server.log._queue)
+    time.sleep(0.2)  # the writer waits for the disk
+    start = time.monotonic()
+    for _ in range(4):
+        server.ask({"text": "a"}, {"text": "b"}, task="embed")
+    assert time.monotonic() - start < 30, "no request waits for the disk"
+    assert server.log.dropped == {"queue full": 4}
+    go.set()
+    assert len(server.rows()) == server.log.written == 5
+    assert dropped(server.folder) == {"queue full": 4}
+
+
+def test_large_images_that_wait_are_bounded_by_bytes(
+    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_log, "_WAITING", len(CELLS[0]))
+    server = served()
+    server.ask(ROWS[0], task="embed")
+    assert server.log.dropped == {"queue full": 1}
+    server.ask({"text": "a"}, task="embed")
+    assert len(server.rows()) == 1
+
+
+FAULTS: list[tuple[type[OSError], int, str]] = [
+    (OSError, errno.ENOSPC, "disk full"),
+    (OSError, errno.EDQUOT, "disk full"),
+    (PermissionError, errno.EACCES, "folder not writable"),
+    (OSError, errno.EIO, "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("kind", "number", "reason"), FAULTS)
+def test_what_cannot_be_written_is_counted_until_the_disk_works_again(
+    served: Callable[..., Logging],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[OSError],
+    number: int,
+    reason: str,
+) -> None:
+    server = served()
+
+    def broken(self: Path, target: Path) -> None:
+        raise kind(number, os.strerror(number), str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", broken)
+        for count in (1, 2, 3):
+            server.ask({"text": "a"}, task="embed")
+            until(lambda count=count: server.log.dropped == {reason: count})  # type: ignore[misc]
+        assert not list(server.folder.rglob("*.parquet"))
+    server.ask({"text": "b"}, task="embed")
+    (row,) = server.rows()
+    assert row["task"] == "embed" and dropped(server.folder) == {reason: 3}
+    lines = [line for line in caplog.messages if line.startswith("request log")]
+    assert len(lines) == 1, "one line a minute at most"
+    assert reason in lines[0]
+
+
+def test_a_folder_that_vanishes_is_not_made_anew(served: Callable[..., Logging]) -> None:
+    server = served()
+    server.ask({"text": "a"}, task="embed")
+    until(lambda: server.log.written == 1)
+    away = server.folder.rename(server.folder.with_name("away"))
+    server.ask({"text": "b"}, task="embed")
+    until(lambda: server.log.dropped == {"folder gone": 1})
+    assert not server.folder.exists()
+    server.folder.touch()  # something else in its place
+    server.ask({"text": "c"}, task="embed")
+    until(lambda: server.log.dropped == {"folder gone": 2})
+    server.folder.unlink()
+    away.rename(server.folder)
+    server.ask({"text": "d"}, task="embed")
+    assert len(server.rows()) == 2
+    assert dropped(server.folder) == {"folder gone": 2}
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "log", tmp_path / "file"):
+        with pytest.raises(SettingsError, match=r"^serving\.log\.folder: "):
+            RequestLog(RequestLogSettings(folder), folder)
+
+
+@pytest.mark.parametrize(
+    "jump", [timedelta(days=-20_000), timedelta(hours=-1), timedelta(days=9e5)]
+)
+def test_a_clock_that_jumps_opens_the_file_of_its_hour(
+    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch, jump: timedelta
+) -> None:
+    server = served(max_age_days=100_000)
+    real = [server.ask({"text": "a"}, task="embed")]
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + jump
+
+    with monkeypatch.context() as patch:
+        patch.setattr(request_log, "datetime", Clock)
+        patch.setattr(request_log.time, "time", lambda: Clock.now(UTC).timestamp())
+        jumped = server.ask({"text": "b"}, task="embed")
+        until(lambda: server.log.written == 2)
+    real.append(server.ask({"text": "c"}, task="embed"))
+    times = {row["request"]: row["time"] for row in server.rows()}
+    assert set(times) == {*real, jumped}
+    moved = times[jumped] - times[real[0]] - jump
+    assert abs(moved) < timedelta(minutes=1)
+    hours = {path.parent for path in server.folder.rglob("*.parquet")}
+    assert len(hours) >= 2
+    assert not server.log.dropped
+
+
+def sizes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_two_servers_share_a_folder_and_its_bound(served: Callable[..., Logging]) -> None:
+    most = 60_000
+    pair = [served(max_bytes=most, flush_seconds=0.01) for _ in range(2)]
+    foreign = pair[0].folder / "notes.txt"
+    foreign.write_text("not of the log")
+    last = ""
+    for number in range(30):
+        for server in pair:
+            last = server.ask({"text": f"{number}"}, task="embed")
+            until(lambda server=server, n=number: server.log.written > n)  # type: ignore[misc]
+    rows = [*pair[0].rows(), *pair[1].rows()]
+    assert last in {row["request"] for row in rows}
+    assert 0 < sizes(pair[0].folder) - foreign.stat().st_size <= most
+    assert len({path.name.partition("-")[0] for path in pair[0].folder.rglob("*.parquet")}) == 2
+    assert foreign.read_text() == "not of the log"
+    assert not pair[0].log.dropped and not pair[1].log.dropped
+
+
+def test_old_files_and_leftovers_of_killed_servers_are_deleted(
+    served: Callable[..., Logging],
+) -> None:
+    server = served(max_age_days=2)
+    now = datetime.now(UTC)
+    old, new = (
+        server.folder / requests.hour_folder(now - timedelta(days=days)) / "other-000000.parquet"
+        for days in (3, 1)
+    )
+    leftover = old.with_name(".other-000001.parquet.0") / "other-000001.parquet"
+    for path in (old, new, leftover):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    os.utime(leftover, (time.time() - 7200,) * 2)
+    server.ask({"text": "a"}, task="embed")
+    until(lambda: not old.exists() and not leftover.exists())
+    server.log.close()
+    assert new.exists() and not old.parent.parent.exists()
+
+
+def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Logging]) -> None:
+    server, seen = served(), list[Exchange]()
+    server.log.close()
+    deployment = Deployment(server.loaded, server.served, ServingSettings())
+    application = serving.build(deployment, [seen.append])
+    pair = {"image": CELLS[0], "text": TEXTS[0]}
+    TestClient(application).post("/invocations", json={"dataframe_records": [pair] * 100})
+    (exchange,) = seen
+    log = RequestLog(RequestLogSettings(server.folder, flush_seconds=0.05), server.folder)
+
+    def add(count: int) -> int:
+        for _ in range(count):
+            log(exchange)
+            until(lambda: not log._queue)
+        until(lambda: not log._rows)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    before = add(20)
+    grown = add(80) - before
+    tracemalloc.stop()
+    log.close()
+    assert grown < 1_000_000, "the embeddings of 8,000 rows have 4 MB"
+    found = logged(server.folder)
+    assert len(found) == 10_000 and len({row["image_hash"] for row in found}) == 1
+
+
+SERVER = """
+import sys, time
+from pathlib import Path
+from fastapi.testclient import TestClient
+from compo_pipeline.models.loading import load
+from compo_pipeline.serving import server
+from compo_pipeline.serving.deployment import Deployment
+from compo_pipeline.serving.exchange import Served
+from compo_pipeline.serving.request_log import RequestLog
+from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
+model, folder = map(Path, sys.argv[1:])
+log = RequestLog(RequestLogSettings(folder, flush_seconds=0.5), folder)
+served = Served("toy", 3, "f" * 16)
+deployment = Deployment(load(model), served, ServingSettings())
+client = TestClient(server.build(deployment, [log]))
+while True:
+    body = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
+    client.post("/invocations", json=body)
+    print(time.time(), flush=True)
+"""
+
+
+def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    command = [sys.executable, "-c", SERVER, str(tiny_clip), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        until(lambda: len(list(folder.rglob("*.parquet"))) >= 10)
+        process.send_signal(signal.SIGKILL)
+        answered = [float(line) for line in process.stdout.read().split()]
+    times = [row["time"].timestamp() for row in logged(folder)]
+    # A file takes some time to write, on a busy machine.
+    kept = [time for time in answered if time < answered[-1] - 2]
+    assert len(times) >= len(kept) > 0
+    assert answered[-1] - max(times) < 2.5
+
+
+def test_the_command_writes_what_the_settings_name(
+    tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    def answer(app: Any, **_: Any) -> None:
+        body = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
+        TestClient(app).post("/invocations", json=body)
+
+    monkeypatch.setattr(uvicorn, "run", answer)
+    settings = ServingSettings(log=RequestLogSettings(tmp_path / "log"))
+    given = settings, RegistrationSettings("toy"), TrackingSettings()
+    serving.run(*given, str(tiny_clip), None, None, "127.0.0.1", free_port())
+    (row,) = logged(tmp_path / "log")
+    assert (row["model"], row["version"], row["unknown_words"]) == (tiny_clip.name, None, None)
