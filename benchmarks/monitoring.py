@@ -75,7 +75,7 @@ KINDS = {
     EXCHANGED: ("images", "exchanged"),
 }
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
-Pool = dict[str, NDArray[np.generic]]
+Pool = dict[str, NDArray[Any]]
 
 
 def pool(name: str, folder: Path) -> Pool:
@@ -107,7 +107,7 @@ def pool(name: str, folder: Path) -> Pool:
             for column, values in embedded_texts(model, captions, known).items():
                 found[f"{kind}_{column}"] = values
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, **found)
+    np.savez(file, **found)  # type: ignore[arg-type]
     return found
 
 
@@ -145,9 +145,7 @@ def embedded_images(
 
 
 @torch.inference_mode()
-def embedded_texts(
-    model: LoadedModel, captions: Sequence[Sequence[str]], known: set[str]
-) -> dict[str, NDArray[np.generic]]:
+def embedded_texts(model: LoadedModel, captions: Sequence[Sequence[str]], known: set[str]) -> Pool:
     """Embeddings [N, C, D] of captions, and their numbers of tokens, words and unknown words."""
     flat = [text for each in captions for text in each]
     rows, tokens = [], []
@@ -263,13 +261,13 @@ def kernels() -> dict[str, Callable[..., NDArray[np.floating]]]:
 
     def squares(rows: NDArray[np.floating]) -> NDArray[np.floating]:
         norms = (rows**2).sum(axis=1)
-        return np.maximum(norms[:, None] + norms - 2 * rows @ rows.T, 0)
+        return np.asarray(np.maximum(norms[:, None] + norms - 2 * rows @ rows.T, 0))
 
     def gaussian(
         rows: NDArray[np.floating], labels: NDArray[np.floating], count: int, _: Any
     ) -> NDArray[np.floating]:
         found = squares(rows)
-        return of_kernel(np.exp(-found / (2 * np.median(found))), labels, count)
+        return of_kernel(np.exp(-found / (2 * float(np.median(found)))), labels, count)
 
     def energy(
         rows: NDArray[np.floating], labels: NDArray[np.floating], count: int, _: Any

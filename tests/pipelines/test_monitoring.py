@@ -3,6 +3,7 @@
 import hashlib
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
+from kedro.framework.cli.cli import KedroCLI
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from mlflow.exceptions import MlflowException
 from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
@@ -61,12 +65,12 @@ def version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
     """Registers a champion with a reference of so many rows; returns its fingerprint."""
-    monkeypatch.chdir(mlflow_project)
-    tracking.configure(TrackingSettings(), mlflow_project)
-    client = mlflow.MlflowClient()
-    client.create_registered_model(NAME)
 
-    def register(rows: int = ROWS) -> str:
+    def register(rows: int = ROWS, project: Path = mlflow_project) -> str:
+        monkeypatch.chdir(project)
+        tracking.configure(TrackingSettings(), project)
+        client = mlflow.MlflowClient()
+        client.create_registered_model(NAME)
         folder = tmp_path / "version"
         tags = version_files(load(tiny_model(seed=6)), folder)
         (evidence,) = folder.glob("artifacts/*/evidence")
@@ -83,7 +87,9 @@ def version(
         return tags["fingerprint"]
 
     yield register
-    client.delete_registered_model(NAME)
+    tracking.configure(TrackingSettings(), mlflow_project)
+    with suppress(MlflowException):  # of a store of its own
+        mlflow.MlflowClient().delete_registered_model(NAME)
 
 
 def write_log(folder: Path, fingerprint: str, shift: float = 0.0, content: bool = True) -> None:
@@ -128,9 +134,7 @@ def run(shipped: RunSettings, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "monitoring_report": PageDataset(filepath=str(report), page="monitoring.html"),
             "requested_images": FolderDataset(filepath=str(tmp_path / "requests")),
         }
-        memory = {
-            name: MemoryDataset(value, copy_mode="assign") for name, value in inputs.items()
-        }
+        memory = {name: MemoryDataset(value, copy_mode="assign") for name, value in inputs.items()}
         SequentialRunner().run(
             register_pipelines()["monitoring"], DataCatalog({**memory, **outputs})
         )
@@ -231,3 +235,22 @@ def test_missing_versions_and_logs_name_their_settings(
     write_log(tmp_path / "log", "another model's")
     with pytest.raises(SettingsError, match="answered by another model: 60"):
         run(tmp_path / "log")
+
+
+def test_the_exit_status_tells_schedulers(
+    version: Callable[..., str], workspace: Path, tmp_path: Path
+) -> None:
+    fingerprint = version(project=workspace)
+    reports = workspace / "data" / "08_reporting" / "scenes"
+    for shift, status in ((0.0, 0), (2.5, ALARM_STATUS)):
+        folder = tmp_path / f"log{status}"
+        write_log(folder, fingerprint, shift)
+        given = f"registration.name={NAME},serving.log.folder={folder},monitoring.neighbours=3"
+        done = CliRunner().invoke(
+            KedroCLI(workspace), ["run", "--pipeline=monitoring", "--params", given]
+        )
+        assert done.exit_code == status, done.output
+        assert len(done.stderr.splitlines()) == (status > 0)
+        assert done.stderr.startswith(f"Error: monitoring: requests of {NAME}" if status else "")
+        assert "Traceback" not in done.output and "resume" not in done.output
+        assert (reports / "monitoring" / "monitoring.html").exists()

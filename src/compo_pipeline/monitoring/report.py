@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -153,7 +153,7 @@ def summary(
     }
 
 
-def metrics(report: dict[str, Any]) -> dict[str, Any]:
+def metrics(report: Mapping[str, Any]) -> dict[str, Any]:
     """Figures of a report for MLflow: p values, effect sizes, shares."""
     found: dict[str, Any] = {"alarm": float(report["alarm"]), "requests": report["requests"]}
     for each in report["figures"]:
@@ -173,7 +173,7 @@ def metrics(report: dict[str, Any]) -> dict[str, Any]:
     return {"monitoring": found}
 
 
-def check(report: dict[str, Any]) -> None:
+def check(report: Mapping[str, Any]) -> None:
     """Raise the alarm of a report.
 
     Raises:

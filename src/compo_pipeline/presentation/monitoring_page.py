@@ -157,9 +157,12 @@ def draw(measured: Measured, path: Path) -> str:
     for each in measured.figures:
         if each.p is not None and each.name not in EMBEDDINGS:
             values = compared.values[each.name]
-            sides = (values[compared.inside], values[~compared.inside])
-            panels.append((_LABELS[each.name], *(side[~np.isnan(side)] for side in sides)))
-    panels = [panel for panel in panels if np.ptp(np.concatenate(panel[1:])) > 0]
+            there = ~np.isnan(values)
+            if np.ptp(values[there]) > 0:
+                window, reference = (
+                    values[there & side] for side in (compared.inside, ~compared.inside)
+                )
+                panels.append((_LABELS[each.name], window, reference))
     if not panels:
         return ""
     rows = -(-len(panels) // _COLUMNS)
@@ -167,15 +170,15 @@ def draw(measured: Measured, path: Path) -> str:
         figure = Figure(figsize=(6.4, 1.7 * rows), layout="constrained")
         axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
         for ax, (label, window, reference) in zip(axes, panels, strict=False):
-            ends = np.quantile(np.concatenate([window, reference]), (0.001, 0.999))
-            edges = np.linspace(*ends, _BINS + 1)
+            low, high = np.quantile(np.concatenate([window, reference]), (0.001, 0.999))
+            edges = np.linspace(low, high, _BINS + 1)
             for values, colour, name in (
                 (reference, THEME["base"], "reference"),
                 (window, THEME["ours"], "requests"),
             ):
                 weights = np.full(len(values), 100 / len(values))
                 ax.hist(
-                    np.clip(values, *ends), edges, weights=weights, histtype="step", lw=1.4,
+                    np.clip(values, low, high), edges, weights=weights, histtype="step", lw=1.4,
                     color=colour, label=name,
                 )  # fmt: skip
             ax.set_title(label)
