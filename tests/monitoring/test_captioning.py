@@ -33,7 +33,7 @@ def rows(*names: str) -> dict[str, dict[str, str]]:
 def given(folder: Path, lines: str) -> DataSettings:
     """The settings of the printed lines, beside those of a data set that there is."""
     values = yaml.safe_load(lines)
-    assert values["recaption"] == {"captioner": "endpoint"}
+    assert values["recaption"] == {"captioner": "endpoint", "keep_original": True}
     data: dict[str, Any] = {
         "format": "coco_captions",
         "splits": {"train": "train", "test": "test"},

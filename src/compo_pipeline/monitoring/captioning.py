@@ -100,7 +100,7 @@ def source_lines(folder: Path, data_root: Path, name: str, sources: Collection[s
     if not sources:
         present = {name: {"weight": 3, "root": os.path.relpath(data_root.resolve(), root)}}
         data = {"root": os.path.relpath(root), "sources": {**present, **added}}
-    lines = {"data": data, "recaption": {"captioner": "endpoint"}}
+    lines = {"data": data, "recaption": {"captioner": "endpoint", "keep_original": True}}
     return yaml.safe_dump(lines, sort_keys=False, allow_unicode=True)
 
 
