@@ -117,12 +117,12 @@ def test_the_window_is_that_of_the_settings(draw: Draw, log: Log) -> None:
 
 
 def test_more_requests_than_are_read_are_drawn_by_image(draw: Draw, log: Log) -> None:
-    rows = draw(400, 0)
-    hashes = [f"{k % 100:016x}" for k in range(400)]
-    found = read(log(rows, image_hash=hashes), rows=100)
-    assert 20 < len(found) <= 100 and set(found.sizes) == {4}
+    rows = draw(16_000, 0)
+    hashes = [f"{k % 4000:016x}" for k in range(16_000)]
+    found = read(log(rows, image_hash=hashes), rows=10_000)
+    assert 6_000 < len(found) <= 10_000 and set(found.sizes) == {4}
     assert found.left_out == {
-        "not drawn (monitoring.rows), or one of many of an image": 400 - len(found)
+        "not drawn (monitoring.rows), or one of many of an image": 16_000 - len(found)
     }
 
 

@@ -26,7 +26,7 @@ class MonitoringSettings:
     """When the window ends; null: now."""
     window_hours: PositiveFloat = 24
     """Hours of the window where `since` is null."""
-    rows: PositiveInt = 100_000
+    rows: Annotated[int, Field(ge=10_000)] = 100_000
     """The most requests that are read with their embeddings; of more, all those of images drawn at
     random."""
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
