@@ -261,8 +261,8 @@ def read_reference(export: Path) -> Reference:
     for batch in read_batches(folder / WORDS_FILE, WORDS, (), _MOST_WORDS + 1):
         counts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return Reference(
-        vectors(sample["image"]),
-        vectors(sample["text"]),
+        _vectors(sample["image"]),
+        _vectors(sample["text"]),
         numbers("tokens"),
         numbers("words"),
         numbers("unknown_words") if "unknown_words" in sample.column_names else None,
@@ -270,7 +270,7 @@ def read_reference(export: Path) -> Reference:
     )
 
 
-def vectors(column: pa.ChunkedArray) -> NDArray[np.float32]:
+def _vectors(column: pa.ChunkedArray) -> NDArray[np.float32]:
     """Embeddings [n, D] of a column of lists of one length, without nulls."""
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values, dtype=np.float32).reshape(len(column), -1 if len(column) else 0)
