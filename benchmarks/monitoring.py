@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import platform
 import re
 import sys
 import time
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 from PIL import ImageFilter
@@ -41,6 +43,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.monitoring import drift
 from compo_pipeline.monitoring.drift import PairRows, compare_rows, measure_drift
 from compo_pipeline.monitoring.window import Window
+from compo_pipeline.run import compute
 from compo_pipeline.run.seeding import rng
 from compo_scenes import scenes_base
 from compo_scenes.captions import first, sentences
@@ -446,7 +449,13 @@ def main() -> None:
         for size in SIZES
     }
     found = {
-        "command": "python benchmarks/monitoring.py",
+        "command": " ".join(["python", "benchmarks/monitoring.py", *sys.argv[1:]]),
+        "machine": {
+            "cores": compute.cores(),
+            "load": psutil.getloadavg()[0],
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
         "reference": REFERENCE,
         "permutations": drift.PERMUTATIONS,
         "without_drift": without,
