@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.versions import reference
-from compo_pipeline.versions.reference import check_reference, write_reference
+from compo_pipeline.versions.reference import check_reference, read_reference, write_reference
 from compo_pipeline.versions.settings import RegistrationSettings
 
 IMAGES = 9
@@ -92,6 +92,10 @@ def test_a_row_is_what_the_model_gives_of_an_image_and_its_caption(
         assert found["cosine"] == pytest.approx(cosine, abs=1e-5)
         assert found["margin"] == pytest.approx(cosine - max(others), abs=1e-5)
         assert found["words"] == text.count(" ") + 1
+        trained = {"a", "red", "cat", "dogs"}
+        assert found["unknown_words"] == len(
+            [word for word in re.findall("[a-z]+", text.lower()) if word not in trained]
+        )
         # Every text fits; the end of a text has the largest id.
         assert found["tokens"] == int(model.tokenize([text])[0].argmax()) + 1
 
@@ -163,3 +167,29 @@ def test_a_single_caption_has_no_margin(
 def test_the_number_of_rows_is_bounded() -> None:
     with pytest.raises(SettingsError, match=r"registration\.reference_rows"):
         parse(RegistrationSettings, {"reference_rows": 5001}, "registration")
+
+
+def test_what_is_read_is_what_was_written(
+    model: LoadedModel, root: Path, captions: list[Caption], tmp_path: Path
+) -> None:
+    write_reference(tmp_path, model, captions, root, 100, SETTINGS)
+    file = tmp_path / "evidence" / "reference.parquet"
+    table = pq.read_table(file)
+    found = read_reference(tmp_path)
+    assert found.images.tolist() == table["image"].to_pylist()
+    assert found.texts.tolist() == table["text"].to_pylist()
+    for name in ("tokens", "words", "unknown_words"):
+        assert getattr(found, name).tolist() == table[name].to_pylist()
+    assert found.counts == {"a": 3, "cat": 3, "red": 1, "dogs": 1}
+    # Of a version that was registered before unknown words were counted.
+    pq.write_table(table.drop_columns("unknown_words"), file)
+    earlier = read_reference(tmp_path)
+    assert earlier.unknown_words is None and earlier.words.tolist() == found.words.tolist()
+
+
+def test_a_reference_without_rows_is_read(
+    model: LoadedModel, root: Path, captions: list[Caption], tmp_path: Path
+) -> None:
+    write_reference(tmp_path, model, captions, root, 0, SETTINGS)
+    found = read_reference(tmp_path)
+    assert len(found.images) == len(found.texts) == len(found.tokens) == 0

@@ -20,6 +20,7 @@ from rich.text import Text
 from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
 from compo_pipeline.models.settings import needs_network
+from compo_pipeline.monitoring.report import check as check_alarm
 from compo_pipeline.project import inputs, plan, resources
 from compo_pipeline.project.in_use import RunLock
 from compo_pipeline.project.settings import (
@@ -54,8 +55,10 @@ log = logging.getLogger(__name__)
 
 # Catalog entries that hold an MLflow run's id: of a training, of a study.
 RUN_ENTRIES = frozenset({"run", "study"})
+MONITORING = "monitoring"
+"""Catalog entry with a report of monitoring."""
 # Pages that are logged as a run of their own.
-RUN_PAGES = frozenset({"suite_report", "comparison_report"})
+RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report"})
 
 
 class ProjectHooks:
@@ -137,9 +140,16 @@ class ProjectHooks:
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Release the run, print the results and the usual next commands."""
+        """Release the run, print the results and the usual next commands; raise an alarm.
+
+        Raises:
+            Alarm: a report of monitoring has one.
+        """
         self._lock.release()
         next_steps.show_results(pipeline, catalog, self._parameters)
+        if MONITORING in pipeline.all_outputs():
+            # Here, where all nodes have run: Kedro would say how to resume a failed one.
+            check_alarm(catalog.load(MONITORING))
 
     @hook_impl(trylast=True)
     def on_pipeline_error(

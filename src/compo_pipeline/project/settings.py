@@ -55,6 +55,7 @@ from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings
+from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
@@ -131,6 +132,7 @@ class Parameters:
     model_lists: Open[Open[ModelSettings]] = field(default_factory=dict)
     """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
     first of a list is the baseline."""
+    monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
     recaption: RecaptionSettings = field(default_factory=RecaptionSettings)
     recipe: RecipeFacts = field(default_factory=RecipeFacts)

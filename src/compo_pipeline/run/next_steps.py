@@ -31,6 +31,7 @@ _RESULTS = {
     "attention_report": ("Attention", "*/*.html"),
     "foils_review_page": ("Review of foils", "*.html"),
     "comparison_report": ("Comparison", "*.html"),
+    "monitoring_report": ("Monitoring", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),
     "exported": ("Exports", ""),

@@ -4,9 +4,9 @@ trained on, to compare what a served model is asked later.
 `reference.parquet` has a row for each drawn image with one of its captions, no row of the training
 split and no name of an image: the embeddings of both (`image`, `text`, of length 1, as float16),
 their `cosine`, its `margin` above the best other caption of the sample (null if there is none), and
-the caption's `tokens` and `words`. `words.parquet` has each `word` of the training captions, in
-lower case, and its `count`; rarer words than the 100,000 most frequent ones are counted together,
-as the empty word.
+the caption's `tokens`, `words` and `unknown_words`, which no training caption has (earlier versions
+lack that column). `words.parquet` has each `word` of the training captions, in lower case, and its
+`count`; rarer words than the 100,000 most frequent ones are counted together, as the empty word.
 
 n rows, D width of the joint space.
 """
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import CARVED, Table
-from compo_pipeline.storage.untrusted import read_batches
+from compo_pipeline.storage.untrusted import parquet_file, read_batches
 from compo_pipeline.versions.evidence import (
     EVIDENCE_FOLDER,
     REFERENCE_FILE,
@@ -52,14 +53,38 @@ REFERENCE = pa.schema(
         ("margin", pa.float32()),
         ("tokens", pa.int32()),
         ("words", pa.int32()),
+        ("unknown_words", pa.int32()),
     ]
 )
+_EARLIER = REFERENCE.remove(REFERENCE.get_field_index("unknown_words"))
 WORDS = pa.schema([("word", pa.string()), ("count", pa.int64())])
 _MOST_WORDS = 100_000
 # Rounding of float32, and of embeddings as float16.
 _ABOVE_ONE = 1e-2
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The reference sample of a version, and the words that it was trained on.
+
+    Attributes:
+        images: embeddings [n, D], of length 1.
+        texts: embeddings [n, D], of length 1.
+        tokens: of each caption [n].
+        words: of each caption [n].
+        unknown_words: words of each caption that no training caption has [n]; None of a version
+            that was registered before they were counted.
+        counts: number of each word in the training captions; rare ones together as the empty word.
+    """
+
+    images: NDArray[np.float32]
+    texts: NDArray[np.float32]
+    tokens: NDArray[np.int32]
+    words: NDArray[np.int32]
+    unknown_words: NDArray[np.int32] | None
+    counts: Mapping[str, int]
 
 
 def write_reference(
@@ -83,8 +108,11 @@ def write_reference(
     table = Table.of(captions, Caption)
     folder = export / EVIDENCE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(_sample(loaded, _drawn(table, rows), root, settings), folder / REFERENCE_FILE)
-    pq.write_table(_words(table), folder / WORDS_FILE)
+    words = _words(table)
+    known = frozenset(words["word"].to_pylist())
+    sample = _sample(loaded, _drawn(table, rows), known, root, settings)
+    pq.write_table(sample, folder / REFERENCE_FILE)
+    pq.write_table(words, folder / WORDS_FILE)
 
 
 def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
@@ -101,7 +129,11 @@ def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
 
 
 def _sample(
-    loaded: LoadedModel, captions: list[Caption], root: Path, settings: EvaluationSettings
+    loaded: LoadedModel,
+    captions: list[Caption],
+    known: Collection[str],
+    root: Path,
+    settings: EvaluationSettings,
 ) -> pa.Table:
     if not captions:
         return REFERENCE.empty_table()
@@ -134,6 +166,7 @@ def _sample(
             "margin": pa.array(margins.astype(np.float32), mask=~np.isfinite(margins)),
             "tokens": lengths_in_tokens(tokens, int(loaded.tokenize([""])[0, -1])),
             "words": [length_in_words(text) for text in sentences],
+            "unknown_words": [unknown_words(text, known) for text in sentences],
         },
         schema=REFERENCE,
     )
@@ -190,7 +223,7 @@ def check_reference(export: Path) -> None:
     """
     folder = export / EVIDENCE_FOLDER
     widths: set[int] = set()
-    for batch in read_batches(folder / REFERENCE_FILE, REFERENCE, ("margin",), MOST_REFERENCE_ROWS):
+    for batch in _reference_batches(folder / REFERENCE_FILE):
         for name in ("image", "text"):
             column = batch.column(name)
             lengths = set(column.value_lengths().to_pylist())
@@ -208,3 +241,43 @@ def check_reference(export: Path) -> None:
     for batch in read_batches(folder / WORDS_FILE, WORDS, (), _MOST_WORDS + 1):
         if (batch.column("count").to_numpy() <= 0).any():
             raise ValueError(f"{EVIDENCE_FOLDER}/{WORDS_FILE}: a count is not above 0")
+
+
+def read_reference(export: Path) -> Reference:
+    """The reference of an exported folder that `check_reference` accepts.
+
+    Raises:
+        ValueError: as `check_reference`.
+    """
+    check_reference(export)
+    folder = export / EVIDENCE_FOLDER
+    batches = list(_reference_batches(folder / REFERENCE_FILE))
+    sample = pa.Table.from_batches(batches) if batches else REFERENCE.empty_table()
+
+    def numbers(name: str) -> NDArray[np.int32]:
+        return np.asarray(sample[name].to_numpy(), dtype=np.int32)
+
+    counts: dict[str, int] = {}
+    for batch in read_batches(folder / WORDS_FILE, WORDS, (), _MOST_WORDS + 1):
+        counts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return Reference(
+        _vectors(sample["image"]),
+        _vectors(sample["text"]),
+        numbers("tokens"),
+        numbers("words"),
+        numbers("unknown_words") if "unknown_words" in sample.column_names else None,
+        counts,
+    )
+
+
+def _vectors(column: pa.ChunkedArray) -> NDArray[np.float32]:
+    """Embeddings [n, D] of a column of lists of one length, without nulls."""
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values, dtype=np.float32).reshape(len(column), -1 if len(column) else 0)
+
+
+def _reference_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with parquet_file(path) as file:
+        earlier = "unknown_words" not in file.schema_arrow.names
+    columns = _EARLIER if earlier else REFERENCE
+    return read_batches(path, columns, ("margin",), MOST_REFERENCE_ROWS)

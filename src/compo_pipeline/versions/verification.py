@@ -35,7 +35,7 @@ from compo_pipeline.versions import signing as signing_keys
 from compo_pipeline.versions.evidence import Evidence, EvidenceTables, read_evidence, read_tables
 from compo_pipeline.versions.layout import PROBES_FILE, check_code, check_files
 from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage, write_lineage
-from compo_pipeline.versions.reference import check_reference
+from compo_pipeline.versions.reference import Reference, check_reference, read_reference
 from compo_pipeline.versions.settings import SigningSettings
 from compo_pipeline.versions.versions import version_of
 
@@ -148,6 +148,32 @@ def verified_files(
             check_code(files)
         lineage = check_lineage(version, files)
         return VerifiedFiles(files, export, lineage, read_evidence(export))
+
+
+def verified_reference(
+    version: ModelVersion, folder: Path, signing: SigningSettings
+) -> tuple[VerifiedFiles, Reference]:
+    """A version's files after the checks of `verified_files`, and the reference in them.
+
+    Args:
+        version: of the configured registry.
+        folder: of the copy, empty or missing.
+        signing: the configured keys, if any.
+
+    Raises:
+        VersionError: as `verified_files`, or the reference cannot be read.
+        SettingsError: the public key cannot be used, or the version has no reference sample.
+    """
+    files = verified_files(version, folder, signing)
+    with _refusals(version.name, version.version, folder):
+        reference = read_reference(files.export)
+    if not len(reference.images):
+        raise SettingsError(
+            f"registration.reference_rows: {version.name} version {version.version} has no "
+            "reference sample; set it above 0 and `kedro run --pipeline=rescore`, which registers "
+            "the version again with one, or register another version"
+        )
+    return files, reference
 
 
 @contextmanager

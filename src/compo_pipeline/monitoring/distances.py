@@ -1,0 +1,232 @@
+"""Requests far from the reference, and the hardest ones.
+
+n requests, m rows of the reference, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.statistics import Part, level
+from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.monitoring.window import Window
+from compo_pipeline.versions.reference import Reference
+
+Floats = NDArray[np.floating]
+
+_BLOCK = 2048  # rows
+LISTS = {
+    "own_margin": "smallest margin of the best text over the second",
+    "margin": "smallest margin of the text over texts of the reference",
+    "image_distance": "images farthest from the reference",
+    "text_distance": "texts farthest from the reference",
+}
+"""The lists of the hardest requests, by the number that they are sorted by."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideShare:
+    """The share of requests that are farther from the reference than nearly all of its own rows.
+
+    Attributes:
+        kind: images or texts.
+        threshold: cosine distance to the neighbour.
+        images: clusters that have an embedding of the kind.
+        share: per cent of these that have a request beyond the threshold.
+        interval: its 95% interval.
+        requests: number of requests with such an embedding.
+        requests_share: per cent of the requests.
+        requests_interval: its 95% interval, by cluster.
+        expected: per cent of the reference's own rows.
+    """
+
+    kind: str
+    threshold: float
+    images: int
+    share: float
+    interval: tuple[float, float]
+    requests: int
+    requests_share: float
+    requests_interval: tuple[float, float]
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class HardRequest:
+    """A request of a list of `LISTS`.
+
+    Attributes:
+        request: its id.
+        row: of its table.
+        image_hash: of the image; None without one.
+        caption: the text, where it is logged.
+        value: the number that the list is sorted by.
+    """
+
+    request: str
+    row: int
+    image_hash: str | None
+    caption: str | None
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Cosine distances to a neighbour among the reference, NaN where there is no embedding.
+
+    Attributes:
+        images: of the requests [n].
+        texts: of the requests whose text was given [n].
+        thresholds: of both, by kind.
+    """
+
+    images: Floats
+    texts: Floats
+    thresholds: Mapping[str, float]
+
+    def outside(self, kind: str) -> NDArray[np.bool_]:
+        """Whether a request is beyond the threshold [n]."""
+        values = self.images if kind == "images" else self.texts
+        return np.asarray(values > self.thresholds[kind])
+
+
+def neighbour_distances(rows: Floats, reference: Floats, neighbours: int) -> Floats:
+    """Cosine distance [n] of unit vectors [n, D] to the k-th of their neighbours [m, D]."""
+    found = [np.zeros(0)]
+    for start in range(0, len(rows), _BLOCK):
+        similar = rows[start : start + _BLOCK] @ reference.T
+        found.append(1 - np.partition(similar, -neighbours, axis=1)[:, -neighbours])
+    return np.concatenate(found)
+
+
+def measure_distances(
+    window: Window, reference: Reference, settings: MonitoringSettings
+) -> Distances:
+    """Distances of all requests, and what is far.
+
+    Raises:
+        SettingsError: the reference has too few rows.
+    """
+    k = settings.neighbours
+    if len(reference.images) < k + 2:
+        raise SettingsError(
+            f"monitoring.neighbours: expected fewer than the {len(reference.images)} rows of the "
+            f"version's reference sample, got {k}"
+        )
+    found, thresholds = {}, {}
+    for kind, requests, own in (
+        ("images", window.images, reference.images),
+        ("texts", np.where(window.given[:, None], window.texts, np.nan), reference.texts),
+    ):
+        # A row of the reference is its own nearest neighbour.
+        limits = np.quantile(neighbour_distances(own, own, k + 1), settings.quantile)
+        thresholds[kind] = float(limits)
+        values = np.full(len(window), np.nan)
+        there = ~np.isnan(requests[:, 0])
+        values[there] = neighbour_distances(requests[there], own, k)
+        found[kind] = values
+    return Distances(found["images"], found["texts"], thresholds)
+
+
+def outside_shares(
+    window: Window, distances: Distances, settings: MonitoringSettings
+) -> list[OutsideShare]:
+    """The shares of images and of texts; a kind that no request has is left out."""
+    shares = []
+    for kind, values in (("images", distances.images), ("texts", distances.texts)):
+        there = ~np.isnan(values)
+        if not there.any():
+            continue
+        outside = 100.0 * distances.outside(kind)[there]
+        clusters = np.unique(window.clusters[there], return_inverse=True)[1]
+        most = np.zeros(clusters.max() + 1)
+        np.maximum.at(most, clusters, outside)
+        by_image = level([Part(most[None], np.arange(len(most)))], [1.0])
+        by_request = level([Part(outside[None], clusters)], [1.0])
+        shares.append(
+            OutsideShare(
+                kind,
+                distances.thresholds[kind],
+                len(most),
+                by_image.value,
+                by_image.interval,
+                len(outside),
+                by_request.value,
+                by_request.interval,
+                100 * (1 - settings.quantile),
+            )
+        )
+    return shares
+
+
+def hardest(
+    window: Window, distances: Distances, margins: Floats, count: int
+) -> dict[str, NDArray[np.int64]]:
+    """Places of the hardest requests by list of `LISTS`, the hardest first, one of each cluster.
+
+    Args:
+        window: the requests.
+        distances: of them.
+        margins: over texts of the reference [n].
+        count: of each list.
+    """
+    found = {}
+    for name, values in _sorted_by(window, distances, margins).items():
+        farthest_first = -values if name.endswith("distance") else values
+        found[name] = _least(farthest_first, window.clusters, count)
+    return found
+
+
+def described(
+    window: Window, distances: Distances, margins: Floats, lists: Mapping[str, Iterable[int]]
+) -> dict[str, list[HardRequest]]:
+    """The requests of each list."""
+    values = _sorted_by(window, distances, margins)
+    return {
+        name: [
+            HardRequest(
+                str(window.requests[place]),
+                int(window.rows[place]),
+                window.hashes[place],
+                window.captions[place],
+                float(values[name][place]),
+            )
+            for place in places
+        ]
+        for name, places in lists.items()
+    }
+
+
+def worth_captioning(
+    window: Window, distances: Distances, lists: Mapping[str, NDArray[np.int64]], count: int
+) -> list[str]:
+    """Hashes of images that training would learn from: of the hardest requests, in turn of each
+    list, then those out of distribution, the farthest first.
+    """
+    far = np.flatnonzero(distances.outside("images") | distances.outside("texts"))
+    far = far[np.argsort(-np.nan_to_num(distances.images[far]), kind="stable")]
+    longest = max((len(places) for places in lists.values()), default=0)
+    turns = [
+        places[turn] for turn in range(longest) for places in lists.values() if turn < len(places)
+    ]
+    hashes = (window.hashes[place] for place in (*turns, *far))
+    return list(dict.fromkeys(name for name in hashes if name is not None))[:count]
+
+
+def _sorted_by(window: Window, distances: Distances, margins: Floats) -> dict[str, Floats]:
+    """The number of each request [n] by list."""
+    numbers = window.margins, margins, distances.images, distances.texts
+    return dict(zip(LISTS, numbers, strict=True))
+
+
+def _least(values: Floats, clusters: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Places of the least numbers, one of each cluster."""
+    order = np.argsort(values, kind="stable")
+    order = order[~np.isnan(values[order])]
+    _, first = np.unique(clusters[order], return_index=True)
+    return order[np.sort(first)][:count]

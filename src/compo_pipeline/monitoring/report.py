@@ -1,0 +1,191 @@
+"""What a report says of a window: drift, requests out of distribution, the hardest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from compo_pipeline.configuration.settings import PlainError
+from compo_pipeline.monitoring import distances as far
+from compo_pipeline.monitoring.distances import Distances, HardRequest, OutsideShare
+from compo_pipeline.monitoring.drift import (
+    OTHERS,
+    Compared,
+    FigureDrift,
+    compare_rows,
+    margins,
+    measure_drift,
+)
+from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.monitoring.vocabulary import NewWord, WordShift
+from compo_pipeline.monitoring.window import Window, reference_pairs
+from compo_pipeline.versions.lineage import Lineage
+from compo_pipeline.versions.reference import Reference
+
+ALARM_STATUS = 3
+"""Exit status of a run that raises an alarm."""
+
+
+class Alarm(PlainError):
+    """A report with drift; the run has written everything."""
+
+    exit_code = ALARM_STATUS
+
+
+@dataclass(frozen=True, eq=False)
+class MonitoredVersion:
+    """The version whose requests are looked at.
+
+    Attributes:
+        name: of the registered model.
+        version: its number.
+        fingerprint: of its weights.
+        reference: its sample and words.
+    """
+
+    name: str
+    version: int
+    fingerprint: str
+    reference: Reference
+
+    @classmethod
+    def of(cls, lineage: Lineage, reference: Reference) -> MonitoredVersion:
+        """The version of a lineage."""
+        return cls(lineage.name, lineage.version, lineage.fingerprint or "", reference)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of a window.
+
+    Attributes:
+        compared: values of requests and reference.
+        figures: their drift.
+        distances: of all requests from the reference.
+        outside: shares out of distribution.
+        hardest: lists of the hardest requests.
+        worth: hashes of images worth captioning.
+    """
+
+    compared: Compared
+    figures: Sequence[FigureDrift]
+    distances: Distances
+    outside: Sequence[OutsideShare]
+    hardest: dict[str, list[HardRequest]]
+    worth: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Words of the logged texts; `texts` is the number of images with one."""
+
+    texts: int
+    shifts: Sequence[WordShift]
+    new: Sequence[NewWord]
+
+
+def measure(window: Window, reference: Reference, settings: MonitoringSettings) -> Measured:
+    """Compare a window with the reference of its version.
+
+    Raises:
+        SettingsError: the reference has too few rows.
+    """
+    places = window.one_of_each(settings.seed)
+    compared = compare_rows(window.pairs(places), reference_pairs(reference), settings.seed)
+    distances = far.measure_distances(window, reference, settings)
+    given = np.where(window.given[:, None], window.texts, np.nan)
+    over_others = margins(window.images, given, reference.texts[:OTHERS])
+    lists = far.hardest(window, distances, over_others, settings.hardest)
+    return Measured(
+        compared,
+        measure_drift(compared, settings.seed),
+        distances,
+        far.outside_shares(window, distances, settings),
+        far.described(window, distances, over_others, lists),
+        far.worth_captioning(window, distances, lists, settings.images),
+    )
+
+
+def summary(
+    window: Window,
+    version: MonitoredVersion,
+    measured: Measured,
+    words: Words,
+    settings: MonitoringSettings,
+) -> dict[str, Any]:
+    """The report as JSON has it."""
+    drifted = [
+        each.name
+        for each in measured.figures
+        if each.adjusted is not None and each.adjusted <= settings.alpha
+    ]
+    largest = int(window.sizes.argmax())
+    there = window.clusters == largest
+    return {
+        "model": version.name,
+        "version": version.version,
+        "fingerprint": version.fingerprint,
+        "since": f"{window.since:%Y-%m-%dT%H:%M:%SZ}",
+        "until": f"{window.until:%Y-%m-%dT%H:%M:%SZ}",
+        "alpha": settings.alpha,
+        "alarm": bool(drifted),
+        "drifted": drifted,
+        "requests": int(window.sizes.sum()),
+        "read": len(window),
+        "clusters": len(window.sizes),
+        "largest_cluster": {
+            "image_hash": window.hashes[there][0],
+            "requests": int(window.sizes[largest]),
+        },
+        "reference": len(version.reference.images),
+        "left_out": window.left_out,
+        "skipped_files": window.skipped,
+        "dropped_by_servers": window.dropped,
+        "figures": [asdict(each) for each in measured.figures],
+        "outside": [asdict(each) for each in measured.outside],
+        "hardest": {name: [asdict(each) for each in own] for name, own in measured.hardest.items()},
+        "texts_logged": words.texts,
+        "word_shifts": [asdict(each) for each in words.shifts],
+        "new_words": [asdict(each) for each in words.new],
+    }
+
+
+def metrics(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of a report for MLflow: p values, effect sizes, shares."""
+    found: dict[str, Any] = {"alarm": float(report["alarm"]), "requests": report["requests"]}
+    for each in report["figures"]:
+        numbers = {
+            key: each[key]
+            for key in ("p", "adjusted", "apart", "deviations", "requests")
+            if each[key] is not None
+        }
+        if each["means"] is not None:
+            numbers["mean"], numbers["reference_mean"] = each["means"]
+        found[each["name"]] = numbers
+    for each in report["outside"]:
+        found[f"outside_{each['kind']}"] = {
+            "share": each["share"],
+            "requests_share": each["requests_share"],
+        }
+    return {"monitoring": found}
+
+
+def check(report: Mapping[str, Any]) -> None:
+    """Raise the alarm of a report.
+
+    Raises:
+        Alarm: a figure has drifted.
+    """
+    if report["alarm"]:
+        by_name = {each["name"]: each for each in report["figures"]}
+        named = ", ".join(
+            f"{name.replace('_', ' ')} (p {by_name[name]['adjusted']:.3f})"
+            for name in report["drifted"]
+        )
+        raise Alarm(
+            f"monitoring: requests of {report['model']} version {report['version']} have drifted "
+            f"from its reference sample: {named}"
+        )

@@ -1,0 +1,143 @@
+"""Words of logged texts against the words of the training captions.
+
+W words, C clusters with a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from compo_pipeline.evaluation.contamination import normalised
+from compo_pipeline.evaluation.statistics import holm
+from compo_pipeline.storage.records import Parse
+
+FEWEST_TEXTS = 5
+"""Texts of different images that a word needs to be compared."""
+MOST_PARSED = 5000
+PARTS = {
+    "ADJ": "attributes",
+    "VERB": "actions",
+    "ADP": "relations",
+    "NOUN": "things",
+    "PROPN": "names",
+}
+"""Parts of speech whose words are listed, and what they are called on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordShift:
+    """A word whose share of all words differs between requests and training captions.
+
+    Attributes:
+        word: in lower case.
+        texts: of different images that have it.
+        share: per cent of the requests' words.
+        training: per cent of the training captions' words.
+        p: two-sided, by image, adjusted by Holm's correction for all compared words.
+    """
+
+    word: str
+    texts: int
+    share: float
+    training: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewWord:
+    """A word that no training caption has.
+
+    Attributes:
+        word: in lower case.
+        part: of speech, a value of `PARTS`.
+        texts: of different images that have it.
+        example: one of these.
+    """
+
+    word: str
+    part: str
+    texts: int
+    example: str
+
+
+def word_shifts(texts: Sequence[str], counts: Mapping[str, int], alpha: float) -> list[WordShift]:
+    """Words that are more or less frequent than in the training captions, the surest first.
+
+    The variance of a word's count is that between texts (a ratio estimate over clusters), so that a
+    text which repeats a word counts once. A word of the training captions that no text has is
+    compared where a share of `FEWEST_TEXTS` is expected.
+
+    Args:
+        texts: one of each image.
+        counts: number of each word in the training captions.
+        alpha: the largest adjusted p.
+    """
+    split = [Counter(normalised(text).split()) for text in texts]
+    totals = [own.total() for own in split]
+    words, total = sum(totals), sum(counts.values())
+    if not words or not total:
+        return []
+    squares = sum(own**2 for own in totals)
+    found: dict[str, list[tuple[int, int]]] = {}
+    for own, length in zip(split, totals, strict=True):
+        for word, count in own.items():
+            found.setdefault(word, []).append((count, length))
+    names = set(found) | {
+        word for word, count in counts.items() if word and count / total * words >= FEWEST_TEXTS
+    }
+    shifts = []
+    for word in sorted(names):
+        having, expected = found.get(word, []), counts.get(word, 0) / total
+        if len(having) < FEWEST_TEXTS and expected * words < FEWEST_TEXTS:
+            continue
+        seen = sum(count for count, _ in having)
+        variance = expected**2 * squares + sum(
+            (count - expected * length) ** 2 - (expected * length) ** 2 for count, length in having
+        )
+        z = (seen - expected * words) / math.sqrt(variance)
+        p = min(1.0, 2 * float(special.ndtr(-abs(z))))
+        shifts.append(WordShift(word, len(having), 100 * seen / words, 100 * expected, p))
+    adjusted = holm([each.p for each in shifts])
+    tested = (
+        WordShift(each.word, each.texts, each.share, each.training, p)
+        for each, p in zip(shifts, adjusted, strict=True)
+        if p <= alpha
+    )
+    return sorted(tested, key=lambda each: (each.p, each.word))
+
+
+def new_words(
+    texts: Sequence[str],
+    counts: Mapping[str, int],
+    parses: Callable[[Iterable[str]], Mapping[str, Parse]],
+) -> list[NewWord]:
+    """Words of `PARTS` that no training caption has, the most frequent first.
+
+    Args:
+        texts: one of each image; at most `MOST_PARSED` of those that have new words are parsed.
+        counts: number of each word in the training captions.
+        parses: of texts.
+    """
+
+    def is_new(text: str) -> bool:
+        return any(word not in counts for word in normalised(text).split())
+
+    unseen = [text for text in texts if is_new(text)]
+    parsed = parses(dict.fromkeys(unseen[:MOST_PARSED]))
+    having: dict[tuple[str, str], list[str]] = {}
+    for text in unseen[:MOST_PARSED]:
+        parse = parsed[text]
+        own = {
+            (word.lower(), PARTS[part])
+            for word, part in zip(parse.words, parse.upos, strict=True)
+            if part in PARTS and is_new(word)
+        }
+        for key in own:
+            having.setdefault(key, []).append(text)
+    new = (NewWord(word, part, len(own), own[0]) for (word, part), own in having.items())
+    return sorted(new, key=lambda each: (-each.texts, each.part, each.word))

@@ -1,0 +1,298 @@
+"""A window of the request log: the requests that one version answered, by image.
+
+A client repeats images, so requests of one image are a cluster: whatever is compared has each image
+once, or counts its requests together. A request without an image belongs to its text.
+
+n requests, D width of the joint space, C clusters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.monitoring.drift import PairRows
+from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.storage.requests import read_dropped, read_requests
+from compo_pipeline.versions.reference import Reference
+
+Floats = NDArray[np.floating]
+
+FOLDER = "serving.log.folder"
+MOST_OF_AN_IMAGE = 1000
+"""Requests of an image that are read with their embeddings."""
+_COLUMNS = (
+    "request",
+    "row",
+    "fingerprint",
+    "task",
+    "image_hash",
+    "image",
+    "text",
+    "candidates",
+    "margin",
+    "tokens",
+    "words",
+    "unknown_words",
+    "caption",
+)
+_HASH = "^[0-9a-f]{16}$"
+_LENGTH = 1e-2  # of embeddings, differs from 1 by at most this
+_END = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The requests of a window; a number that a request lacks is NaN.
+
+    Attributes:
+        since: when it begins.
+        until: when it ends.
+        requests: id of each request [n].
+        rows: row of the request's table [n].
+        images: embeddings [n, D].
+        texts: embeddings [n, D].
+        given: whether the text was the only one that the image was compared with [n].
+        margins: of the best of several texts over the second [n].
+        tokens: of the text [n].
+        words: of the text [n].
+        unknown_words: of the text [n].
+        captions: the text itself, None where the log has none [n].
+        hashes: of the image, None without one [n].
+        clusters: number of the cluster [n].
+        sizes: requests of each cluster, with those that were not read [C].
+        left_out: requests that are not compared, by reason.
+        skipped: files of the log that were not read, by reason.
+        dropped: requests that servers could not log, by reason.
+    """
+
+    since: datetime
+    until: datetime
+    requests: NDArray[np.object_]
+    rows: NDArray[np.int64]
+    images: Floats
+    texts: Floats
+    given: NDArray[np.bool_]
+    margins: Floats
+    tokens: Floats
+    words: Floats
+    unknown_words: Floats
+    captions: NDArray[np.object_]
+    hashes: NDArray[np.object_]
+    clusters: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    left_out: dict[str, int]
+    skipped: dict[str, int]
+    dropped: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def one_of_each(self, seed: int) -> NDArray[np.int64]:
+        """A request of each cluster, drawn at random; with a given text where there is one."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        order = order[np.argsort(~self.given[order], kind="stable")]
+        _, first = np.unique(self.clusters[order], return_index=True)
+        return np.sort(order[first])
+
+    def pairs(self, places: NDArray[np.int64]) -> PairRows:
+        """Requests as rows to compare, without texts that were chosen among several."""
+        given = self.given[places]
+        numbers = (
+            np.where(given, values[places], np.nan)
+            for values in (self.tokens, self.words, self.unknown_words)
+        )
+        texts = np.where(given[:, None], self.texts[places], np.nan)
+        return PairRows(self.images[places], texts, *numbers)
+
+
+def reference_pairs(reference: Reference) -> PairRows:
+    """The rows of a version's reference, as those of a window."""
+    unknown = reference.unknown_words
+    return PairRows(
+        reference.images,
+        reference.texts,
+        reference.tokens.astype(np.float64),
+        reference.words.astype(np.float64),
+        np.full(len(reference.words), np.nan) if unknown is None else unknown.astype(np.float64),
+    )
+
+
+def read_window(
+    folder: Path | None, fingerprint: str, width: int, settings: MonitoringSettings, now: datetime
+) -> Window:
+    """Read the requests of a window that the weights of a version answered.
+
+    Args:
+        folder: of the log.
+        fingerprint: of the version's weights.
+        width: D.
+        settings: the window, and the most rows.
+        now: the present time.
+
+    Raises:
+        SettingsError: there is no such folder, or it has no request of the window.
+    """
+    if folder is None or not folder.is_dir():
+        found = "got null" if folder is None else f"there is no folder {folder}"
+        raise SettingsError(
+            f"{FOLDER}: expected the folder of the server's request log, {found}; set it as "
+            "`compo-pipeline serve` has it"
+        )
+    since, until = settings.window(now)
+    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    chosen: list[pa.RecordBatch] = []
+    threshold, read = 1.0, 0
+    for batch in read_requests(folder, since, until, skipped, _COLUMNS):
+        own = _usable(batch, fingerprint, width, left_out)
+        clusters, few = _cluster_names(own), []
+        for name in clusters:
+            sizes[name] += 1
+            few.append(sizes[name] <= MOST_OF_AN_IMAGE)
+        own = own.append_column("cluster", pa.array(clusters, pa.string())).filter(
+            pa.array(few, pa.bool_())
+        )
+        chosen.append(_drawn(own, threshold))
+        read += len(chosen[-1])
+        while read > settings.rows:
+            threshold /= 2
+            chosen = [_drawn(each, threshold) for each in chosen]
+            read = sum(map(len, chosen))
+    future = sum(len(batch) for batch in read_requests(folder, now, _END, Counter(), ("time",)))
+    if future:
+        left_out["time in the future"] = future
+    if unread := sizes.total() - read:
+        left_out["not drawn (monitoring.rows), or one of many of an image"] = unread
+    dropped = read_dropped(folder, since, until, skipped)
+    if not read:
+        counts = {**left_out, **{f"files: {reason}": n for reason, n in skipped.items()}}
+        others = ", ".join(f"{reason}: {count}" for reason, count in counts.items()) or "none"
+        raise SettingsError(
+            f"monitoring.window_hours: {folder} has no request that this version answered from "
+            f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); set "
+            "monitoring.since and monitoring.until, or monitoring.version to the one that is served"
+        )
+    table = pa.Table.from_batches([each for each in chosen if len(each)])
+    names, numbers = np.unique(table["cluster"].to_numpy(), return_inverse=True)
+    candidates = _numbers(table["candidates"])
+    texts = _embeddings(table["text"], width)
+    classified = np.asarray(pc.equal(table["task"], "classify"))
+    return Window(
+        since,
+        until,
+        requests=table["request"].to_numpy(),
+        rows=np.asarray(table["row"].to_numpy(), dtype=np.int64),
+        images=_embeddings(table["image"], width),
+        texts=texts,
+        given=~np.isnan(texts[:, 0]) & ~(candidates > 1) & ~classified,
+        margins=_numbers(table["margin"]),
+        tokens=_numbers(table["tokens"]),
+        words=_numbers(table["words"]),
+        unknown_words=_numbers(table["unknown_words"]),
+        captions=np.array(table["caption"].to_pylist(), dtype=object),
+        hashes=np.array(table["image_hash"].to_pylist(), dtype=object),
+        clusters=numbers,
+        sizes=np.array([sizes[name] for name in names]),
+        left_out=dict(left_out),
+        skipped=dict(skipped),
+        dropped=dict(dropped),
+    )
+
+
+def image_bytes(
+    folder: Path, since: datetime, until: datetime, hashes: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """The logged images with these hashes, each once, whose bytes have that hash.
+
+    Args:
+        folder: of the log.
+        since: when the window begins.
+        until: when it ends.
+        hashes: of the images.
+    """
+    wanted = set(hashes)
+    columns = ("image_hash", "image_bytes")
+    for batch in read_requests(folder, since, until, Counter(), columns):
+        there = pc.and_(
+            pc.is_in(batch.column("image_hash"), pa.array(sorted(wanted), pa.string())),
+            pc.is_valid(batch.column("image_bytes")),
+        )
+        for row in batch.filter(there).to_pylist():
+            name, content = row["image_hash"], row["image_bytes"]
+            if name in wanted and hashlib.sha256(content).hexdigest().startswith(name):
+                wanted.remove(name)
+                yield name, content
+
+
+def _usable(
+    batch: pa.RecordBatch, fingerprint: str, width: int, left_out: Counter[str]
+) -> pa.RecordBatch:
+    """The rows of these weights with an embedding of an image or a text; counts the others."""
+    own = pc.equal(batch.column("fingerprint"), fingerprint)
+    left_out["answered by another model"] += len(batch) - (pc.sum(own).as_py() or 0)
+    batch = batch.filter(own)
+    sound = np.ones(len(batch), dtype=bool)
+    some = np.zeros(len(batch), dtype=bool)
+    for name in ("image", "text"):
+        column = batch.column(name)
+        there = ~np.asarray(column.is_null())
+        vectors = _embeddings(column, width)
+        lengths = np.linalg.norm(vectors, axis=1)
+        sound &= ~there | (np.abs(lengths - 1) <= _LENGTH)
+        some |= there
+    hashes = pc.match_substring_regex(batch.column("image_hash"), _HASH)
+    sound &= np.asarray(pc.fill_null(hashes, True))
+    left_out["no embedding"] += int((sound & ~some).sum())
+    left_out["damaged"] += int((~sound).sum())
+    for reason in [reason for reason, count in left_out.items() if not count]:
+        del left_out[reason]
+    return batch.filter(pa.array(sound & some))
+
+
+def _embeddings(column: pa.Array | pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    """Vectors [n, D]; one that is null or of another width is NaN."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    found = np.full((len(column), width), np.nan, dtype=np.float32)
+    fit = pc.fill_null(pc.equal(pc.list_value_length(column), width), False)
+    values = column.filter(fit).flatten().to_numpy(zero_copy_only=False)
+    found[np.asarray(fit)] = np.asarray(values, dtype=np.float32).reshape(-1, width)
+    return found
+
+
+def _numbers(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def _cluster_names(batch: pa.RecordBatch) -> list[str]:
+    """The image's hash; of a request without an image a hash of its text's embedding."""
+    texts = batch.column("text")
+    return [
+        name or hashlib.sha256(np.array(texts[place].as_py()).tobytes()).hexdigest()
+        for place, name in enumerate(batch.column("image_hash").to_pylist())
+    ]
+
+
+def _drawn(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
+    """The rows of clusters whose names have a hash below a share of all hashes."""
+    if threshold == 1:
+        return batch
+    kept = [_uniform(name) < threshold for name in batch.column("cluster").to_pylist()]
+    return batch.filter(pa.array(kept, pa.bool_()))
+
+
+def _uniform(name: str) -> float:
+    """A number from 0 to 1 that depends on the name alone; clients choose images, not this hash."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64

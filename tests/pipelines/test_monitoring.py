@@ -1,0 +1,256 @@
+"""The pipeline of monitoring as Kedro runs it, on a registered version and a request log."""
+
+import hashlib
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from kedro.framework.cli.cli import KedroCLI
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from mlflow.exceptions import MlflowException
+from PIL import Image
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset, PageDataset
+from compo_pipeline.models.loading import load
+from compo_pipeline.monitoring.report import ALARM_STATUS, Alarm, check
+from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.pipeline_registry import register_pipelines
+from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.storage.requests import REQUESTS, hour_folder, write_requests
+from compo_pipeline.storage.untrusted import read_csv
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
+from compo_pipeline.versions.reference import REFERENCE, WORDS
+from compo_pipeline.versions.settings import RegistrationSettings
+
+NAME, WIDTH, ROWS, REQUESTED = "monitored", 8, 120, 60
+TEXTS = ("a red dog", "a blue cat on the grass")
+NEW = "a turquoise gyrocopter"
+SETTINGS = MonitoringSettings(neighbours=3, hardest=4)
+
+
+def vectors(count: int, seed: int, shift: float = 0.0) -> Any:
+    drawn = np.random.default_rng(seed).standard_normal((count, WIDTH)) + 2 * np.eye(WIDTH)[0]
+    drawn += shift * np.eye(WIDTH)[1]
+    return list((drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float16))
+
+
+def jpeg(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def version(
+    tiny_model: Callable[..., Path],
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+    mlflow_project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
+    """Registers a champion with a reference of so many rows; returns its fingerprint."""
+
+    def register(rows: int = ROWS, project: Path = mlflow_project) -> str:
+        monkeypatch.chdir(project)
+        tracking.configure(TrackingSettings(), project)
+        client = mlflow.MlflowClient()
+        client.create_registered_model(NAME)
+        folder = tmp_path / "version"
+        tags = version_files(load(tiny_model(seed=6)), folder)
+        (evidence,) = folder.glob("artifacts/*/evidence")
+        sample = {"image": vectors(rows, 0), "text": vectors(rows, 1), "cosine": [0.5] * rows}
+        sample |= {"margin": [0.1] * rows, "tokens": [5] * rows, "words": [3] * rows}
+        sample["unknown_words"] = [0] * rows
+        pq.write_table(pa.table(sample, schema=REFERENCE), evidence / "reference.parquet")
+        words = sorted({word for text in TEXTS for word in text.split()})
+        counts = {"word": words, "count": [10] * len(words)}
+        pq.write_table(pa.table(counts, schema=WORDS), evidence / "words.parquet")
+        run_id = tracking.open_run("monitored", {})
+        made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
+        client.set_registered_model_alias(NAME, "champion", made.version)
+        return tags["fingerprint"]
+
+    yield register
+    tracking.configure(TrackingSettings(), mlflow_project)
+    with suppress(MlflowException):  # of a store of its own
+        mlflow.MlflowClient().delete_registered_model(NAME)
+
+
+def write_log(folder: Path, fingerprint: str, shift: float = 0.0, content: bool = True) -> None:
+    time = datetime.now(UTC) - timedelta(minutes=5)
+    images = [jpeg(k) for k in range(REQUESTED)]
+    rows = [
+        {
+            "request": f"r{k}", "row": 0, "time": time, "model": NAME, "version": 1,
+            "fingerprint": fingerprint, "role": "champion", "task": "score", "latency": 0.1,
+            "image_hash": hashlib.sha256(images[k]).hexdigest()[:16], "image": image, "text": text,
+            "candidates": 1, "tokens": 5, "words": 3, "unknown_words": 0,
+            "caption": (NEW if shift and k % 2 else TEXTS[k % 2]) if content else None,
+            "image_bytes": images[k] if content else None,
+        }
+        for k, (image, text) in enumerate(
+            zip(vectors(REQUESTED, 2, shift), vectors(REQUESTED, 3), strict=True)
+        )
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=REQUESTS)
+    write_requests(folder / hour_folder(time) / "a-0.parquet", table)
+
+
+@pytest.fixture
+def run(shipped: RunSettings, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Runs the pipeline; returns the stored report."""
+
+    def start(folder: Path | None, **settings: Any) -> dict[str, Any]:
+        report = tmp_path / "report"
+        site = Site(CommandOptions("toy"), {"monitoring_report": str(report / "monitoring.html")})
+        inputs: dict[str, Any] = {
+            "params:monitoring": replace(SETTINGS, **settings),
+            "params:registration": RegistrationSettings(NAME),
+            "params:serving.log.folder": None if folder is None else str(folder),
+            "params:language.model": "compo_en",
+            "params:data": shipped.data,
+            "params:dataset": "toy",
+            "params:site": site,
+        }
+        stored = JsonDataset(filepath=str(tmp_path / "monitoring.json"))
+        outputs = {
+            "monitoring": stored,
+            "monitoring_report": PageDataset(filepath=str(report), page="monitoring.html"),
+            "requested_images": FolderDataset(filepath=str(tmp_path / "requests")),
+        }
+        memory = {name: MemoryDataset(value, copy_mode="assign") for name, value in inputs.items()}
+        SequentialRunner().run(
+            register_pipelines()["monitoring"], DataCatalog({**memory, **outputs})
+        )
+        found: dict[str, Any] = stored.load()
+        return found
+
+    return start
+
+
+def test_requests_like_the_reference_raise_no_alarm(
+    version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    write_log(tmp_path / "log", version())
+    report = run(tmp_path / "log")
+    assert not report["alarm"] and report["drifted"] == []
+    assert (report["requests"], report["clusters"], report["reference"]) == (60, 60, ROWS)
+    check(report)
+
+
+def test_drift_is_reported_logged_and_an_alarm(
+    version: Callable[..., str],
+    run: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fingerprint = version()
+    write_log(tmp_path / "log", fingerprint, shift=2.5)
+    report = run(tmp_path / "log")
+    assert report["alarm"] and "images" in report["drifted"] and "tokens" not in report["drifted"]
+    with pytest.raises(Alarm, match=f"{NAME} version 1 .*images") as raised:
+        check(report)
+    assert raised.value.exit_code == ALARM_STATUS == 3
+    assert "Drift from the reference sample: images" in capsys.readouterr().out
+    page = (tmp_path / "report" / "monitoring.html").read_text()
+    assert f"<h1>Requests of {NAME} version 1</h1>" in page and "<svg" in page
+    assert "gyrocopter" in page and page.count("data:image/jpeg;base64,") >= 4
+    assert "format: table" in page
+    table = read_csv(tmp_path / "requests" / "requests.csv")
+    assert {row["requested_text"] for row in table} <= {*TEXTS, NEW}
+    for row in table:
+        content = (tmp_path / "requests" / row["image"]).read_bytes()
+        assert row["image"] == f"images/{hashlib.sha256(content).hexdigest()[:16]}.jpg"
+    (logged,) = mlflow.search_runs(
+        search_all_experiments=True, filter_string=f"tags.fingerprint = '{fingerprint}'",
+        order_by=["start_time DESC"], max_results=1, output_format="list",
+    )  # fmt: skip
+    assert logged.data.tags["model"] == NAME and logged.data.tags["version"] == "1"
+    assert logged.data.metrics["monitoring/alarm"] == 1
+    by_name = {each["name"]: each for each in report["figures"]}
+    assert logged.data.metrics["monitoring/images/adjusted"] == by_name["images"]["adjusted"]
+    artefacts = mlflow.MlflowClient().list_artifacts(logged.info.run_id, "page")
+    assert "page/monitoring.html" in {each.path for each in artefacts}
+
+
+def test_without_content_the_page_names_the_setting(
+    version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    write_log(tmp_path / "log", version(), shift=2.5, content=False)
+    report = run(tmp_path / "log")
+    assert report["alarm"] and report["texts_logged"] == 0
+    page = (tmp_path / "report" / "monitoring.html").read_text()
+    assert "serving.log.content: [images]" in page and "serving.log.content: [texts]" in page
+    assert "data:image" not in page
+    assert read_csv(tmp_path / "requests" / "requests.csv") == []
+
+
+def test_texts_of_clients_are_escaped(
+    version: Callable[..., str],
+    run: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(globals(), "TEXTS", ("<script>alert(1)</script> a dog",) * 2)
+    write_log(tmp_path / "log", version())
+    run(tmp_path / "log")
+    page = (tmp_path / "report" / "monitoring.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_a_version_without_a_reference_says_how_to_get_one(
+    version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    write_log(tmp_path / "log", version(rows=0))
+    with pytest.raises(SettingsError, match=r"registration\.reference_rows.*--pipeline=rescore"):
+        run(tmp_path / "log")
+
+
+def test_missing_versions_and_logs_name_their_settings(
+    version: Callable[..., str], run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    version()
+    with pytest.raises(SettingsError, match=r"serving\.log\.folder"):
+        run(None)
+    with pytest.raises(SettingsError, match=r"monitoring\.version"):
+        run(None, version=7)
+    with pytest.raises(SettingsError, match=r"monitoring\.alias"):
+        run(None, alias="nobody")
+    write_log(tmp_path / "log", "another model's")
+    with pytest.raises(SettingsError, match="answered by another model: 60"):
+        run(tmp_path / "log")
+
+
+def test_the_exit_status_tells_schedulers(
+    version: Callable[..., str], workspace: Path, tmp_path: Path
+) -> None:
+    fingerprint = version(project=workspace)
+    reports = workspace / "data" / "08_reporting" / "scenes"
+    for shift, status in ((0.0, 0), (2.5, ALARM_STATUS)):
+        folder = tmp_path / f"log{status}"
+        write_log(folder, fingerprint, shift)
+        given = f"registration.name={NAME},serving.log.folder={folder},monitoring.neighbours=3"
+        done = CliRunner().invoke(
+            KedroCLI(workspace), ["run", "--pipeline=monitoring", "--params", given]
+        )
+        assert done.exit_code == status, done.output
+        assert len(done.stderr.splitlines()) == (status > 0)
+        assert done.stderr.startswith(f"Error: monitoring: requests of {NAME}" if status else "")
+        assert "Traceback" not in done.output and "resume" not in done.output
+        assert (reports / "monitoring" / "monitoring.html").exists()

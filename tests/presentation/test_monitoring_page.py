@@ -1,0 +1,67 @@
+"""The page of monitoring says what was compared, and draws it."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from compo_pipeline.monitoring.distances import Distances
+from compo_pipeline.monitoring.drift import FIGURES, Compared, FigureDrift
+from compo_pipeline.monitoring.report import Measured
+from compo_pipeline.presentation.monitoring_page import draw, sentence, show
+
+
+def figure(name: str, p: float | None) -> FigureDrift:
+    return FigureDrift(name, 30, 90, p, p, None if p is None else 0.75, (0.25, 0.5))
+
+
+def report(p: Mapping[str, float]) -> dict[str, Any]:
+    drifted = [name for name in FIGURES if p.get(name, 1) <= 0.05]
+    return {
+        "figures": [asdict(figure(name, p.get(name))) for name in FIGURES],
+        "drifted": drifted,
+        "alarm": bool(drifted),
+        "outside": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [
+        ({}, "Nothing could be compared"),
+        ({"images": 0.4, "words": 0.06}, "No drift: none of 2 figures"),
+        ({"images": 0.01, "unknown_words": 0.04}, "images, share of unknown words"),
+    ],
+)
+def test_a_report_is_summarised(p: dict[str, float], said: str) -> None:
+    assert said in sentence(report(p))
+    file = io.StringIO()
+    show(report(p), Console(file=file, width=120))
+    lines = file.getvalue().splitlines()
+    assert said in lines[-1]
+    (images,) = (line.split() for line in lines if line.startswith("images "))
+    assert images[1:3] == ["30", "90"]
+    assert images[5:] == (["75%", f"{p['images']:.3f}"] if "images" in p else ["-", "-"])
+
+
+def test_numbers_that_were_compared_are_drawn(tmp_path: Path) -> None:
+    values = {name: np.random.default_rng(0).standard_normal(120) for name in FIGURES}
+    values["tokens"] = np.ones(120)
+    compared = Compared(values, np.arange(120) < 30)
+    nothing = Distances(np.zeros(0), np.zeros(0), {})
+
+    def measured(*tested: str) -> Measured:
+        figures = [figure(name, 0.5 if name in tested else None) for name in FIGURES]
+        return Measured(compared, figures, nothing, [], {}, [])
+
+    file = tmp_path / "plot.png"
+    drawn = draw(measured("images", "cosines", "tokens", "words"), file)
+    assert "cosine of image and text" in drawn and "words of the text" in drawn
+    assert "tokens of the text" not in drawn and file.exists()
+    assert draw(measured("images", "tokens"), tmp_path / "none.png") == ""
+    assert not (tmp_path / "none.png").exists()
