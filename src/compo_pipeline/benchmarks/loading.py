@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def is_left_out(self) -> bool:
-        """Whether it may be absent, and is."""
+        """Whether the folder of the annotation files is absent, and the benchmark is optional."""
         return bool(self.files.optional) and not self.exists
 
     def items_of(self, subtask: Subtask) -> int | None:
@@ -62,7 +62,7 @@ def with_key(message: str, key: str) -> str:
 
 
 def places(settings: BenchmarksSettings) -> list[Place]:
-    """The benchmarks that are switched on and read from files; their folders may not exist.
+    """The enabled benchmarks that are read from files, with their folders, which may not exist.
 
     Raises:
         SettingsError: a name is not one of a benchmark or suite.
@@ -271,6 +271,7 @@ def _first_with_images(subtask: Subtask, count: int) -> Subtask:
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
+    """Refuse links in a benchmark's files that lead out of its folder, unless settings allow it."""
     try:
         files_below(root, pattern, follow_symlinks=settings.follow_symlinks)
     except OutsideRoot as error:
