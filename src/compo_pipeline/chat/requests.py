@@ -139,10 +139,11 @@ def list_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
         Unreachable: there is no connection.
         BrokenReply: there is no complete reply.
     """
-    return anyio.run(_read, url, api_key, timeout)
+    return anyio.run(_request_models, url, api_key, timeout)
 
 
-async def _read(url: str, api_key: SecretStr, timeout: float) -> Reply:
+async def _request_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
+    """Request `<url>/models` and read the complete reply."""
     async with _client(url, api_key) as client:
         return await _send(client, timeout, api_key, *_READ)
 

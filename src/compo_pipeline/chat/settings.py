@@ -31,7 +31,7 @@ class RetrySettings:
 
 
 def _check_url(url: str) -> str:
-    """An http(s) URL without query and fragment."""
+    """Return the URL; refuse one that is not http(s), or has a query or fragment."""
     parts = urlsplit(url)
     complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     if not complete or parts.query or parts.fragment:
