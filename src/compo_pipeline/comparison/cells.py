@@ -93,8 +93,8 @@ def run_cells(
     return cells
 
 
-def _command_of_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The options of a comparison's command that are those of its runs, by dotted key.
+def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options of a comparison's command that each of its runs gets, by dotted key.
 
     Raises:
         SettingsError: an option that each cell has of its own.
@@ -119,7 +119,7 @@ def find_cells(
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
     """
     chosen = named_set(name, sets)
-    shared = _command_of_cells(command, name)
+    shared = _options_for_cells(command, name)
     cells: dict[str, dict[str, Any]] = {}
     labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
