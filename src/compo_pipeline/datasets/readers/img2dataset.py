@@ -108,7 +108,7 @@ class _Shard:
         self.data, self.path = data, path
         self.text = data.columns.caption or caption
         self.image = data.columns.image or f"{{{_KEY}}}.jpg"
-        self.named = table.named_columns(self.image)
+        self.named = table.columns_in_pattern(self.image)
         self.id = data.columns.id or _KEY
         is_table = path.suffix == ".parquet"
         folder = path.with_suffix("") if is_table else path.parent
