@@ -53,7 +53,7 @@ class Negatives(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskedChanges:
-    """The kinds of change that a pass of training asks for.
+    """The kinds of change in the hard negatives of a pass of training.
 
     Attributes:
         captions: number of captions.
