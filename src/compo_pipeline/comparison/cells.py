@@ -16,7 +16,7 @@ from compo_pipeline.configuration.rehearsal import KEY as SUBSET
 from compo_pipeline.configuration.rehearsal import dataset_name
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.datasets.stored import Stored
-from compo_pipeline.evaluation.suite import named_set
+from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.next_steps import arguments, options
@@ -118,13 +118,13 @@ def find_cells(
     Raises:
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
     """
-    chosen = named_set(name, sets)
+    chosen = find_comparison_set(name, sets)
     shared = _options_for_cells(command, name)
     cells: dict[str, dict[str, Any]] = {}
     labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
         key = f"{KEY}.{name}.cells.{label}"
-        named = _named(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
+        named = _read_globals(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
         if dataset_name(named["dataset"], shared.get(SUBSET)) != dataset:
             raise SettingsError(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
@@ -152,8 +152,8 @@ def find_cells(
     return CellSet(name, chosen.seeds, cells)
 
 
-def _named(env: str, key: str) -> dict[str, Any]:
-    """What globals.yml of an environment, which a YAML key names, says of dataset and method."""
+def _read_globals(env: str, key: str) -> dict[str, Any]:
+    """The values of an environment's globals.yml, over those of conf/base."""
     if not (CONF / env).is_dir():
         known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
         raise SettingsError(
