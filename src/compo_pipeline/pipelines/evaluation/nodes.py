@@ -178,7 +178,7 @@ def collect_foils(
     """
     split = benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
-    noise = review.noise(drawn, review.read(foils_review, foils_report, drawn))
+    noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
     found = foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
     return replace(found, diagnosis=Diagnosis.from_json(diagnosis))
 
