@@ -56,7 +56,7 @@ class C2lipWeights:
 
 @settings
 class C2lipObjective:
-    """Losses and trained towers."""
+    """Settings of C2LIP's training: weights of the losses, and trained towers."""
 
     weights: C2lipWeights = field(default_factory=C2lipWeights)
     """Of the losses."""
@@ -115,7 +115,7 @@ class C2lip(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Phrases."""
+        """Fields that a table of others may have: phrases."""
         return frozenset({"phrases"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:

@@ -49,7 +49,7 @@ class FscClipWeights:
 
 @settings
 class FscClipObjective:
-    """Losses and trained towers."""
+    """Settings of FSC-CLIP's training: weights of the losses, and trained towers."""
 
     weights: FscClipWeights = field(default_factory=FscClipWeights)
     """Of the losses."""

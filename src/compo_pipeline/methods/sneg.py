@@ -45,7 +45,7 @@ class SnegWeights:
 
 @settings
 class SnegObjective:
-    """Losses and trained towers."""
+    """Settings of S-Neg's training: weights of the losses, and trained towers."""
 
     weights: SnegWeights = field(default_factory=SnegWeights)
     """Of the losses."""
