@@ -31,7 +31,7 @@ class ItemToJudge(NamedTuple):
 
 
 def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Path) -> Path:
-    """Write the page; it needs no other file and no network.
+    """Write the page for judging foils; it needs no other file and no network.
 
     Args:
         drawn: its items, in their order; at least one.
@@ -123,6 +123,7 @@ def section(
 
 
 def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None) -> KindRow:
+    """The row of a kind, with accuracies corrected for its noise."""
     without = {
         role: noise and corrected(each.value / 100, each.low / 100, each.high / 100, noise)
         for role, each in row.values.items()
