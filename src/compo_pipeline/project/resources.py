@@ -33,7 +33,7 @@ from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project import plan
 from compo_pipeline.project.held_out import (
     held_out_problems,
-    judging_problems,
+    selection_problems,
     split_problem,
     unbuilt_problem,
 )
@@ -97,7 +97,7 @@ def _problems(
         # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
         judged = parameters.registration.alias is not None and "registered" in outputs
         if (judged and "comparison" in outputs) or "rescored" in outputs:
-            yield from judging_problems(parameters)
+            yield from selection_problems(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:
         return

@@ -51,7 +51,7 @@ from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_diges
 from compo_pipeline.versions.materials import (
     DATA_PARTS,
     Material,
-    licensed,
+    with_licence,
     write_bom,
 )
 from compo_pipeline.versions.model_card import card_limits, write_card
@@ -130,7 +130,7 @@ def export_with_card(
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
     record = read_record(folder)
-    materials = [licensed(one, settings.licences) for one in made_from.materials]
+    materials = [with_licence(one, settings.licences) for one in made_from.materials]
     data = [one for one in materials if one.part in DATA_PARTS]
     card = (made_from.manifest, materials, comparison, run["run_id"], waive)
     write_card(folder, settings, *card)
