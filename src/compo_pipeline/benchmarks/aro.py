@@ -93,7 +93,7 @@ _LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read the files that are there, a subtask for each relation and each pair of attributes."""
+    """Read ARO: a subtask for each relation, each pair of attributes, and each order of words."""
     found: list[Subtask] = []
     for name, rows in _rows(root, images).items():
         items = [_parse_item(name, record) for record in rows.records]

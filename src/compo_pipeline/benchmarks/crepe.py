@@ -26,7 +26,7 @@ _FOLDERS = ("VG_100K", "VG_100K_2")
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file, a subtask each."""
+    """Read CREPE: a subtask for each file."""
     subtasks = []
     for file in read_files(root, _PATTERN):
         named = _NAME.fullmatch(file.name)

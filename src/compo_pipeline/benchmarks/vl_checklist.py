@@ -34,7 +34,7 @@ _BRACKETS = 100
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file that the index names; its subtask is `<category>/<data set>/<file>`."""
+    """Read VL-CheckList: a subtask `<category>/<data set>/<file>` for each file of the index."""
     files = sorted((root / _INDEX).rglob("*.yaml"))
     if not files:
         raise SettingsError(f"there is no *.yaml in {root / _INDEX}")

@@ -76,7 +76,7 @@ class _WorkResult(Generic[Result]):
 
 @dataclass(slots=True)
 class _Session:
-    """What the threads of one loop share: connections, and why no further request is sent."""
+    """State that the threads of one loop share: connections, and the error that stops requests."""
 
     post: Post
     slots: threading.Semaphore

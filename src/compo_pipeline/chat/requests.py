@@ -59,7 +59,7 @@ class RequestsSpent(SettingsError):
 
 
 class Pace:
-    """What all connections to a server share: its rate limit, and the number of requests."""
+    """Rate limit and number of requests, shared by all connections to a server."""
 
     def __init__(self, key: str, most: int | None) -> None:
         """Nothing is sent yet.
@@ -302,7 +302,7 @@ def _is_temporary(status: int) -> bool:
 
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float:
-    """Seconds that the server asks to wait, given as a number or a date; 0 where it does not."""
+    """Seconds to wait by the `Retry-After` header, a number or a date; 0 without one."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

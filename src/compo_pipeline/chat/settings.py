@@ -41,7 +41,7 @@ def _check_url(url: str) -> str:
 
 @settings
 class EndpointSettings:
-    """An OpenAI-compatible server: where it is and how its model is asked."""
+    """An OpenAI-compatible server: address, model, limits and parameters of requests."""
 
     url: Annotated[str, AfterValidator(_check_url)]
     """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
@@ -77,7 +77,7 @@ class EndpointSettings:
 
 @settings
 class LocalSettings:
-    """A model in a local folder, loaded by transformers, and how it is asked."""
+    """A model in a local folder, loaded by transformers, and parameters of its answers."""
 
     folder: str
     """config, weights (safetensors) and tokenizer or processor, as transformers saves them."""

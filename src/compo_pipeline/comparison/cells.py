@@ -168,7 +168,7 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
 
 
 def _stored(place: Path, store: str | None) -> list[Stored]:
-    """The results of a run that are compared, and what says that it is done, on object storage."""
+    """Copies of a run's compared results, and of its mark of completion, on object storage."""
     if store is None:
         return []
     paths = [place / name for name in (SCORES, COMPARISON, DONE)]
@@ -183,7 +183,7 @@ def _run(
     state: Mapping[str, Any],
     stored: list[Stored],
 ) -> bool:
-    """Run a cell's pipelines in a process of their own, unless that was done; its success."""
+    """Run a cell's pipelines in their own process, unless done; return whether they succeeded."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
     there = all(each.exists() for each in stored)
@@ -204,6 +204,6 @@ def _run(
 
 
 def _configuration_fingerprint() -> str:
-    """Of all files of conf but those that only say which cells there are."""
+    """Fingerprint of the files of conf, without those that only list cells."""
     files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
     return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)

@@ -212,7 +212,7 @@ def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
-    """What validates a dataclass; those of the standard library refuse unknown keys too."""
+    """The pydantic validator of a dataclass; it refuses unknown keys of any kind of dataclass."""
     if hasattr(cls, "__pydantic_config__"):
         return pydantic.TypeAdapter(cls)
     # Pydantic takes no configuration for a dataclass itself.
@@ -292,7 +292,7 @@ def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
 
 
 def type_at(cls: Any, location: Iterable[str | int]) -> Any:
-    """The type of a value within settings, by its keys; None where the types do not say.
+    """The type of a value within settings, by its keys; None where the types do not determine it.
 
     Of a union it is the first that has keys or items.
     """
@@ -310,7 +310,7 @@ def type_at(cls: Any, location: Iterable[str | int]) -> Any:
 
 
 def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
-    """What no file, database or page holds: endless numbers, texts that are no Unicode."""
+    """Key and error of values that no file, database or page can hold, such as infinite numbers."""
     stack = [(key, values, 0)]
     while stack:
         path, value, depth = stack.pop()
@@ -330,7 +330,7 @@ def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _expected(value: Any) -> str:
-    """What a value should be; empty where nothing is wrong."""
+    """The kind of value that is expected in place of an unusable one; empty for a usable value."""
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if isinstance(value, int) and abs(value) >= 2**63:

@@ -53,7 +53,7 @@ def read(
     key: str,
     sentences: int | None = 1,
 ) -> Table[Annotation]:
-    """What a table says of caption rows, in the order of the table.
+    """Read the annotations of caption rows from a table, in the order of the table.
 
     Args:
         settings: the table, with a file.
@@ -394,7 +394,7 @@ class _Reading:
         )
 
     def _cells(self, record: Mapping[str, Any], name: str) -> list[Any]:
-        """What is listed in the one column of a field, if it is read."""
+        """The values in the one column of a field; none if the field is not read."""
         if name not in self._contents:
             return []
         return self._listed(record.get(getattr(self._settings.read, name)))

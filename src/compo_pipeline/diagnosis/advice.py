@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What a model is trained with.
+    """A training: method, kinds of change in its negatives, and what of the model is trained.
 
     Attributes:
         method: its name.
@@ -83,7 +83,7 @@ def advise(
     run: TrainingRun,
     settings: Iterable[RuleSetting],
 ) -> tuple[Step, ...]:
-    """The settings that make training ask for kinds of change, and let it learn them.
+    """The settings with which training has negatives of the weak kinds, and can learn from them.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of

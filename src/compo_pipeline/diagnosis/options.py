@@ -122,7 +122,7 @@ def _asked_of_editor(
     setting: str,
     rules: tuple[str, ...],
 ) -> AskedChanges:
-    """What the edited captions ask, and their images where some are generated."""
+    """The kinds of change in edited captions with these rules, and in their images, if any."""
     name = settings.caption_editor
     values = {**getattr(settings, name), setting: list(rules)}
     changed: dict[str, Any] = {name: values}

@@ -65,7 +65,7 @@ _MOST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What a subtask, or a set of subtasks, shares with the training rows.
+    """Images, captions and bindings that a set of subtasks shares with the training rows.
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training

@@ -187,7 +187,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkItems:
-    """What the models of a run are scored on."""
+    """The items on which the models of a run are scored, and the slices of each item."""
 
     subtasks: Sequence[Subtask]
     """The items."""

@@ -80,7 +80,7 @@ class FoilBuild:
 
 
 class Texts:
-    """What the training captions, and foils of some of them, look like.
+    """Statistics of training captions and of foils of them, to compare texts of items with.
 
     Args:
         captions: of each training image those that are given.

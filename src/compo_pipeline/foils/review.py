@@ -26,7 +26,7 @@ Verdict = Literal["accept", "reject", "unsure"]
 
 @settings
 class Review:
-    """What the page saves: verdicts by item, and which items they are about."""
+    """The file that the page saves: verdicts by item, and which items they are about."""
 
     builder: int
     """Version of the builder."""
@@ -172,7 +172,7 @@ def corrected(value: float, low: float, high: float, found: Noise) -> Corrected 
 
 
 def _without(accuracy: float, share: float) -> float:
-    """The accuracy without a share of items of which half are right."""
+    """The accuracy on other items than this share, of which a model has half right."""
     if share == 1:
         return float(accuracy > 1 / 2)
     return min(1.0, max(0.0, (accuracy - share / 2) / (1 - share)))

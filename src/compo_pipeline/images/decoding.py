@@ -73,7 +73,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is accepted as an image, and how it is turned.
+    """Limits on images that are accepted, and whether EXIF orientation is applied.
 
     Args:
         max_pixels: the most pixels an image may have, by its header.
@@ -247,7 +247,7 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
 
 
 def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
-    """The box of an image that its name asks for, black where it is outside of the image."""
+    """The box of an image that is part of its name, black where it is outside of the image."""
     _, cropped, box = name.partition(_CROP)
     if not cropped:
         return image

@@ -105,7 +105,7 @@ class C2lip(Method):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Of the xac loss, and of phrases that are tokens of their caption."""
+        """Dense features that the xac loss and phrases as tokens need, and what avoids each."""
         found: dict[Need, str] = {}
         if self.objective.weights.xac:
             found["patches"] = "set c2lip.objective.weights.xac to 0"

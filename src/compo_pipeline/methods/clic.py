@@ -231,7 +231,7 @@ class Clic(Method):
         return frozenset({"positives", *(["negatives"] if within else [])})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """One view a caption and epoch; without a possible partner there is none."""
+        """A function from a caption to its view, which is None without a possible second image."""
         if self.view_settings.images == "single":
             return lambda caption: self._single(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)

@@ -99,7 +99,7 @@ class DacMil(TextPairs):
         return None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Samples the view of a caption: it and drawn sentences, each with a negative."""
+        """A function from a caption to its view: it and drawn sentences, each with a negative."""
         (name,) = self.view_settings.generators
         rule, table = self.rule(name), context.annotations
 

@@ -135,7 +135,7 @@ class TextNegatives(Method):
         return frozenset({"negatives", "neighbours"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with a negative of every rule, or those of a table.
+        """A function from a caption to its view, with a negative by each rule, or those of a table.
 
         With a table of neighbours it is a pair: the caption's row and one with a similar image,
         with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`
@@ -180,7 +180,7 @@ class TextNegatives(Method):
         return caption.sentences[:1]
 
     def rule(self, name: Rule) -> Generator:
-        """A rule with the settings of the views."""
+        """The function of a rule, with the settings of the views."""
         if name.startswith("replace"):
             named = name.removeprefix("replace").removeprefix("_")
             return self.replacer(named.split("_or_") if named else CATEGORIES)

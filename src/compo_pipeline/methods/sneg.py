@@ -27,7 +27,7 @@ from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, 
 
 @settings
 class SnegViews(NegativeViews):
-    """One swap a caption."""
+    """Settings of S-Neg's views: one swap in each caption."""
 
     generators: tuple[Rule, ...] = ("swap",)
 

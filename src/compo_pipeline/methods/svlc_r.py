@@ -40,7 +40,7 @@ from compo_pipeline.storage.records import Caption
 
 @settings
 class SvlcRViews(NegativeViews):
-    """One replaced word a caption."""
+    """Settings of SVLC-R's views: one replaced word in each caption."""
 
     generators: tuple[Rule, ...] = ("replace_attribute_or_verb",)
 

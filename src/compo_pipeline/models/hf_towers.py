@@ -311,7 +311,7 @@ def _is_siglip(trunk: Any) -> bool:
 
 
 def _block_shape(norm: Any, mlp: Any, heads: int) -> tuple[float, int, str | None, int]:
-    """What SiglipVisionConfig holds once for the blocks and the pool."""
+    """Values of SiglipVisionConfig that blocks and pool must have in common."""
     return norm.eps, mlp.fc1.out_features, _activation(mlp.act), heads
 
 

@@ -63,7 +63,7 @@ def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Pa
 
 
 class KindRow(NamedTuple):
-    """A kind in the report: its accuracies, how well texts alone tell it, and its noise.
+    """A kind in the report: accuracies, accuracy by text alone, and share of false items.
 
     `corrected` are the accuracies without false items by role, in per cent.
     """
@@ -143,7 +143,7 @@ def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None
 
 
 def _reason(found: Mapping[str, Any]) -> str:
-    """Why a kind is not scored, with how well texts alone tell it where that is known."""
+    """Why a kind is not scored, with its accuracy by text alone if that was measured."""
     reason = STATES[found["state"]]
     if (limit := found["text_accuracy_limit"]) is None:
         return reason

@@ -24,7 +24,7 @@ KEYS = ("sample_id", "image", "caption")
 
 @settings
 class AnnotationColumns:
-    """Columns of a table: those that say which caption row a record is of, and what it holds."""
+    """Columns of a table of others: join keys to caption rows, and the contents that are read."""
 
     sample_id: str | None = None
     """Column with the id of the caption row, with or without the name of its split before it."""
@@ -133,7 +133,7 @@ class AnnotationSettings:
         return tuple(role for role, columns in found.items() if columns)
 
     def usable(self, able: Collection[str], key: str, user: str) -> frozenset[str]:
-        """The contents of the table that a user of it reads.
+        """The contents of the table that its user reads; refuses columns that it does not use.
 
         Args:
             able: the contents that it has a use for.

@@ -219,7 +219,7 @@ def version_of(info: Mapping[str, Any]) -> int:
 
 
 def size_and_version(path: Path) -> tuple[int, int]:
-    """Size and version of a file, which tell its content from another one.
+    """Size and version of a file; they change when its content does.
 
     The version is the modification time in ns, in a mirror that of the object as it was listed.
 
@@ -240,7 +240,7 @@ class _Object(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the files of this version are called."""
+        """Name of the cached files of this version of the object."""
         return f"{digest(self.url, self.size, self.version):016x}"
 
     @property

@@ -186,7 +186,7 @@ class Table(Sequence[Row]):
         return self._source[0]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column."""
+        """The values of one column."""
         values, numbers = self._columns.column(name), self._numbers
         if isinstance(numbers, range) and numbers.step == 1:
             return values.slice(numbers.start, len(numbers))
@@ -246,7 +246,7 @@ class Table(Sequence[Row]):
 
     @property
     def fingerprint(self) -> str:
-        """Of the rows, sixteen hexadecimal digits."""
+        """Sixteen hexadecimal digits of a hash of the rows."""
         hashed = hashlib.sha256()
         for batch in self.batches():
             hashed.update(batch.serialize())

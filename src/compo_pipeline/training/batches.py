@@ -196,7 +196,7 @@ class Batches(Picklable, Dataset[Collated]):
         return Collated(collated.batch, {**collated.counts, **self.counts(step)})
 
     def counts(self, step: int) -> dict[str, int]:
-        """What is to report of a step that has been collated, whatever the method."""
+        """Counts of a collated step that are reported under every method."""
         counts = self.preprocessor.take_cut()
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated

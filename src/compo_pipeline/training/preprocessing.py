@@ -91,7 +91,7 @@ class ModelPreprocessor(Picklable):
         self._seed_and_step = seed, step
 
     def pixels(self, image: ImageInput) -> Tensor:
-        """One image, [3, H, W], normalised.
+        """Load and preprocess one image: [3, H, W], normalised.
 
         Composites are already of the input's size; they take the model's own mean and deviation
         (the authors' code takes ImageNet's: a slip).
@@ -104,7 +104,7 @@ class ModelPreprocessor(Picklable):
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
 
     def _single(self, shown: ImageInput) -> Image.Image:
-        """An image, or a random crop of it at the input's size, which preprocessing leaves."""
+        """Load an image; with `crop_scale` a random crop of it at the size of the input."""
         path = shown.paths[0]
         if shown.counterfactual:
             image = self._counterfactual(path)

@@ -121,7 +121,7 @@ def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
 
 
 def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
-    """What edited captions and made images of the edits."""
+    """The editor of captions and the generator of images as materials, where they are set."""
     editor, generator = settings.caption_editor, settings.image_generator
     for part, label, chosen, group in (
         ("caption_editor", "edits of captions", editor, EDITOR_GROUP),

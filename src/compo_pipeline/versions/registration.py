@@ -81,7 +81,7 @@ class Registered:
 
 
 class MadeFrom(NamedTuple):
-    """What a checkpoint was made from."""
+    """Data, captions and materials that a checkpoint was made from."""
 
     manifest: Mapping[str, Any]
     """Of the data."""
@@ -243,6 +243,7 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
+    """Log the model to the run and register it as a new version."""
     _delete_pending(run)
     info = mlflow.pyfunc.log_model(
         name="model",
@@ -279,6 +280,7 @@ def _delete_pending(run: RunLog) -> None:
 
 
 def _model_description(dataset: str, alias: str | None) -> str:
+    """Description of the registered model, with its aliases."""
     newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
     return (
         f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "

@@ -82,7 +82,7 @@ class LocalCaptioner:
 
     @property
     def prompt(self) -> str:
-        """What the model is asked about each image."""
+        """The text that the model gets with each image."""
         if self._kind in _CHAT:
             return self._settings.prompt
         return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")

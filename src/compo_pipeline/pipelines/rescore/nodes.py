@@ -31,7 +31,7 @@ def describe_scoring(
     model: ModelSettings,
     evaluation: EvaluationSettings,
 ) -> Benchmarking:
-    """What the version is scored on, and how."""
+    """The items, data and settings with which the version is scored again."""
     return Benchmarking(items, data, model, evaluation)
 
 

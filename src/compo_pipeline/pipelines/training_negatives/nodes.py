@@ -92,7 +92,7 @@ def choose_opening(
     state: str,
     generator_settings: Mapping[str, Any],
 ) -> Callable[[], Opening]:
-    """What the caption editor is opened with, for the sample."""
+    """A function that makes the inputs of the caption editor for the sample."""
 
     def opening() -> Opening:
         captions = Table.of(sample().captions, Caption)
