@@ -185,7 +185,10 @@ class _Scorer:
         names: Names,
         skipped: Skipped,
     ) -> Iterator[Scored]:
-        """Rows of one metric for each k, by similarities of best matches [q] and rivals [q, k]."""
+        """Rows of one metric for each k, by similarities of best matches [q] and rivals [q, k].
+
+        `metrics` has the chance level of each.
+        """
         for column, (metric, chance) in enumerate(metrics.items()):
             pairs = np.stack([best, rivals[:, column]], axis=1)
             correct = protocols.ranked(best, rivals[:, column])

@@ -223,7 +223,7 @@ class Clic(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: positives, and with swaps within, negatives.
+        """Fields that a table of others may have: positives, and for swaps in a caption negatives.
 
         Positives are further sentences. A swap across two captions is no text of one.
         """

@@ -63,8 +63,9 @@ class ReportInputs:
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write `report.html`, its plots, and the environment that the diagnosis advises; the page
-    itself needs no other file and no network.
+    """Write `report.html`, its plots, and the environment that the diagnosis advises.
+
+    The page itself needs no other file and no network.
     """
     folder.mkdir(parents=True, exist_ok=True)
     comparison = inputs.comparison
