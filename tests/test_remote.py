@@ -480,7 +480,7 @@ def test_members_of_a_shard_that_is_not_in_the_cache_are_read_without_the_rest(
     local = list(readers.read(DataSettings(tmp_path, "webdataset", {"train": "*.tar"})))
     assert list(readers.read(DataSettings(folder, "webdataset", {"train": "*.tar"}))) == local
     assert held(folder) == {"2.tar"}
-    archives._scan.cache_clear()  # another process
+    archives._scan_tar.cache_clear()  # another process
     for record in reversed(local):
         assert isinstance(record, RawCaption)
         image = decoding.load(folder, record.image, Limits())
@@ -508,7 +508,7 @@ def test_damaged_and_vanished_shards(
         decoding.load(folder, name, Limits())
     bucket.remove("set/2.tar")
     remote.refresh(folder)
-    archives._scan.cache_clear()
+    archives._scan_tar.cache_clear()
     assert len(list(readers.read(data))) == 1
 
 

@@ -127,7 +127,7 @@ def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: boo
     )
     files = reference.files_of(conf / "base")
     about = {name: f"Settings of the method {method.label}." for name, method in METHODS.items()}
-    entries = reference.collect(classes, default, values, files, about)
+    entries = reference.collect_entries(classes, default, values, files, about)
     if markdown:
         click.echo(reference.markdown(entries), nl=False)
         return

@@ -36,7 +36,7 @@ def redrawn(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scen
     pairs = list(combinations(range(len(scene.things)), 2))
     for left in range(_REDRAWS, 0, -1):
         reach = max(6, max(scene.width, scene.height) * left // _REDRAWS)
-        things = _moved(scene, reach, random_)
+        things = _move_things(scene, reach, random_)
         if any(
             relation(things[i], things[j]) != (before := relation(scene.things[i], scene.things[j]))
             or (before not in NESTED and things[i].overlaps(things[j], GAP))
@@ -49,13 +49,13 @@ def redrawn(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scen
     return None
 
 
-def _moved(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
+def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
     """The things up to `reach` pixels away; one inside another moves with it."""
     fresh = []
     for thing in scene.things:
         shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
-        x = _near(thing.x, reach, thing, scene.width, random_)
-        y = _near(thing.y, reach, thing, scene.height, random_)
+        x = _draw_near(thing.x, reach, thing, scene.width, random_)
+        y = _draw_near(thing.y, reach, thing, scene.height, random_)
         fresh.append(replace(thing, shade=shade, x=x, y=y))
     if len(fresh) == 2 and relation(*scene.things) in NESTED:
         outer, inner = (0, 1) if fresh[0].size_px > fresh[1].size_px else (1, 0)
@@ -65,8 +65,8 @@ def _moved(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...
     return tuple(fresh)
 
 
-def _near(at: int, reach: int, thing: Thing, side: int, random_: random.Random) -> int:
-    """A coordinate up to `reach` from `at` at which the thing stays whole in the image.
+def _draw_near(at: int, reach: int, thing: Thing, side: int, random_: random.Random) -> int:
+    """Draw a coordinate up to `reach` from `at` at which the thing stays whole in the image.
 
     Moving it inwards afterwards would crowd things at the border, which reveals a redrawn scene.
     """
@@ -82,7 +82,7 @@ def retold(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Ra
         and all(word.value != "solid" for word in parsed.words)
     )
     for _ in range(_RETELLINGS):
-        text = _composed(parsed, random_) if composed else detail(scene, random_)
+        text = _compose_claims(parsed, random_) if composed else detail(scene, random_)
         if text == caption:
             continue
         new = read(text)
@@ -91,8 +91,8 @@ def retold(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Ra
     return None
 
 
-def _composed(parsed: ParsedCaption, random_: random.Random) -> str:
-    """The claims of a sentence in the frames of a first sentence."""
+def _compose_claims(parsed: ParsedCaption, random_: random.Random) -> str:
+    """A sentence with the same claims, in the form of a first sentence."""
     order = list(parsed.kinds)
     between: Relation | None = None
     for claim in parsed.of_field("relation"):
@@ -137,7 +137,7 @@ def imagine(
     """
     count = max(len(scene.things), len(parsed.kinds))
     for _ in range(_TRIES):
-        things = _placed(_dressed(parsed, count, world, random_), scene, random_)
+        things = _place_things(_draw_things(parsed, count, world, random_), scene, random_)
         backgrounds = [word.value for word in parsed.of_field("background")] or list(BACKGROUNDS)
         background, shade = random_.choice(backgrounds), random_.randint(-8, 8)
         after = replace(scene, background=background, things=things, shade=shade)
@@ -151,10 +151,10 @@ def imagine(
     return None
 
 
-def _dressed(
+def _draw_things(
     parsed: ParsedCaption, count: int, world: World, random_: random.Random
 ) -> list[tuple[Thing, bool]]:
-    """Things without places, and whether each is inside the first."""
+    """Draw things without places, and whether each is inside the first."""
     said = {(word.kinds, word.field): word.value for word in parsed.words}
     kinds = list(parsed.kinds)
     nested = [word.value for word in parsed.of_field("relation") if word.value in NESTED]
@@ -179,10 +179,10 @@ def _dressed(
     return found
 
 
-def _placed(
+def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """The things where they fit; fewer where one has no place or looks like its container."""
+    """Things with drawn places, up to the first that does not fit or looks like its container."""
     placed: list[Thing] = []
     for thing, inside in things:
         spot = put(random_, thing, placed, scene.width, scene.height, nested=inside)

@@ -37,59 +37,70 @@ class Pen:
 
 
 def _ball(pen: Pen) -> None:
+    """Draw a ball."""
     pen.oval(0.02, 0.02, 0.98, 0.98)
 
 
 def _box(pen: Pen) -> None:
+    """Draw a box."""
     pen.rectangle(0.06, 0.06, 0.94, 0.94)
 
 
 def _star(pen: Pen) -> None:
+    """Draw a star."""
     turns = [(0.5 if i % 2 == 0 else 0.21, math.pi * i / 5) for i in range(10)]
     pen.polygon(*[(0.5 + r * math.sin(a), 0.52 - r * math.cos(a)) for r, a in turns])
 
 
 def _heart(pen: Pen) -> None:
+    """Draw a heart."""
     pen.oval(0.02, 0.06, 0.53, 0.57)
     pen.oval(0.47, 0.06, 0.98, 0.57)
     pen.polygon((0.065, 0.44), (0.935, 0.44), (0.5, 0.97))
 
 
 def _ring(pen: Pen) -> None:
+    """Draw a ring."""
     pen.oval(0.02, 0.02, 0.98, 0.98)
     pen.oval(0.26, 0.26, 0.74, 0.74, hole=True)
 
 
 def _moon(pen: Pen) -> None:
+    """Draw a moon."""
     pen.oval(0.05, 0.02, 0.95, 0.98)
     pen.oval(0.34, -0.05, 1.2, 0.86, hole=True)
 
 
 def _house(pen: Pen) -> None:
+    """Draw a house."""
     pen.polygon((0.5, 0.02), (1.0, 0.46), (0.0, 0.46))
     pen.rectangle(0.12, 0.45, 0.88, 0.98)
     pen.rectangle(0.4, 0.64, 0.6, 1.0, hole=True)
 
 
 def _tree(pen: Pen) -> None:
+    """Draw a tree."""
     pen.polygon((0.5, 0.0), (0.8, 0.36), (0.2, 0.36))
     pen.polygon((0.5, 0.14), (0.93, 0.76), (0.07, 0.76))
     pen.rectangle(0.41, 0.75, 0.59, 1.0)
 
 
 def _fish(pen: Pen) -> None:
+    """Draw a fish."""
     pen.oval(0.0, 0.2, 0.75, 0.8)
     pen.polygon((0.62, 0.5), (1.0, 0.15), (1.0, 0.85))
     pen.oval(0.14, 0.37, 0.25, 0.48, hole=True)
 
 
 def _mug(pen: Pen) -> None:
+    """Draw a mug."""
     pen.oval(0.5, 0.25, 1.0, 0.78)
     pen.oval(0.61, 0.37, 0.89, 0.66, hole=True)
     pen.rectangle(0.06, 0.1, 0.72, 0.95)
 
 
 def _key(pen: Pen) -> None:
+    """Draw a key."""
     pen.oval(0.0, 0.26, 0.48, 0.74)
     pen.oval(0.13, 0.39, 0.35, 0.61, hole=True)
     pen.rectangle(0.43, 0.42, 1.0, 0.58)
@@ -98,6 +109,7 @@ def _key(pen: Pen) -> None:
 
 
 def _flower(pen: Pen) -> None:
+    """Draw a flower."""
     for petal in range(6):
         x = 0.5 + 0.3 * math.sin(petal * math.pi / 3)
         y = 0.5 - 0.3 * math.cos(petal * math.pi / 3)
@@ -106,6 +118,7 @@ def _flower(pen: Pen) -> None:
 
 
 def _cloud(pen: Pen) -> None:
+    """Draw a cloud."""
     pen.oval(0.0, 0.4, 0.46, 0.86)
     pen.oval(0.2, 0.12, 0.72, 0.72)
     pen.oval(0.54, 0.35, 1.0, 0.86)
@@ -113,12 +126,14 @@ def _cloud(pen: Pen) -> None:
 
 
 def _boat(pen: Pen) -> None:
+    """Draw a boat."""
     pen.polygon((0.0, 0.65), (1.0, 0.65), (0.8, 0.98), (0.2, 0.98))
     pen.rectangle(0.45, 0.03, 0.53, 0.66)
     pen.polygon((0.57, 0.05), (0.96, 0.59), (0.57, 0.59))
 
 
 def _arrow(pen: Pen) -> None:
+    """Draw an arrow."""
     pen.polygon(
         (0.02, 0.36), (0.55, 0.36), (0.55, 0.08), (0.99, 0.5),
         (0.55, 0.92), (0.55, 0.64), (0.02, 0.64),
@@ -126,25 +141,30 @@ def _arrow(pen: Pen) -> None:
 
 
 def _cross(pen: Pen) -> None:
+    """Draw a cross."""
     pen.rectangle(0.34, 0.02, 0.66, 0.98)
     pen.rectangle(0.02, 0.34, 0.98, 0.66)
 
 
 def _triangle(pen: Pen) -> None:
+    """Draw a triangle."""
     pen.polygon((0.5, 0.04), (0.99, 0.93), (0.01, 0.93))
 
 
 def _diamond(pen: Pen) -> None:
+    """Draw a diamond."""
     pen.polygon((0.5, 0.0), (0.86, 0.5), (0.5, 1.0), (0.14, 0.5))
 
 
 def _mushroom(pen: Pen) -> None:
+    """Draw a mushroom."""
     pen.oval(0.02, 0.05, 0.98, 1.0)
     pen.rectangle(0.0, 0.53, 1.0, 1.0, hole=True)
     pen.rectangle(0.36, 0.5, 0.64, 0.97)
 
 
 def _bottle(pen: Pen) -> None:
+    """Draw a bottle."""
     pen.rectangle(0.4, 0.0, 0.6, 0.3)
     pen.oval(0.24, 0.24, 0.76, 0.6)
     pen.rectangle(0.24, 0.42, 0.76, 0.98)

@@ -10,10 +10,10 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.contamination import (
     Overlap,
+    count_overlaps,
     image_id,
     items_fingerprint,
     normalised,
-    overlaps,
     training_rows,
     without_reported,
 )
@@ -64,7 +64,7 @@ def _look(root: Path, perceptual: bool = False) -> Overlap:
         Item("3", "absent.png", ("it barks",), ("x",)),
     )
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
+    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
     return found
 
 
@@ -82,7 +82,7 @@ def test_known_bindings_are_counted_by_subtask(root: Path) -> None:
     known = "right seen, wrong unseen"
     slices = {("b", "s", str(k)): ("object=x", f"binding={known}") for k in range(2)}
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, slices)
+    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, slices)
     assert found.bindings == {known: 2}
 
 
@@ -96,7 +96,7 @@ def test_crops_of_one_file_are_one_image_of_the_training_rows(root: Path) -> Non
     boxes = ("0,0,20,20", "9,9,50,50")
     items = tuple(Item(box, f"copy.png#xywh={box}", ("x",), ("y",)) for box in boxes)
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
+    (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
     assert (found.images, found.same_bytes, found.near) == (1, 1, 1)
 
 
@@ -105,7 +105,7 @@ def test_both_images_and_captions_of_a_pair_are_looked_for(root: Path) -> None:
     items = (Item("0", "b.png", ("x",), ("A dog, number 1",), ("copy.png",)),)
     for protocol, known_captions in (("group", (2, 1)), ("image_to_text", (1, 0))):
         subtask = Subtask("b", "s", (protocol,), root / "test", items)
-        (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
+        (found,) = count_overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
         assert (found.images, found.same_bytes, found.same_name, found.near) == (2, 1, 1, 1)
         assert (found.captions, found.same_caption) == known_captions
 
@@ -124,7 +124,7 @@ def test_parts_of_a_set_are_counted_as_one(root: Path) -> None:
     ]
     slices = {("aro", name, "0"): (f"binding={name}",) for name in ("vg/on", "vg/in", "other")}
     known = training_rows(captions, facts, root, settings)
-    first, second = overlaps(parts, known, 1, slices)
+    first, second = count_overlaps(parts, known, 1, slices)
     assert (first.subtask, first.images, first.same_bytes) == ("vg", 1, 1)
     assert (first.captions, first.same_caption) == (2, 1)
     assert first.bindings == {"vg/on": 1, "vg/in": 1}

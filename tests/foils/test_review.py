@@ -14,7 +14,7 @@ from kedro.io import DatasetError
 from compo_pipeline.benchmarks.settings import BenchmarksSettings, FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import PageDataset, ReceivedJsonDataset
-from compo_pipeline.foils.review import DRAWN, Noise, corrected, draw, noise, read
+from compo_pipeline.foils.review import DRAWN, Noise, corrected, draw, noise_by_kind, read
 from compo_pipeline.pipelines.foils.nodes import write_review_page
 from compo_pipeline.storage.records import Foil
 
@@ -124,7 +124,7 @@ def test_the_interval_is_exact_whatever_the_undecided_are(
     given = ["accept"] * accepted + ["reject"] * rejected + ["unsure"] * unsure
     drawn = ITEMS[: len(given)]
     drawn = [replace(one, kind="half_truth") for one in drawn]
-    found = noise(drawn, dict(zip((one.item for one in drawn), given, strict=True)))  # type: ignore[arg-type]
+    found = noise_by_kind(drawn, dict(zip((one.item for one in drawn), given, strict=True)))  # type: ignore[arg-type]
     assert found[""] == found["half_truth"]
     one, n, decided = found[""], len(given), accepted + rejected
     assert one[:4] == (n, rejected, unsure, rejected / decided if decided else None)
@@ -137,10 +137,10 @@ def test_the_interval_is_exact_whatever_the_undecided_are(
 
 def test_an_item_that_was_passed_over_is_undecided() -> None:
     drawn = draw(ITEMS, "test", "f00d")
-    found = noise(drawn, {drawn[0].item: "accept", drawn[4].item: "reject"})
+    found = noise_by_kind(drawn, {drawn[0].item: "accept", drawn[4].item: "reject"})
     assert found[""][:4] == (5, 1, 3, 0.5)
     assert sum(found[kind].judged for kind in KINDS if kind in found) == 5
-    assert noise(drawn, {}) == {}
+    assert noise_by_kind(drawn, {}) == {}
 
 
 def test_accuracy_is_corrected_to_that_of_the_right_items() -> None:
@@ -150,7 +150,7 @@ def test_accuracy_is_corrected_to_that_of_the_right_items() -> None:
         assert found is not None and found.value == pytest.approx(right / 900)
     assert corrected(0.5, 0.4, 0.6, Noise(4, 4, 0, 1.0, 0.4, 1.0)) is None
     assert corrected(0.5, 0.4, 0.6, Noise(4, 0, 4, None, 0.0, 1.0)) is None
-    # Nothing is known of the noise: nothing of the accuracy without it.
+    # Nothing is known of the noise_by_kind: nothing of the accuracy without it.
     found = corrected(0.7, 0.6, 0.8, Noise(4, 1, 3, 0.25, 0.0, 1.0))
     assert found is not None and found.low <= 0.6 and found.high == 1.0
 
@@ -170,7 +170,7 @@ def test_the_corrected_interval_holds_the_truth_in_nine_of_ten_draws() -> None:
                 one.item: "reject" if each else "accept"
                 for one, each in zip(items, drawn.sample(false, 60), strict=True)
             }
-            found = corrected(value, value - half, value + half, noise(items, review)[""])  # type: ignore[arg-type]
+            found = corrected(value, value - half, value + half, noise_by_kind(items, review)[""])  # type: ignore[arg-type]
             assert found is not None
             held += found.low <= truth <= found.high
         assert held >= 270

@@ -12,7 +12,7 @@ from compo_pipeline import cli
 from compo_pipeline.configuration.reference import (
     ParameterEntry,
     chosen,
-    collect,
+    collect_entries,
     files_of,
     lines,
 )
@@ -28,7 +28,7 @@ def entries(bootstrapped: Path) -> list[ParameterEntry]:
     classes = settings_classes() | {"": Parameters}
     default, smoke = (all_values(loader_of(conf, env, {})) for env in ("base", "smoke"))
     about = {name: f"Settings of the method {entry.label}." for name, entry in METHODS.items()}
-    return collect(classes, default, smoke, files_of(conf / "base"), about)
+    return collect_entries(classes, default, smoke, files_of(conf / "base"), about)
 
 
 @pytest.mark.parametrize(

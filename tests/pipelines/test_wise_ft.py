@@ -25,7 +25,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.presentation.wise_ft_page import choice
+from compo_pipeline.presentation.wise_ft_page import describe_choice
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Caption
@@ -227,9 +227,9 @@ def test_the_chosen_ratio_costs_no_main_figure_on_the_validation_items() -> None
         for row in rows
         if row["benchmark"] == "roles"
     ]
-    chosen = choice(pd.DataFrame([*rows, *reported]))
+    chosen = describe_choice(pd.DataFrame([*rows, *reported]))
     assert chosen.startswith("Ratio 0.5, chosen on the validation items: there it is 3.0 points")
     assert chosen.endswith("On the reported items its composition is +8.0 [+2.5, +3.5]")
-    assert choice(pd.DataFrame(rows[-2:])).endswith("no headline metric below the base")
-    assert "no set of composition" in choice(pd.DataFrame(rows[1::2]))
-    assert "there are no validation items" in choice(pd.DataFrame(reported))
+    assert describe_choice(pd.DataFrame(rows[-2:])).endswith("no headline metric below the base")
+    assert "no set of composition" in describe_choice(pd.DataFrame(rows[1::2]))
+    assert "there are no validation items" in describe_choice(pd.DataFrame(reported))

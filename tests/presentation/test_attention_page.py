@@ -38,14 +38,14 @@ def compared() -> list[Row]:
 
 @pytest.fixture
 def summary(compared: list[Row]) -> AttentionSummary:
-    """Of a run with nine phrases, one of them unreadable, and more that could not be asked."""
+    """Of a run with nine phrases, one of them unreadable, and more that could not be measured."""
     skipped = Counter({"compressed run lengths": 2})
     return AttentionSummary("c2lip, default, seed 0", compared, TABLES["base"], skipped, drawn=4)
 
 
 def test_what_was_left_out_is_counted_by_reason(summary: AttentionSummary) -> None:
     assert summary.left_out == {"compressed run lengths": 2, "unreadable image (missing)": 1}
-    assert list(summary.unreadable) == ["x<y>.jpg"] and summary.asked == 9
+    assert list(summary.unreadable) == ["x<y>.jpg"] and summary.case_count == 9
     assert summary.roles == ["base", "control", "fine_tuned"]
     assert summary.opponents == ["base", "control"]
 

@@ -26,7 +26,7 @@ from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import rescoring
 from compo_pipeline.versions.evidence import read_evidence, write_evidence
 from compo_pipeline.versions.promotion import PromotionError, promote
-from compo_pipeline.versions.rescoring import Benchmarking, RescoredData, rescore
+from compo_pipeline.versions.rescoring import Benchmarking, TrainingDataset, rescore
 from compo_pipeline.versions.settings import (
     Gate,
     GateRule,
@@ -71,7 +71,7 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Benchmarking:
     )
     return Benchmarking(
         items=BenchmarkItems([subtask], {}),
-        data=RescoredData(
+        data=TrainingDataset(
             captions=[caption],
             root=subtask.images,
             known=training_rows([caption], [], subtask.images, EVALUATION),

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.datasets.catalog import ReceivedJsonDataset
-from compo_pipeline.foils.review import draw, noise, read
+from compo_pipeline.foils.review import draw, noise_by_kind, read
 from compo_pipeline.presentation.foils_page import write
 from compo_pipeline.storage.records import Foil
 
@@ -74,5 +74,5 @@ def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
         "verdicts": verdicts,
     }
     content = ReceivedJsonDataset(filepath=str(file)).load()
-    found = noise(drawn, read(content, REPORT, drawn))
+    found = noise_by_kind(drawn, read(content, REPORT, drawn))
     assert found["half_truth"][:4] == (4, 2, 0, 0.5)

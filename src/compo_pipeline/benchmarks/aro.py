@@ -93,10 +93,10 @@ _LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read the files that are there, a subtask for each relation and each pair of attributes."""
+    """Read ARO: a subtask for each relation, each pair of attributes, and each order of words."""
     found: list[Subtask] = []
     for name, rows in _rows(root, images).items():
-        items = [_item(name, record) for record in rows.records]
+        items = [_parse_item(name, record) for record in rows.records]
         every = subtasks_of(NAME, "image_to_text", rows.images, items)
         counted = [task for task in every if _counts(task)]
         if name in ORDERS:
@@ -126,8 +126,8 @@ def _rows(root: Path, images: Path) -> dict[str, hub.Rows]:
     return found
 
 
-def _item(name: str, record: Record) -> tuple[str, Item]:
-    """The subtask of a record, and its item."""
+def _parse_item(name: str, record: Record) -> tuple[str, Item]:
+    """The name of the subtask that a record belongs to, and its item."""
     if name in ORDERS:
         image = record.text("image")
         if record.get("caption_options") is not None:
@@ -144,6 +144,7 @@ def _item(name: str, record: Record) -> tuple[str, Item]:
 
 
 def _counts(task: Subtask) -> bool:
+    """Whether a subtask counts in ARO's averages."""
     name, _, part = task.name.partition("/")
     if name == ATTRIBUTION:
         return len(task.items) >= _LEAST_ITEMS

@@ -26,7 +26,7 @@ _FOLDERS = ("VG_100K", "VG_100K_2")
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file, a subtask each."""
+    """Read CREPE: a subtask for each file."""
     subtasks = []
     for file in read_files(root, _PATTERN):
         named = _NAME.fullmatch(file.name)
@@ -34,13 +34,14 @@ def load(root: Path, images: Path) -> list[Subtask]:
             raise SettingsError(
                 f"{file.name}.csv is none of {', '.join(KINDS)} with a complexity: {_PATTERN}"
             )
-        items = tuple(_item(record, images) for record in file.records())
+        items = tuple(_parse_item(record, images) for record in file.records())
         name = "_".join(named.groups())
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
     return subtasks
 
 
-def _item(record: Record, images: Path) -> Item:
+def _parse_item(record: Record, images: Path) -> Item:
+    """The item of a record: a crop of an image, its caption and the foils."""
     number = record.text("image_id")
     if not re.fullmatch(r"\d{1,12}", number, re.ASCII):
         raise SettingsError(f"{record.where}: expected a number 'image_id', got {shown(number)}")

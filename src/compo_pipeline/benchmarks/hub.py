@@ -72,7 +72,7 @@ def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]
     """
     found: dict[str, list[Path]] = {}
     for file in parquet_files(root):
-        parts = (*file.relative_to(root).parent.parts, _shard(file).split)
+        parts = (*file.relative_to(root).parent.parts, _parse_shard_name(file).split)
         plain = (re.sub(r"[^a-z0-9]", "", part.lower()) for part in parts)
         own = {names[part] for part in plain if part in names}
         if len(own) != 1:
@@ -124,7 +124,7 @@ def _whole_split(root: Path, files: Sequence[Path]) -> list[Path]:
     """All files of the split, in order."""
     splits: dict[str, dict[_Shard, Path]] = {}
     for file in files:
-        shard = _shard(file)
+        shard = _parse_shard_name(file)
         if other := splits.setdefault(shard.split, {}).get(shard):
             raise SettingsError(f"{other} and {file} are the same part: remove one")
         splits[shard.split][shard] = file
@@ -148,7 +148,8 @@ def _whole_split(root: Path, files: Sequence[Path]) -> list[Path]:
     return [there[number] for number in range(total)]
 
 
-def _shard(file: Path) -> _Shard:
+def _parse_shard_name(file: Path) -> _Shard:
+    """Split and number of a Parquet file, by the file's name."""
     if found := _SHARD.fullmatch(file.stem):
         return _Shard(found[1], int(found[2]), int(found[3]))
     if _CONVERTED.fullmatch(file.stem):
@@ -178,11 +179,12 @@ def _columns(
     if None in inside or len(inside) > 1 or texts - {False}:
         found = ", ".join(f"{name} (images)" if kind else name for name, kind in there.items())
         expected = ", ".join(
-            (*_shown(image_fields, " (images or their names)"), *_shown(text_fields))
+            (*_column_names(image_fields, " (images or their names)"), *_column_names(text_fields))
         )
         raise SettingsError(f"{file}: the columns are {found}; expected {expected}")
     return columns, inside == {True}
 
 
-def _shown(fields: Columns, kind: str = "") -> Iterator[str]:
+def _column_names(fields: Columns, kind: str = "") -> Iterator[str]:
+    """The column names of each field, joined by "or", for errors."""
     return (f"{' or '.join(names)}{kind}" for names in fields.values())

@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def is_left_out(self) -> bool:
-        """Whether it may be absent, and is."""
+        """Whether the folder of the annotation files is absent, and the benchmark is optional."""
         return bool(self.files.optional) and not self.exists
 
     def items_of(self, subtask: Subtask) -> int | None:
@@ -62,7 +62,7 @@ def with_key(message: str, key: str) -> str:
 
 
 def places(settings: BenchmarksSettings) -> list[Place]:
-    """The benchmarks that are switched on and read from files; their folders may not exist.
+    """The enabled benchmarks that are read from files, with their folders, which may not exist.
 
     Raises:
         SettingsError: a name is not one of a benchmark or suite.
@@ -206,7 +206,7 @@ def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
 
 
 def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Subtask]) -> None:
-    """Refuse numbers of items of subtasks that are not there; a suite's own may be of such."""
+    """Refuse a number of items for a subtask that does not exist, unless a suite sets it."""
     own, known = settings.sets.get(name), sorted(subtask.name for subtask in subtasks)
     wanted = own.items if own is not None and isinstance(own.items, Mapping) else {}
     for subtask in wanted:
@@ -218,7 +218,7 @@ def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Sub
 
 
 def _limited(subtask: Subtask, place: Place) -> Subtask:
-    """A subtask of as many items as are scored of it, and how it then differs from all of them."""
+    """A subtask with as many items as settings allow, and how it then differs from the whole."""
     count, official = place.items_of(subtask), place.benchmark.official_items
     if count is None:
         return subtask
@@ -271,6 +271,7 @@ def _first_with_images(subtask: Subtask, count: int) -> Subtask:
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
+    """Refuse links in a benchmark's files that lead out of its folder, unless settings allow it."""
     try:
         files_below(root, pattern, follow_symlinks=settings.follow_symlinks)
     except OutsideRoot as error:
@@ -280,7 +281,7 @@ def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> Non
 
 
 def _check_names(subtask: Subtask) -> None:
-    """Refuse two items of one name, whose scores could not be told apart, and a subtask of none."""
+    """Refuse a subtask without items, and two items of one name."""
     where = f"benchmarks.root: {subtask.benchmark}/{subtask.name}"
     if not subtask.items:
         raise SettingsError(f"{where}: there are no items")

@@ -19,8 +19,8 @@ _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "
 
 
 @dataclass(frozen=True)
-class _Format:
-    """The files of a benchmark.
+class _FileFormat:
+    """The names of the files of a benchmark of pairs, and the fields of their records.
 
     `files` are patterns of the official ones; where there are none, the hub's Parquet is read, if
     the benchmark is `on_hub`. `fields` are those of the first image, the second image, the first
@@ -37,13 +37,14 @@ class _Format:
     on_hub: bool = False
 
     def load(self, root: Path, images: Path) -> list[Subtask]:
-        """Read the files."""
+        """Read the subtasks of the benchmark."""
         rows = self._rows(root, images)
         ending = "" if rows.inside else self.ending
-        found = [self._item(record, ending) for record in rows.records]
+        found = [self._parse_item(record, ending) for record in rows.records]
         return subtasks_of(self.name, "group", rows.images, found)
 
     def _rows(self, root: Path, images: Path) -> hub.Rows:
+        """Records of the official files, or of the hub's Parquet where these are absent."""
         if self.on_hub and not files_of(root, *self.files):
             if not (files := hub.parquet_files(root)):
                 raise SettingsError(
@@ -60,7 +61,8 @@ class _Format:
         ]
         return hub.Rows(official, images, inside=False)
 
-    def _item(self, record: Record, ending: str) -> tuple[str, Item]:
+    def _parse_item(self, record: Record, ending: str) -> tuple[str, Item]:
+        """The name of the subtask that a record belongs to, and its item: a pair."""
         image, other, caption, foil = map(record.text, self.fields)
         name = f"{record.get('id', record.name)}"
         item = Item(name, image + ending, (caption,), (foil,), (other + ending,))
@@ -68,6 +70,7 @@ class _Format:
 
 
 def _color_swap(records: list[Record]) -> Iterator[Record]:
+    """Records of ColorSwap, with image paths relative to the folder `images`."""
     for record in records:
         names = {key: record.text(key).removeprefix("images/") for key in ("image_1", "image_2")}
         yield record._replace(content=record.content | names)
@@ -106,13 +109,14 @@ def _mmvp(records: list[Record]) -> Iterator[Record]:
 
 
 def _three_texts(record: Record) -> list[str]:
+    """The three texts of a record of MMVP-VLM: id, type and statement."""
     values = list(record.content.values())
     if len(values) != 3:
         raise SettingsError(f"{record.where}: expected 3 texts, got {shown(values)}")
     return [record.part("text", value).text("text") for value in values]
 
 
-_COCO = _Format("coco_counterfactuals", ("examples.jsonl",), ending=".jpg", on_hub=True)
+_COCO = _FileFormat("coco_counterfactuals", ("examples.jsonl",), ending=".jpg", on_hub=True)
 
 
 def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
@@ -135,7 +139,7 @@ def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
 
 
 def _benchmark(
-    form: _Format,
+    form: _FileFormat,
     label: str,
     source: str,
     *,
@@ -162,7 +166,7 @@ _OVER_ITEMS = (ALL, Mean((), by_items=True))
 _EQBEN_MEAN = Mean(("youcook2", "gebc", "ag", Mean(_EQBEN[3:6]), "sd"))
 
 WINOGROUND = _benchmark(
-    _Format(
+    _FileFormat(
         "winoground",
         ("examples.jsonl",),
         ending=".png",
@@ -178,7 +182,7 @@ WINOGROUND = _benchmark(
     ),
 )
 COLOR_SWAP = _benchmark(
-    _Format(
+    _FileFormat(
         "color_swap",
         ("test.json",),
         ("image_1", "image_2", "caption_1", "caption_2"),
@@ -191,7 +195,7 @@ COLOR_SWAP = _benchmark(
     download=Download(annotations="MIT"),
 )
 BIVLC = _benchmark(
-    _Format(
+    _FileFormat(
         "bivlc",
         ("test.jsonl", "test.json", "test.csv"),
         ("image", "negative_image", "caption", "negative_caption"),
@@ -205,13 +209,13 @@ BIVLC = _benchmark(
     download=Download(annotations="MIT"),
 )
 MMVP_VLM = _benchmark(
-    _Format("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
+    _FileFormat("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
     "MMVP-VLM",
     "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
     average=_OVER_ITEMS,
 )
 EQBEN = _benchmark(
-    _Format(
+    _FileFormat(
         "eqben",
         ("*.json",),
         ("image0", "image1", "caption0", "caption1"),

@@ -34,7 +34,7 @@ class FoilBenchmarkSettings:
 
 @settings
 class BenchmarkSet:
-    """Where the files of one benchmark are."""
+    """Folders of one benchmark's files, and how many of its items are scored."""
 
     root: str | None = None
     """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""

@@ -34,14 +34,14 @@ _BRACKETS = 100
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file that the index names; its subtask is `<category>/<data set>/<file>`."""
+    """Read VL-CheckList: a subtask `<category>/<data set>/<file>` for each file of the index."""
     files = sorted((root / _INDEX).rglob("*.yaml"))
     if not files:
         raise SettingsError(f"there is no *.yaml in {root / _INDEX}")
     subtasks = []
     for file in files:
         annotations, folder = _index(root, file)
-        items = tuple(_item(record, folder) for record in read_file(annotations).records())
+        items = tuple(_parse_item(record, folder) for record in read_file(annotations).records())
         name = f"{_category(root, file)}/{file.stem.partition('_')[0]}/{file.stem}"
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
     return subtasks
@@ -74,7 +74,8 @@ def _index(root: Path, file: Path) -> tuple[Path, str]:
         raise SettingsError(f"{file}: ANNO_PATH: {error}") from error
 
 
-def _item(record: Record, folder: str) -> Item:
+def _parse_item(record: Record, folder: str) -> Item:
+    """The item of a record `[image, {POS, NEG}]`: the first text of each list."""
     content = record.content
     if not isinstance(content, list) or len(content) != 2:
         raise SettingsError(f"{record.where}: expected [image, {{POS, NEG}}], got {shown(content)}")

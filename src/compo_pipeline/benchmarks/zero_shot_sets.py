@@ -48,11 +48,11 @@ _DRAWN = 1000
 log = logging.getLogger(__name__)
 
 
-class _Found(NamedTuple):
-    """Names of the classes, empty where the files have none, images with class numbers, and
-    templates, empty for the usual one.
+class _SetContent(NamedTuple):
+    """Class names, labelled images and templates, as the files of a set have them.
 
-    An image's name is below the set's folder.
+    Names are empty where the files have none, templates for the usual one. An image's name is
+    below the set's folder.
     """
 
     classes: list[str]
@@ -69,6 +69,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(root: Path, folder: Path) -> Subtask:
+    """The subtask of a set, by the first layout that its folder has."""
     layouts = (read for marker, read in _LAYOUTS.items() if (folder / marker).exists())
     try:
         found = next(layouts, _class_folders)(folder)
@@ -85,7 +86,7 @@ def _subtask(root: Path, folder: Path) -> Subtask:
     items = tuple(
         Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
     )
-    name, classes = folder.name.removeprefix("wds_"), _distinct(folder, names)
+    name, classes = folder.name.removeprefix("wds_"), _distinct_classes(folder, names)
     return Subtask(
         NAME,
         name,
@@ -110,7 +111,8 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
     return names
 
 
-def _distinct(folder: Path, names: list[str]) -> tuple[str, ...]:
+def _distinct_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
+    """Class names without repeats; fewer than two, or unusable ones, are an error."""
     classes = tuple(dict.fromkeys(names))
     if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
         raise SettingsError(
@@ -123,6 +125,7 @@ def _distinct(folder: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _templates(folder: Path) -> tuple[str, ...]:
+    """The prompt templates of a set's file, with `{}` for the class; empty without a file."""
     files = (_lines(folder / name) for name in _TEMPLATES)
     lines = next(filter(None, files), [])
     templates = tuple(line.replace("{c}", "{}") for line in lines)
@@ -142,12 +145,13 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _class_folders(folder: Path) -> _Found:
+def _class_folders(folder: Path) -> _SetContent:
+    """Images of a set with a folder for each class, below `test`, `val` or the folder itself."""
     base = next((folder / split for split in ("test", "val") if (folder / split).is_dir()), folder)
     return _of_folders(folder, base)
 
 
-def _of_folders(folder: Path, base: Path) -> _Found:
+def _of_folders(folder: Path, base: Path) -> _SetContent:
     """Classes by folder below `base`; what Caltech101 calls its background is none."""
     classes = sorted(
         path
@@ -162,8 +166,8 @@ def _of_folders(folder: Path, base: Path) -> _Found:
     ]
     names = [path.name for path in classes]
     if names and all(map(_WORDNET_ID.fullmatch, names)):
-        return _Found(_imagenet_names(folder, names), images, _imagenet_templates())
-    return _Found(names, images)
+        return _SetContent(_imagenet_names(folder, names), images, _imagenet_templates())
+    return _SetContent(names, images)
 
 
 def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
@@ -187,7 +191,7 @@ def _imagenet_templates() -> tuple[str, ...]:
     return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
 
 
-def _sun397(folder: Path) -> _Found:
+def _sun397(folder: Path) -> _SetContent:
     """All images; a class is a folder such as `a/abbey` or `a/apartment_building/outdoor`."""
     base = folder / "SUN397"
     paths = [line.removeprefix("/") for line in _lines(base / "ClassName.txt")]
@@ -196,10 +200,11 @@ def _sun397(folder: Path) -> _Found:
         for number, path in enumerate(paths)
         for image in sorted((base / path).glob("sun_*.jpg"))
     ]
-    return _Found([path.partition("/")[2].replace("/", " ") for path in paths], images)
+    return _SetContent([path.partition("/")[2].replace("/", " ") for path in paths], images)
 
 
-def _webdataset(folder: Path) -> _Found:
+def _webdataset(folder: Path) -> _SetContent:
+    """Images and labels of a set in WebDataset shards, as CLIP_benchmark exports them."""
     kind = _lines(folder / "dataset_type.txt")
     if kind and kind != ["classification"]:
         raise SettingsError(
@@ -208,11 +213,12 @@ def _webdataset(folder: Path) -> _Found:
     split = folder / "test"
     images: list[tuple[str, int]] = []
     for number in range(int(read_bytes(split / "nshards.txt"))):
-        images += _shard(split / f"{number}.tar", folder)
-    return _Found([], images)
+        images += _read_shard(split / f"{number}.tar", folder)
+    return _SetContent([], images)
 
 
-def _shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
+def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
+    """Path and label of each image in a shard; samples without one of both are left out."""
     archive = archives.scan(path)
     left_out = 0
     for endings in archives.samples(archive).values():
@@ -231,7 +237,8 @@ def _shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
         )
 
 
-def _food101(folder: Path) -> _Found:
+def _food101(folder: Path) -> _SetContent:
+    """Test images and labels of Food-101, from its JSON files."""
     file = read_file(folder / "food-101/meta/test.json", dict)
     classes = sorted(file.content)
     images = [
@@ -240,66 +247,72 @@ def _food101(folder: Path) -> _Found:
         for number in (classes.index(name),)
         for image in file.texts(name)
     ]
-    return _Found(classes, images)
+    return _SetContent(classes, images)
 
 
-def _dtd(folder: Path) -> _Found:
+def _dtd(folder: Path) -> _SetContent:
+    """Test images and labels of DTD (first split), whose folders are the classes."""
     images = _lines(folder / "dtd/dtd/labels/test1.txt")
     classes = sorted({image.partition("/")[0] for image in images})
     numbers = {name: number for number, name in enumerate(classes)}
     found = [(f"dtd/dtd/images/{each}", numbers[each.partition("/")[0]]) for each in images]
-    return _Found(classes, found)
+    return _SetContent(classes, found)
 
 
-def _pets(folder: Path) -> _Found:
+def _pets(folder: Path) -> _SetContent:
+    """Test images and labels of Oxford-IIIT Pet, from its text files."""
     rows = [line.split() for line in _lines(folder / "oxford-iiit-pet/annotations/test.txt")]
     names = {int(label) - 1: image.rpartition("_")[0].title() for image, label, *_ in rows}
     images = [(f"oxford-iiit-pet/images/{image}.jpg", int(label) - 1) for image, label, *_ in rows]
-    return _Found([names[number] for number in range(len(names))], images)
+    return _SetContent([names[number] for number in range(len(names))], images)
 
 
-def _aircraft(folder: Path) -> _Found:
+def _aircraft(folder: Path) -> _SetContent:
+    """Test images and labels of FGVC-Aircraft by variant, from its text files."""
     data = "fgvc-aircraft-2013b/data"
     classes = _lines(folder / data / "variants.txt")
     rows = [line.split(" ", 1) for line in _lines(folder / data / "images_variant_test.txt")]
-    return _Found(
+    return _SetContent(
         classes, [(f"{data}/images/{image}.jpg", classes.index(name)) for image, name in rows]
     )
 
 
-def _flowers(folder: Path) -> _Found:
+def _flowers(folder: Path) -> _SetContent:
     """Test images and labels of Flowers-102, from its MATLAB files."""
     base = folder / "flowers-102"
     labels = _matrix(base / "imagelabels.mat")["labels"]
     numbers = _matrix(base / "setid.mat")["tstid"]
-    return _Found(
+    return _SetContent(
         [],
         [(f"flowers-102/jpg/image_{each:05d}.jpg", int(labels[each - 1]) - 1) for each in numbers],
     )
 
 
-def _cars(folder: Path) -> _Found:
+def _cars(folder: Path) -> _SetContent:
+    """Test images and labels of Stanford Cars, from its MATLAB files."""
     base = folder / "stanford_cars"
     rows = _matrix(base / "cars_test_annos_withlabels.mat")["annotations"]
     images = [(f"stanford_cars/cars_test/{row['fname']}", int(row["class"]) - 1) for row in rows]
     names = _matrix(base / "devkit" / "cars_meta.mat")["class_names"]
-    return _Found([str(name) for name in names], images)
+    return _SetContent([str(name) for name in names], images)
 
 
 def _matrix(path: Path) -> Any:
+    """The content of a MATLAB file, by name."""
     from scipy.io import loadmat
 
     return loadmat(path, squeeze_me=True)
 
 
-def _pickled(folder: Path) -> _Found:
+def _pickled(folder: Path) -> _SetContent:
+    """Refuse the pickled files of CIFAR, with the formats to export to."""
     raise SettingsError(
         f"{folder}: CIFAR's pickled files are not read; export the set with "
         "`clip_benchmark_export_wds`, or as a folder for each class"
     )
 
 
-_LAYOUTS: dict[str, Callable[[Path], _Found]] = {
+_LAYOUTS: dict[str, Callable[[Path], _SetContent]] = {
     "test/nshards.txt": _webdataset,
     "food-101/meta/test.json": _food101,
     "dtd/dtd/labels/test1.txt": _dtd,

@@ -67,8 +67,8 @@ Ask = Callable[[str, Body], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome(Generic[Result]):
-    """What became of an item, and whether the server was asked, not only the store."""
+class _WorkResult(Generic[Result]):
+    """The result of an item's work, and whether the server was used, not only the store."""
 
     result: Result
     asked: bool
@@ -76,7 +76,7 @@ class _Outcome(Generic[Result]):
 
 @dataclass(slots=True)
 class _Session:
-    """What the threads of one loop share: connections, and why no further request is sent."""
+    """State that the threads of one loop share: connections, and the error that stops requests."""
 
     post: Post
     slots: threading.Semaphore
@@ -85,7 +85,7 @@ class _Session:
 
 
 class Endpoint:
-    """Asks a model on a server, and stores each answer before it is used."""
+    """Sends questions to a model on a server, and stores each answer before it is used."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Endpoint:
         spare: int = 0,
         checked: bool = False,
     ) -> Iterator[Result | NoAnswer]:
-        """What becomes of each item, in their order; of several at once.
+        """Results of the work for each item, in the order of the items; several run at once.
 
         When the loop over them ends early, requests under way are finished and stored; the others
         are not sent.
@@ -181,7 +181,7 @@ class Endpoint:
             session = _Session(post, threading.Semaphore(own.connections), threading.Event())
             ask = partial(self._ask, session)
             results = in_order(
-                lambda item: pool.submit(self._outcome, ask, work, item),
+                lambda item: pool.submit(self._run_work, ask, work, item),
                 Future.result,
                 items,
                 threads * _AHEAD,
@@ -193,9 +193,9 @@ class Endpoint:
                 pool.shutdown(cancel_futures=True)
 
     def _until_down(
-        self, results: Iterable[_Outcome[Result] | NoAnswer], *, checked: bool
+        self, results: Iterable[_WorkResult[Result] | NoAnswer], *, checked: bool
     ) -> Iterator[Result | NoAnswer]:
-        """The results in order, until `give_up` items in a row got no answer.
+        """Yield results in order; stop with an error after `give_up` items without an answer.
 
         Failures wait until the server answers again, so those of a server that is down are never
         stored as answers.
@@ -208,7 +208,7 @@ class Endpoint:
                 unanswered.append(each)
                 held.append(each)
                 if len(unanswered) >= self._settings.give_up:
-                    raise self._down_error(unanswered)
+                    raise self._unanswered_error(unanswered)
                 continue
             held.append(each.result)
             if each.asked:
@@ -218,24 +218,24 @@ class Endpoint:
                 held = []
         # A refusal is final; what a server that is down did not answer is not.
         if not answers and not all(failure.final for failure in unanswered):
-            raise self._down_error(unanswered)
+            raise self._unanswered_error(unanswered)
         yield from held
 
-    def _down_error(self, unanswered: list[NoAnswer]) -> SettingsError:
-        """The error of a server that answered none of these."""
+    def _unanswered_error(self, unanswered: list[NoAnswer]) -> SettingsError:
+        """The error to raise where the server answers none of several questions in a row."""
         return SettingsError(
             f"{self._key}.url: {self._settings.url} answered none of {len(unanswered)} questions "
             f"in a row; the last: {unanswered[-1].reason}. Check that the server runs and the "
             f"settings under {self._key}; answers so far are stored"
         )
 
-    def _outcome(
+    def _run_work(
         self,
         ask: Callable[[str, Body], tuple[Answer, bool]],
         work: Callable[[Ask, Item], Result],
         item: Item,
-    ) -> _Outcome[Result] | NoAnswer:
-        """What becomes of an item; no answer where the server gives none."""
+    ) -> _WorkResult[Result] | NoAnswer:
+        """Run an item's work; return its result, or `NoAnswer` if a reply is broken or refused."""
         asked = False
 
         def noted(key: str, body: Body) -> Answer:
@@ -245,14 +245,14 @@ class Endpoint:
             return answer
 
         try:
-            return _Outcome(work(noted, item), asked)
+            return _WorkResult(work(noted, item), asked)
         except BrokenReply as error:
             return NoAnswer(f"no answer: {error}", final=False)
         except RefusedRequest as error:
             return NoAnswer(f"refused: {error}")
 
     def _ask(self, session: _Session, key: str, body: Body) -> tuple[Answer, bool]:
-        """An answer, and whether the server was asked for it; seed and key determine the waits."""
+        """The answer to a request, and whether the server was used; seed and key draw the waits."""
         stored = self._answers.get([key])
         if key in stored:
             return stored[key], False
@@ -274,7 +274,7 @@ class Endpoint:
         return self._answers.get([key])[key], True
 
     def _failure(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
-        """The error of a server that would refuse any other question, too, by its status."""
+        """The error that ends the run, if the status shows that every request would be refused."""
         wrong = isinstance(error, RefusedRequest) and _KEYS_TO_CORRECT.get(error.status)
         if not wrong:
             return None
@@ -323,7 +323,7 @@ def api_key(settings: EndpointSettings, key: str) -> SecretStr:
 
 
 def dated(answer: Answer) -> Answer:
-    """An answer that has come now."""
+    """An answer with the present time as its date."""
     return answer._replace(date=datetime.now(UTC).isoformat(timespec="seconds"))
 
 

@@ -59,7 +59,7 @@ class RequestsSpent(SettingsError):
 
 
 class Pace:
-    """What all connections to a server share: its rate limit, and the number of requests."""
+    """Rate limit and number of requests, shared by all connections to a server."""
 
     def __init__(self, key: str, most: int | None) -> None:
         """Nothing is sent yet.
@@ -139,10 +139,11 @@ def list_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
         Unreachable: there is no connection.
         BrokenReply: there is no complete reply.
     """
-    return anyio.run(_read, url, api_key, timeout)
+    return anyio.run(_request_models, url, api_key, timeout)
 
 
-async def _read(url: str, api_key: SecretStr, timeout: float) -> Reply:
+async def _request_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
+    """Request `<url>/models` and read the complete reply."""
     async with _client(url, api_key) as client:
         return await _send(client, timeout, api_key, *_READ)
 
@@ -301,7 +302,7 @@ def _is_temporary(status: int) -> bool:
 
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float:
-    """Seconds that the server asks to wait, given as a number or a date; 0 where it does not."""
+    """Seconds to wait by the `Retry-After` header, a number or a date; 0 without one."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

@@ -31,7 +31,7 @@ class RetrySettings:
 
 
 def _check_url(url: str) -> str:
-    """An http(s) URL without query and fragment."""
+    """Return the URL; refuse one that is not http(s), or has a query or fragment."""
     parts = urlsplit(url)
     complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     if not complete or parts.query or parts.fragment:
@@ -41,7 +41,7 @@ def _check_url(url: str) -> str:
 
 @settings
 class EndpointSettings:
-    """An OpenAI-compatible server: where it is and how its model is asked."""
+    """An OpenAI-compatible server: address, model, limits and parameters of requests."""
 
     url: Annotated[str, AfterValidator(_check_url)]
     """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
@@ -77,7 +77,7 @@ class EndpointSettings:
 
 @settings
 class LocalSettings:
-    """A model in a local folder, loaded by transformers, and how it is asked."""
+    """A model in a local folder, loaded by transformers, and parameters of its answers."""
 
     folder: str
     """config, weights (safetensors) and tokenizer or processor, as transformers saves them."""

@@ -16,7 +16,7 @@ from compo_pipeline.configuration.rehearsal import KEY as SUBSET
 from compo_pipeline.configuration.rehearsal import dataset_name
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.datasets.stored import Stored
-from compo_pipeline.evaluation.suite import named_set
+from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.next_steps import arguments, options
@@ -93,8 +93,8 @@ def run_cells(
     return cells
 
 
-def _command_of_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The options of a comparison's command that are those of its runs, by dotted key.
+def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options of a comparison's command that each of its runs gets, by dotted key.
 
     Raises:
         SettingsError: an option that each cell has of its own.
@@ -118,13 +118,13 @@ def find_cells(
     Raises:
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
     """
-    chosen = named_set(name, sets)
-    shared = _command_of_cells(command, name)
+    chosen = find_comparison_set(name, sets)
+    shared = _options_for_cells(command, name)
     cells: dict[str, dict[str, Any]] = {}
     labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
         key = f"{KEY}.{name}.cells.{label}"
-        named = _named(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
+        named = _read_globals(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
         if dataset_name(named["dataset"], shared.get(SUBSET)) != dataset:
             raise SettingsError(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
@@ -152,8 +152,8 @@ def find_cells(
     return CellSet(name, chosen.seeds, cells)
 
 
-def _named(env: str, key: str) -> dict[str, Any]:
-    """What globals.yml of an environment, which a YAML key names, says of dataset and method."""
+def _read_globals(env: str, key: str) -> dict[str, Any]:
+    """The values of an environment's globals.yml, over those of conf/base."""
     if not (CONF / env).is_dir():
         known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
         raise SettingsError(
@@ -168,7 +168,7 @@ def _named(env: str, key: str) -> dict[str, Any]:
 
 
 def _stored(place: Path, store: str | None) -> list[Stored]:
-    """The results of a run that are compared, and what says that it is done, on object storage."""
+    """Copies of a run's compared results, and of its mark of completion, on object storage."""
     if store is None:
         return []
     paths = [place / name for name in (SCORES, COMPARISON, DONE)]
@@ -183,7 +183,7 @@ def _run(
     state: Mapping[str, Any],
     stored: list[Stored],
 ) -> bool:
-    """Run a cell's pipelines in a process of their own, unless that was done; its success."""
+    """Run a cell's pipelines in their own process, unless done; return whether they succeeded."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
     there = all(each.exists() for each in stored)
@@ -204,6 +204,6 @@ def _run(
 
 
 def _configuration_fingerprint() -> str:
-    """Of all files of conf but those that only say which cells there are."""
+    """Fingerprint of the files of conf, without those that only list cells."""
     files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
     return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)

@@ -60,13 +60,14 @@ def _content(text: str) -> Any:
         document = loader.get_single_node()
         if document is None:
             return None
-        _refuse_repeated(document)
+        _refuse_repeated_keys(document)
         return loader.construct_document(document)
     finally:
         loader.dispose()
 
 
-def _refuse_repeated(document: yaml.Node) -> None:
+def _refuse_repeated_keys(document: yaml.Node) -> None:
+    """Refuse a YAML document in which a mapping has a key twice."""
     waiting, seen = [("", document)], {id(document)}
     while waiting:
         prefix, node = waiting.pop()
@@ -144,18 +145,19 @@ def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callab
     """
 
     def place(key: str) -> str:
-        if _sets(runtime, key):
+        if _has_key(runtime, key):
             return "--params: "
         for folder in dict.fromkeys((environment, "base")):
             for path, values in read(conf / folder, "parameters").items():
-                if _sets(values, key):
+                if _has_key(values, key):
                     return f"conf/{path.relative_to(conf)}: "
         return ""
 
     return place
 
 
-def _sets(values: Any, key: str) -> bool:
+def _has_key(values: Any, key: str) -> bool:
+    """Whether nested mappings hold a value at a dotted key."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False

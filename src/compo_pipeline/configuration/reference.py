@@ -67,7 +67,8 @@ class _Schema:
     definitions: Mapping[str, Any]
 
     @classmethod
-    def of(cls, settings: type) -> _Schema:
+    def from_type(cls, settings: type) -> _Schema:
+        """The schema of a settings class, with the docstrings of inherited fields."""
         with warnings.catch_warnings():
             # Defaults without a JSON form are left out: those of conf/base are shown.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
@@ -83,15 +84,17 @@ class _Schema:
         return cls(content, definitions)
 
     def within(self, content: Mapping[str, Any]) -> _Schema:
+        """The schema of a part of this one, with the same definitions."""
         return _Schema(content, self.definitions)
 
     def resolved(self) -> _Schema:
+        """The schema that a reference leads to; without a reference this one."""
         name = self.content.get("$ref", "").removeprefix("#/$defs/")
         return self.within(self.definitions[name]) if name else self
 
     @property
     def open(self) -> bool:
-        """Whether it is a mapping from names of the user's own."""
+        """Whether it is a mapping whose keys the user chooses."""
         return isinstance(self.resolved().content.get("additionalProperties"), Mapping | bool) and (
             "properties" not in self.resolved().content
         )
@@ -150,14 +153,14 @@ def _nested(settings: type) -> Iterator[type]:
             yield from _nested(hint)
 
 
-def collect(
+def collect_entries(
     classes: Mapping[str, type],
     defaults: Mapping[str, Any],
     values: Mapping[str, Any],
     files: Mapping[str, str],
     meanings: Mapping[str, str],
 ) -> list[ParameterEntry]:
-    """All keys in the order of the classes.
+    """The entries of all YAML keys, in the order of the fields of the settings classes.
 
     Args:
         classes: settings classes by key: of all keys ("") and of keys whose own class says less.
@@ -170,7 +173,7 @@ def collect(
     def walk(schema: _Schema, prefix: str) -> Iterator[ParameterEntry]:
         for name, field in schema.fields().items():
             key = f"{prefix}{name}"
-            settings = _Schema.of(classes[key]) if key in classes else field.settings()
+            settings = _Schema.from_type(classes[key]) if key in classes else field.settings()
             meaning = field.meaning or (settings.meaning if settings else "")
             entry = ParameterEntry(key, meaning, file=files.get(key, ""))
             default, now = value_at(defaults, key), value_at(values, key)
@@ -190,7 +193,7 @@ def collect(
 
     def sections() -> Iterator[ParameterEntry]:
         """What has classes of its own beside those of the root."""
-        known = set(_Schema.of(classes[""]).fields())
+        known = set(_Schema.from_type(classes[""]).fields())
         owner = ""
         for key, cls in classes.items():
             name = key.partition(".")[0]
@@ -199,11 +202,11 @@ def collect(
             if name != owner:
                 owner = name
                 yield ParameterEntry(name, meanings.get(name, ""), file=files.get(name, ""))
-            schema = _Schema.of(cls)
+            schema = _Schema.from_type(cls)
             yield ParameterEntry(key, schema.meaning)
             yield from walk(schema, f"{key}.")
 
-    return [*walk(_Schema.of(classes[""]), ""), *sections()]
+    return [*walk(_Schema.from_type(classes[""]), ""), *sections()]
 
 
 def _names(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -277,6 +280,7 @@ def _escaped(meaning: str) -> str:
 
 
 def _default(entry: ParameterEntry) -> str:
+    """The default of an entry as text; empty for a mapping, and for keys of the user."""
     return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
 
 

@@ -150,9 +150,11 @@ def parse(
         try:
             parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
         except pydantic.ValidationError as error:
-            problems = [_problem(cls, values, key, each, elsewhere) for each in error.errors()]
+            problems = [
+                _describe_error(cls, values, key, each, elsewhere) for each in error.errors()
+            ]
         else:
-            problems = list(_booleans(parsed, values, key))
+            problems = list(_misread_booleans(parsed, values, key))
     if problems:
         lines = (f"{place(path)}{message}" for path, message in problems)
         raise SettingsError("\n".join(dict.fromkeys(lines)))
@@ -210,21 +212,21 @@ def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
-    """What validates a dataclass; those of the standard library refuse unknown keys too."""
+    """The pydantic validator of a dataclass; it refuses unknown keys of any kind of dataclass."""
     if hasattr(cls, "__pydantic_config__"):
         return pydantic.TypeAdapter(cls)
     # Pydantic takes no configuration for a dataclass itself.
     return pydantic.TypeAdapter(cast(Any, cls | None), config=pydantic.ConfigDict(extra="forbid"))
 
 
-def _problem(
+def _describe_error(
     cls: type,
     values: Mapping[str, Any],
     key: str,
     problem: Mapping[str, Any],
     elsewhere: Iterable[str],
 ) -> tuple[str, str]:
-    """Dotted key and message of an error of pydantic's."""
+    """Dotted key and message of one of pydantic's errors."""
     location = problem["loc"]
     path = _dotted(key, *location)
     if problem["type"] == "value_error":
@@ -290,7 +292,7 @@ def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
 
 
 def type_at(cls: Any, location: Iterable[str | int]) -> Any:
-    """The type of a value within settings, by its keys; None where the types do not say.
+    """The type of a value within settings, by its keys; None where the types do not determine it.
 
     Of a union it is the first that has keys or items.
     """
@@ -308,7 +310,7 @@ def type_at(cls: Any, location: Iterable[str | int]) -> Any:
 
 
 def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
-    """What no file, database or page holds: endless numbers, texts that are no Unicode."""
+    """Key and error of values that no file, database or page can hold, such as infinite numbers."""
     stack = [(key, values, 0)]
     while stack:
         path, value, depth = stack.pop()
@@ -328,7 +330,7 @@ def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _expected(value: Any) -> str:
-    """What a value should be; empty where nothing is wrong."""
+    """The kind of value that is expected in place of an unusable one; empty for a usable value."""
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -340,23 +342,25 @@ def _expected(value: Any) -> str:
     return ""
 
 
-def _booleans(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Booleans that were read as numbers."""
+def _misread_booleans(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Key and error of each boolean given where a number is expected; pydantic takes it."""
     if isinstance(given, bool) and not isinstance(parsed, bool):
         yield key, f"{key}: expected a number, got {given}"
     elif isinstance(given, Mapping):
         for name, value in given.items():
             inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
-            yield from _booleans(inner, value, _dotted(key, name))
+            yield from _misread_booleans(inner, value, _dotted(key, name))
     elif isinstance(given, list | tuple):
         for place, (inner, value) in enumerate(zip(parsed, given, strict=True)):
-            yield from _booleans(inner, value, _dotted(key, place))
+            yield from _misread_booleans(inner, value, _dotted(key, place))
 
 
 def _dotted(*parts: Any) -> str:
+    """The parts of a key joined by dots, without empty ones."""
     return ".".join(str(part) for part in parts if part != "")
 
 
 def _is_mapping(hint: Any) -> bool:
+    """Whether a type hint is that of a mapping."""
     origin = get_origin(hint)
     return isinstance(origin, type) and issubclass(origin, Mapping)

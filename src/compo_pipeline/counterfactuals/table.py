@@ -76,7 +76,7 @@ class TableEditor:
         """The text of each caption, or a failure where the table has none."""
         for request in requests:
             place = (request.sample_id, request.sentence)
-            found = self._annotations.of(*place)
+            found = self._annotations.of_sentence(*place)
             texts = [
                 (text, f"record {each.record}")
                 for each in found
@@ -118,7 +118,7 @@ class TableImages:
 
     def _path(self, request: ImageRequest) -> str | None:
         """The path that the table has for a text."""
-        for each in self._annotations.of(request.sample_id, request.sentence):
+        for each in self._annotations.of_sentence(request.sample_id, request.sentence):
             shown = {
                 "negative": zip(each.negatives, each.negative_images, strict=False),
                 "positive": zip(each.positives, each.positive_images, strict=False),

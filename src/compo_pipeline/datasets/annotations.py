@@ -53,7 +53,7 @@ def read(
     key: str,
     sentences: int | None = 1,
 ) -> Table[Annotation]:
-    """What a table says of caption rows, in the order of the table.
+    """Read the annotations of caption rows from a table, in the order of the table.
 
     Args:
         settings: the table, with a file.
@@ -68,14 +68,14 @@ def read(
     check(settings, contents, key)
     rows = Table.of(captions, Caption)
     try:
-        join = _Join.of(settings, contents, rows, sentences)
+        join = _Join.by_keys(settings, contents, rows, sentences)
         have = join.rows_with_a_record(len(rows))
         _refuse_few(have, join, settings, rows, key)
         reading = _Reading(settings, contents, rows, join)
         table = Table.spilled(reading.annotations(), Annotation, None)
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
-    _tell(settings, join, have, reading)
+    _log_join(settings, join, have, reading)
     return table
 
 
@@ -106,6 +106,7 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
 
 
 def _path(settings: AnnotationSettings) -> Path:
+    """Path of the table."""
     return Path(str(settings.file))
 
 
@@ -168,7 +169,7 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
 
 
 class _Join(NamedTuple):
-    """Which sentences of which rows records are of: both have the hash of what they share."""
+    """The join of records of a table to sentences of caption rows, by hashes of the join keys."""
 
     places: NDArray[np.int32]
     """Row and sentence of each hash of the rows, in their order, [n, 2]."""
@@ -183,14 +184,14 @@ class _Join(NamedTuple):
     """Records that cannot be read or have no key."""
 
     @classmethod
-    def of(
+    def by_keys(
         cls,
         settings: AnnotationSettings,
         contents: Iterable[str],
         rows: Table[Caption],
         sentences: int | None,
     ) -> _Join:
-        """Hash rows and records."""
+        """Hash the join keys of rows and records, and find the sentences of each record."""
         columns, image = settings.read, _image_form(settings, contents, rows)
         hashes, places = array("Q"), array("i")
         for number, row in enumerate(rows):
@@ -206,7 +207,7 @@ class _Join(NamedTuple):
         forms = {"sample_id": str, "image": image, "caption": _caption}
         named = [(getattr(columns, name), forms[name]) for name in columns.keys]
         of_records = np.fromiter(
-            (_hash(record, named) for record in _records(settings, contents)), np.uint64
+            (_join_key_hash(record, named) for record in _records(settings, contents)), np.uint64
         )
         first, end = index.ranges(of_records)
         keyless = of_records == _NO_KEY
@@ -219,11 +220,11 @@ class _Join(NamedTuple):
 
     @property
     def matched(self) -> NDArray[np.bool_]:
-        """Whether each record is of a row."""
+        """Whether each record belongs to a row."""
         return self.first < self.end
 
     def of_record(self, number: int) -> list[list[int]]:
-        """Rows and sentences that a record is of, [k, 2]."""
+        """Rows and sentences that a record belongs to, [k, 2]."""
         found: list[list[int]] = self.places[self.first[number] : self.end[number]].tolist()
         return found
 
@@ -239,8 +240,8 @@ class _Join(NamedTuple):
         return have
 
 
-def _hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
-    """The hash of what a record shares with rows: values of columns, in the form to compare."""
+def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
+    """Hash of the normalised values by which a record is joined to rows; `_NO_KEY` without."""
     if isinstance(record, UnreadableRecord):
         return _NO_KEY
     values = [key_of(record, column) for column, _ in named]
@@ -250,7 +251,7 @@ def _hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> 
 
 
 def _caption(text: str) -> str:
-    """A caption as it is compared."""
+    """A caption in the normalised form that is compared."""
     return bare(clean(text)[0])
 
 
@@ -284,11 +285,12 @@ def _image_form(
 
 
 def _end(path: str, parts: int) -> str:
-    """The last parts of a path."""
+    """The last `parts` parts of a path."""
     return "/".join(path.rsplit("/", parts)[-parts:])
 
 
 def _depth(path: str) -> int:
+    """Number of parts of a path."""
     return path.count("/") + 1
 
 
@@ -330,7 +332,7 @@ def _refuse_few(
 
 
 class _Reading:
-    """Annotations of the records that are of a row, and counts of what is wrong with others."""
+    """Reads annotations from the records that belong to a row; counts what is wrong in others."""
 
     def __init__(
         self,
@@ -346,7 +348,7 @@ class _Reading:
         """Whether there is a negative of each row's first sentence."""
 
     def annotations(self) -> Iterator[Annotation]:
-        """One for each row and sentence that a record is of."""
+        """One annotation for each row and sentence that a record belongs to."""
         for number, record in enumerate(_records(self._settings, self._contents)):
             places = self._join.of_record(number)
             if isinstance(record, UnreadableRecord) or not places:
@@ -392,7 +394,7 @@ class _Reading:
         )
 
     def _cells(self, record: Mapping[str, Any], name: str) -> list[Any]:
-        """What is listed in the one column of a field, if it is read."""
+        """The values in the one column of a field; none if the field is not read."""
         if name not in self._contents:
             return []
         return self._listed(record.get(getattr(self._settings.read, name)))
@@ -428,10 +430,10 @@ class _Reading:
         return [self._ids[places[0][0]]]
 
 
-def _tell(
+def _log_join(
     settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _Reading
 ) -> None:
-    """Log how many rows have a record and what of it, and what cannot be used."""
+    """Log how many rows have a record, how many records have no row, and unusable values."""
     path, records_ = settings.file, len(join.first)
     of_no_row = records_ - int(join.matched.sum()) - join.unreadable
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."

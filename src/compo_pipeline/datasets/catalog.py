@@ -71,17 +71,19 @@ class _PathDataset(AbstractDataset[Any, Any]):
             self._stored = Stored(self._filepath, url, folder=self.is_folder)
         self.metadata = metadata
 
-    def _current(self) -> Path:
-        """The local path, after the stored version has taken its place."""
+    def _fetch_path(self) -> Path:
+        """Download the stored version, if there is a store, and return the local path."""
         if self._stored:
             self._stored.fetch()
         return self._filepath
 
     def _upload(self) -> None:
+        """Upload the local file or folder, if there is a store."""
         if self._stored:
             self._stored.save()
 
     def _exists(self) -> bool:
+        """Whether the file or folder exists, in the store if there is one."""
         if self._stored:
             return self._stored.exists()
         return self._filepath.is_dir() if self.is_folder else self._filepath.is_file()
@@ -99,7 +101,7 @@ class JsonDataset(_PathDataset):
         Raises:
             DatasetError: there is no such file, or it is damaged.
         """
-        return read_json(self._current())
+        return read_json(self._fetch_path())
 
     def save(self, data: Any) -> None:
         """Write a value."""
@@ -108,7 +110,7 @@ class JsonDataset(_PathDataset):
 
     def preview(self) -> JSONPreview:
         """The text, for `kedro viz`."""
-        return self._current().read_text(encoding="utf-8")
+        return self._fetch_path().read_text(encoding="utf-8")
 
 
 class ReceivedJsonDataset(_PathDataset):
@@ -160,7 +162,7 @@ class FrameDataset(_PathDataset):
         """
         import pandas as pd
 
-        path = self._current()
+        path = self._fetch_path()
         if path.suffix == ".csv":
             verify_checksum(path)
             frame: pd.DataFrame = pd.read_csv(path).iloc[:, :-1]
@@ -231,7 +233,7 @@ class RowsDataset(_PathDataset):
     def load(self) -> Table[Any]:
         """The rows of the file."""
         try:
-            return Table.open(self._current(), self._row_type)
+            return Table.open(self._fetch_path(), self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -249,7 +251,7 @@ class RowsDataset(_PathDataset):
         """The first rows, for `kedro viz`."""
         import pyarrow.parquet as pq
 
-        first = next(pq.ParquetFile(self._current()).iter_batches(batch_size=nrows), None)
+        first = next(pq.ParquetFile(self._fetch_path()).iter_batches(batch_size=nrows), None)
         rows = [] if first is None else first.to_pylist()
         names = records.schema(self._row_type).names
         table = {
@@ -278,7 +280,7 @@ class FolderDataset(_PathDataset):
         Raises:
             DatasetError: there is no such folder.
         """
-        if not self._current().is_dir():
+        if not self._fetch_path().is_dir():
             raise DatasetError(
                 f"there is no folder {self._filepath}: run the pipeline that writes it"
             )
@@ -346,7 +348,7 @@ class PageDataset(FolderDataset):
 
     def preview(self) -> HTMLPreview:
         """The page, for `kedro viz`."""
-        return (self._current() / self._page).read_text(encoding="utf-8")
+        return (self._fetch_path() / self._page).read_text(encoding="utf-8")
 
     def _describe(self) -> dict[str, Any]:
         return {**super()._describe(), "page": self._page}

@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What a model is trained with.
+    """A training: method, kinds of change in its negatives, and what of the model is trained.
 
     Attributes:
         method: its name.
@@ -54,21 +54,22 @@ class TrainingRun:
 
     @cached_property
     def asked(self) -> AskedChanges:
-        """What `count` has counted."""
+        """The counted kinds of change in the negatives of a pass."""
         return self.count()
 
 
 class _Choice(NamedTuple):
-    """Rules for a setting, and what they ask."""
+    """Rules for a setting, and the kinds of change that they make."""
 
     setting: RuleSetting
     rules: tuple[str, ...]
     asked: AskedChanges
 
     def value(self, kinds: Sequence[Change], method: str) -> tuple[float, float, bool, int]:
-        """The larger, the better: shares of the captions with an image of a negative, and with a
-        negative, of the kind that has fewest; then whether it is the run's method, and the fewer
-        negatives in all.
+        """Sort key, the larger the better.
+
+        Shares of the captions with an image of a negative, and with a negative, of the kind that
+        has fewest; then whether it is the run's method, and the fewer negatives in all.
         """
         shown, asked = (
             min(map(share, kinds)) for share in (self.asked.shown_share, self.asked.share)
@@ -82,7 +83,7 @@ def advise(
     run: TrainingRun,
     settings: Iterable[RuleSetting],
 ) -> tuple[Step, ...]:
-    """The settings that make training ask for kinds of change, and let it learn them.
+    """The settings with which training has negatives of the weak kinds, and can learn from them.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
@@ -102,7 +103,7 @@ def advise(
         Nothing if no setting has rules for all of the kinds.
     """
     kinds = [one.change for one in weak if one.change is not None]
-    choices = [_choice(kinds, setting) for setting in settings]
+    choices = [_choose_rules(kinds, setting) for setting in settings]
     fit = [choice for choice in choices if choice and choice.value(kinds, run.method)[1] > 0]
     if not fit:
         return ()
@@ -115,22 +116,20 @@ def advise(
     )
 
 
-def _choice(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
-    """The rules of a setting that ask most for each kind, with those that it has; None where it
-    cannot have them together.
-    """
-    asked = {rule: _asked(setting, (rule,)) for rule in setting.allowed}
+def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
+    """A setting's rules with the best one for each weak kind; None if it cannot have all."""
+    asked = {rule: _changes_by_rules(setting, (rule,)) for rule in setting.allowed}
     alone = {rule: found for rule, found in asked.items() if found is not None}
     if not alone:
         return None
     best = [max(alone, key=lambda rule: alone[rule].share(kind)) for kind in weak]
     rules = tuple(dict.fromkeys((*best, *setting.current)))
-    together = _asked(setting, rules)
+    together = _changes_by_rules(setting, rules)
     return _Choice(setting, rules, together) if together is not None else None
 
 
-def _asked(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChanges | None:
-    """What rules ask; None where the setting refuses them: DAC's takes one."""
+def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChanges | None:
+    """Changes that these rules make in training; None if the setting refuses the rules."""
     try:
         return setting.asked(rules)
     except SettingsError:
@@ -149,7 +148,7 @@ def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Ite
         yield Step("views.from_table.file", None, "beside a table, rules make no negatives")
     if choice.rules != setting.current or run.from_table:
         before, after = (
-            ", ".join(f"{_word(kind)} {one.share(kind):.0%}" for kind in weak)
+            ", ".join(f"{_kind_name(kind)} {one.share(kind):.0%}" for kind in weak)
             for one in (run.asked, asked)
         )
         reason = f"captions with such a negative: {after}, in this run {before}"
@@ -181,10 +180,10 @@ def _passes(
     )
     epochs = math.ceil(run.epochs * min(times, MOST_TIMES))
     if epochs > run.epochs:
-        reason = f"{_word(least)} is asked of {asked.share(least):.0%} of the captions then"
+        reason = f"{_kind_name(least)} is asked of {asked.share(least):.0%} of the captions then"
         if taught and gained > 0:
             reason += (
-                f"; asked of {before:.0%}, {_word(most)} went from {taught.base.value:.0f} to "
+                f"; asked of {before:.0%}, {_kind_name(most)} went from {taught.base.value:.0f} to "
                 f"{taught.model.value:.0f}% in {run.epochs} passes"
             )
         yield Step("training.epochs", epochs, reason)
@@ -210,10 +209,11 @@ def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> It
         yield Step("training.wise_ft.ratio", "auto", reason)
 
 
-def _word(kind: str) -> str:
+def _kind_name(kind: str) -> str:
+    """The name of a kind of change without underscores."""
     return kind.replace("_", " ")
 
 
 def words(kinds: Iterable[str]) -> str:
     """Kinds of change for readers."""
-    return ", ".join(map(_word, kinds))
+    return ", ".join(map(_kind_name, kinds))

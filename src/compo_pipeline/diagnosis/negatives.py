@@ -42,7 +42,7 @@ class Negatives(NamedTuple):
 
     @classmethod
     def of(cls, view: View) -> Negatives:
-        """Those of a view; of a pair, the anchor's."""
+        """Take the negatives of a view; of a pair, those of the anchor."""
         own = view.negatives
         if view.kind == PAIR:
             own = own[: len(own) // 2]
@@ -53,7 +53,7 @@ class Negatives(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskedChanges:
-    """The kinds of change that a pass of training asks for.
+    """The kinds of change in the hard negatives of a pass of training.
 
     Attributes:
         captions: number of captions.
@@ -78,7 +78,7 @@ class AskedChanges:
 
 
 def asked_changes(rows: Sequence[Negatives], parser: Parser) -> AskedChanges:
-    """Count the negatives by what they have changed.
+    """Count the negatives by the kind of change that they make to their caption.
 
     Args:
         rows: of every caption, at least one.

@@ -94,7 +94,7 @@ def _setting(
     name: str,
     asked: Callable[[str, tuple[str, ...]], AskedChanges],
 ) -> RuleSetting:
-    """A list of rules among settings."""
+    """A list of rules in the settings of a method or of the caption editor."""
     (rules, _) = get_args(get_type_hints(type(settings))[name])
     current = getattr(settings, name)
     return RuleSetting(method, f"{place}.{name}", current, get_args(rules), partial(asked, name))
@@ -103,7 +103,7 @@ def _setting(
 def _asked_of_method(
     method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: tuple[str, ...]
 ) -> AskedChanges:
-    """What the views of a method ask."""
+    """The kinds of change in the negatives of a method with these rules."""
     built = build(method, {**views, setting: list(rules)})
     drawn = {view.sample_id: view for view in built.views(sample.captions, sample.context)}
     rows = [
@@ -122,7 +122,7 @@ def _asked_of_editor(
     setting: str,
     rules: tuple[str, ...],
 ) -> AskedChanges:
-    """What the edited captions ask, and their images where some are generated."""
+    """The kinds of change in edited captions with these rules, and in their images, if any."""
     name = settings.caption_editor
     values = {**getattr(settings, name), setting: list(rules)}
     changed: dict[str, Any] = {name: values}

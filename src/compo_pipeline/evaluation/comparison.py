@@ -206,6 +206,7 @@ def compare_means(
 
 
 def _mean_row(mean: MetricMean, parts: Sequence[_Part], pairs: Sequence[Pair]) -> Row | None:
+    """The row of a mean over parts; None if a part has no scored item."""
     if not all(len(part.image) for part in parts):
         return None
     metrics = {metric for _, metric, _ in mean.weights}
@@ -277,6 +278,7 @@ def compare_slices(
 
 
 def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
+    """The slices of the item that a score belongs to; in retrieval an item has several scores."""
     place = score.benchmark, score.subtask
     # In retrieval, a caption of an item is <item>#<number>.
     caption = (*place, score.item.rpartition("#")[0])
@@ -335,16 +337,14 @@ class _Results:
         return len(self._values)
 
     def add(self, score: Score, names: dict[str, int]) -> None:
-        """Add a row; new names are numbered on."""
+        """Add a row; a name that is not in `names` yet gets the next number."""
         self._items.append(names.setdefault(score.item, len(names)))
         self._images.append(names.setdefault(score.group, len(names)))
         value = score.value
         self._values.append(_UNSCORED if value is None else value)
 
-    def ordered(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
-        """Ranks of item [n] and image [n], and values [n], by the names of the items; of several
-        rows of an item it is the last.
-        """
+    def sorted_by_item(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
+        """Item ranks [n], image ranks [n] and values [n], sorted by item; of repeats, the last."""
         items, last = np.unique(ranks[np.array(self._items)[::-1]], return_index=True)
         images = ranks[np.array(self._images)[::-1][last]]
         return items, images, np.array(self._values)[::-1][last]
@@ -358,11 +358,11 @@ class _Table(defaultdict[tuple[str, Key], _Results]):
 
     @property
     def rows(self) -> int:
-        """Their number."""
+        """The number of rows."""
         return sum(map(len, self.values()))
 
     def add(self, score: Score, names: dict[str, int]) -> None:
-        """Add a row; new names are numbered on."""
+        """Add a row; a name that is not in `names` yet gets the next number."""
         self[score.model, (score.benchmark, score.metric, score.subtask)].add(score, names)
 
 
@@ -399,6 +399,7 @@ def _compare_benchmark(
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
+    """Rows of the metrics of one benchmark."""
     parts = {key: _part(key, tables, ranks, models) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
@@ -425,13 +426,13 @@ def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str,
     """The items of a (metric, subtask); the numbers of their images are ranks of names."""
     # In order: the intervals do not depend on the order of the scores, not even by rounding.
     reference, *_ = models.values()
-    every, images, first = tables[0][reference, key].ordered(ranks)
+    every, images, first = tables[0][reference, key].sorted_by_item(ranks)
     items, images = every[first != _UNSCORED], images[first != _UNSCORED]
     values: dict[str, _Floats] = {}
     for name, model in models.items():
         columns = []
         for table in tables:
-            found, _, column = table[model, key].ordered(ranks)
+            found, _, column = table[model, key].sorted_by_item(ranks)
             known = found[column != _UNSCORED]
             if not np.array_equal(known, items):
                 raise ValueError(
@@ -451,6 +452,7 @@ def _row(
     chance: float | None,
     pairs: Sequence[Pair],
 ) -> Row:
+    """The row of one metric over parts."""
     return Row(
         benchmark=metric.benchmark,
         metric=metric.metric,

@@ -65,7 +65,7 @@ _MOST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What a subtask, or a set of subtasks, shares with the training rows.
+    """Images, captions and bindings that a set of subtasks shares with the training rows.
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
@@ -108,7 +108,10 @@ class HashedTexts:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """What identifies the training images and captions; `near` holds 64-bit image hashes [n]."""
+    """Hashes of the training images and captions, by which overlaps with benchmarks are found.
+
+    `near` holds 64-bit image hashes [n].
+    """
 
     hashes: HashedTexts = field(default_factory=HashedTexts)
     names: HashedTexts = field(default_factory=HashedTexts)
@@ -126,7 +129,7 @@ def normalised(text: str) -> str:
     return " ".join(_WORDS.findall(text.lower()))
 
 
-def named_rows(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact]]:
+def read_training_tables(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact]]:
     """The training rows of the tables that `suite.training` names, and their facts.
 
     Raises:
@@ -152,6 +155,7 @@ def named_rows(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact
 
 
 def _read(path: str, row_type: type[Row], key: str) -> Table[Row]:
+    """Open a table that `suite.training` names; errors have the YAML key."""
     try:
         return Table.open(Path(path), row_type)
     except (OSError, ValueError) as error:
@@ -165,7 +169,7 @@ def training_rows(
     settings: EvaluationSettings,
     split: Splits = TRAINING_SPLIT,
 ) -> TrainingRows:
-    """Collect what identifies the images (below `root`) and sentences of the rows that train.
+    """Collect the hashes of images (below `root`) and sentences of the rows that train.
 
     Raises:
         SettingsError: images are to be compared, and none can be read.
@@ -202,12 +206,10 @@ def _texts(rows: Table[Any], column: str) -> Iterator[Any]:
     return (value for batch in rows.batches(column) for value in batch.column(0).to_pylist())
 
 
-def overlaps(
+def count_overlaps(
     subtasks: Sequence[Subtask], known: TrainingRows, workers: int, slices: ItemSlices
 ) -> list[Overlap]:
-    """Count the images, true captions and (by slices) bindings of each set of subtasks in the
-    training rows.
-    """
+    """Count what each set of subtasks shares with the training rows: images, texts, bindings."""
     places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
@@ -228,6 +230,7 @@ class _Match(NamedTuple):
 
 
 def _match(place: ImagePlace, known: TrainingRows) -> _Match:
+    """The match of one image with the training images."""
     own, near = image_hash(place), False
     if own is not None and known.near is not None:
         perceptual = _perceptual_hash(place)
@@ -245,6 +248,7 @@ def _overlap(
     known: TrainingRows,
     slices: ItemSlices,
 ) -> Overlap:
+    """The overlap of one set of subtasks, from the matches of its images."""
     items = [(task, item) for task in subtasks for item in task.items]
     places = {place for each in items for place in _files(*each)}
     own = {matches[place].identity: matches[place] for place in places}.values()
@@ -300,6 +304,7 @@ def image_hash(place: ImagePlace) -> str | None:
 
 
 def _perceptual_hash(place: ImagePlace) -> int | None:
+    """The difference hash of an image; None if it cannot be read."""
     try:
         return difference_hash(load(*place))
     except ImageError:
@@ -413,4 +418,5 @@ def images_hash(subtasks: Sequence[Subtask]) -> str:
 
 
 def _short_hash(text: str) -> str:
+    """Sixteen hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

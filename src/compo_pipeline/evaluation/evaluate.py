@@ -28,7 +28,7 @@ from compo_pipeline.evaluation.comparison import (
     run_pairs,
 )
 from compo_pipeline.evaluation.conclusions import summary_lines
-from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
+from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, count_overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.metrics import benchmark_labels
@@ -63,11 +63,12 @@ class Degenerate:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The state of the items of a subtask, or of a set of subtasks, under the base's tokenizer.
+    """Counts of unusable, degenerate and truncated items and texts of a set of subtasks.
 
-    `reasons` counts the items whose image could not be used, by reason; `texts` are distinct;
-    `dropped` counts items of the files that the official code leaves out; `examples` are the first
-    of the `degenerate` items. `deviations` say in what scoring differs from the official run.
+    They are those under the base's tokenizer. `reasons` counts the items whose image could not be
+    used, by reason; `texts` are distinct; `dropped` counts items of the files that the official
+    code leaves out; `examples` are the first of the `degenerate` items. `deviations` say in what
+    scoring differs from the official run.
     """
 
     benchmark: str
@@ -186,7 +187,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkItems:
-    """What the models of a run are scored on."""
+    """The items on which the models of a run are scored, and the slices of each item."""
 
     subtasks: Sequence[Subtask]
     """The items."""
@@ -283,7 +284,7 @@ def compare_run(
         conclusions=summary_lines(rows),
         rows=rows,
         audits=scored.audits,
-        overlaps=tuple(overlaps(items.subtasks, known, settings.workers, items.slices)),
+        overlaps=tuple(count_overlaps(items.subtasks, known, settings.workers, items.slices)),
         titles=labels,
         sources=sources(items.subtasks),
         slices=sliced,
@@ -414,6 +415,7 @@ def audit(subtasks: Iterable[Subtask], embedded: Embedded) -> list[Audit]:
 
 
 def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
+    """The audit of one set of subtasks."""
     problems = [embedded.problem(task, item) for task in subtasks for item in task.items]
     found = [problem for problem in problems if problem is not None]
     texts = {text for task in subtasks for text in task.texts()}
@@ -467,6 +469,8 @@ def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
 
 
 def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
+    """The items of a subtask in which a right and a wrong text are equal, or have equal tokens."""
+
     def ids(text: str) -> bytes:
         found: bytes = tokens.ids[tokens.index[text]].numpy().tobytes()
         return found

@@ -82,11 +82,11 @@ def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
     """
     ones = Vectors(np.ones((1, 1), dtype=np.float32), defaultdict(int))
     blank = Embedded(ones, {}, ones, Tokens(torch.empty(0, 0), np.empty(0, dtype=np.bool_), {}))
-    few = [replace(task, items=_telling(task.items)) for task in subtasks]
+    few = [replace(task, items=_deciding_items(task.items)) for task in subtasks]
     return list(metric_values(score_model(few, blank, "").rows))
 
 
-def _telling(items: Sequence[Item]) -> tuple[Item, ...]:
+def _deciding_items(items: Sequence[Item]) -> tuple[Item, ...]:
     """The items that decide which metrics a subtask has: one, and one with several positives."""
     several = (item for item in items if len(item.positives) > 1)
     return (*items[:1], *islice(several, 1))
@@ -155,7 +155,7 @@ class _Scorer:
         """Embeddings of each item's positives and negatives: [n, texts, D]."""
         return self.texts.of_many([(*item.positives, *item.negatives) for item in items])
 
-    def scored(
+    def make_rows(
         self,
         metric: str,
         chance: float,
@@ -165,7 +165,7 @@ class _Scorer:
         skipped: Skipped = (),
         subtask: str | None = None,
     ) -> Scored:
-        """The rows of one metric, those of skipped items last; without verdicts if it is graded."""
+        """Rows of one metric, skipped items last; without `correct` none is right or wrong."""
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
         start = (self.model, benchmark, subtask, metric)
         verdicts = [None] * len(names) if correct is None else correct.tolist()
@@ -177,7 +177,7 @@ class _Scorer:
         rows += [Score(*start, item, group, (), None, reason) for item, group, reason in skipped]
         return Scored((benchmark, metric, subtask), chance, rows)
 
-    def ranked(
+    def make_ranked_rows(
         self,
         metrics: Mapping[str, float],
         best: Floats,
@@ -185,19 +185,24 @@ class _Scorer:
         names: Names,
         skipped: Skipped,
     ) -> Iterator[Scored]:
-        """Rows of several k: best matches [q], rivals [q, metrics]; `metrics` to chance levels."""
+        """Rows of one metric for each k, by similarities of best matches [q] and rivals [q, k].
+
+        `metrics` has the chance level of each.
+        """
         for column, (metric, chance) in enumerate(metrics.items()):
             pairs = np.stack([best, rivals[:, column]], axis=1)
             correct = protocols.ranked(best, rivals[:, column])
-            yield self.scored(metric, chance, names, pairs, correct, skipped)
+            yield self.make_rows(metric, chance, names, pairs, correct, skipped)
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of image-to-text accuracy: right texts are closer to the image than wrong ones."""
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
     yield _of_texts(scorer, "accuracy" if single else "itt")
 
 
 def _strict_image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of image-to-text accuracy in which a tie counts as wrong."""
     yield _of_texts(scorer, protocols.STRICT)
 
 
@@ -217,6 +222,8 @@ def _of_texts(scorer: _Scorer, metric: str) -> Scored:
 
 
 def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of text-to-image accuracy: the own image is closer to the text than any other one."""
+
     def similarities(items: Sequence[Item]) -> Floats:
         texts = scorer.texts.of(item.positives[0] for item in items)
         return np.asarray((texts[:, None, :] * scorer.all_images(items)).sum(axis=2))
@@ -225,6 +232,8 @@ def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _joint(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of items with several images, each closer to its own text than to others (What'sUp)."""
+
     def similarities(items: Sequence[Item]) -> Floats:
         images = scorer.all_images(items)[:, :, None, :]  # [n, k, 1, D]
         right = scorer.texts.of_many([item.positives for item in items])[:, :, None, :]
@@ -243,6 +252,7 @@ def _joint(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _average_precision(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of the average precision with which a text ranks images."""
     metric, rows, chances = "average_precision", [], []
     for item in scorer.readable:
         text, images = scorer.texts.of(item.positives), scorer.all_images([item])[0]
@@ -251,7 +261,7 @@ def _average_precision(scorer: _Scorer) -> Iterator[Scored]:
         rows.append(np.array([value, *cosines]))
         chances.append(protocols.average_precision_chance(len(cosines), item.right_images))
     names = _names(scorer.readable)
-    yield scorer.scored(metric, _mean(chances), names, rows, None, scorer.skipped)
+    yield scorer.make_rows(metric, _mean(chances), names, rows, None, scorer.skipped)
 
 
 def _choice(
@@ -281,7 +291,7 @@ def _choice(
         values += list(block)
         ties_right = scorer.subtask.ties_right
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
-    return scorer.scored(
+    return scorer.make_rows(
         metric,
         _mean([chance(*shape(item)) for item in scorer.readable]),
         _names(item for items in shapes.values() for item in items),
@@ -292,6 +302,7 @@ def _choice(
 
 
 def _group(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of Winoground's scores: text, image, group and group match."""
     items = scorer.readable
     similarities = np.empty((0, 2, 2))
     if items:
@@ -301,20 +312,22 @@ def _group(scorer: _Scorer) -> Iterator[Scored]:
         similarities = products.sum(axis=3).astype(np.float64)
     for metric, correct in protocols.group(similarities).items():
         chance, rows = protocols.GROUP_CHANCES[metric], similarities.reshape(-1, 4)
-        yield scorer.scored(metric, chance, _names(items), rows, correct, scorer.skipped)
+        yield scorer.make_rows(metric, chance, _names(items), rows, correct, scorer.skipped)
 
 
 def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of the scores of a caption with a true and with a false detail added."""
     items = scorer.readable
     similarities = np.empty((0, 3))
     if items:
         similarities = (scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2)
     for metric, correct in protocols.half_truth(similarities).items():
         chance = protocols.HALF_TRUTH_CHANCES[metric]
-        yield scorer.scored(metric, chance, _names(items), similarities, correct, scorer.skipped)
+        yield scorer.make_rows(metric, chance, _names(items), similarities, correct, scorer.skipped)
 
 
 def _text_only(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of text-only accuracy (TOT): two positives are closer than either is to the negative."""
     # No image takes part: items whose image is missing are scored too.
     items = scorer.subtask.items
     first, second = (scorer.texts.of(item.positives[k] for item in items) for k in (0, 1))
@@ -323,10 +336,11 @@ def _text_only(scorer: _Scorer) -> Iterator[Scored]:
     cosines = [(one * other).sum(axis=1) for one, other in pairs]
     correct = protocols.text_only(*cosines)
     chance = protocols.TEXT_ONLY_CHANCE
-    yield scorer.scored("tot", chance, _names(items), np.stack(cosines, axis=1), correct)
+    yield scorer.make_rows("tot", chance, _names(items), np.stack(cosines, axis=1), correct)
 
 
 def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of recall at k, of captions by images and of images by captions."""
     items = scorer.readable
     images = scorer.images(items)
     texts = [text for item in items for text in item.positives]
@@ -351,15 +365,16 @@ def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
         images, image_rows, scorer.texts.of(distinct), owners, protocols.RECALLS, columns=columns
     )
     chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in protocols.RECALLS}
-    yield from scorer.ranked(chances, best, rivals, _names(items), scorer.skipped)
+    yield from scorer.make_ranked_rows(chances, best, rivals, _names(items), scorer.skipped)
     best, rivals = ranking_in_blocks(
         scorer.texts.of(texts), owners, images, image_rows, protocols.RECALLS
     )
     chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS}
-    yield from scorer.ranked(chances, best, rivals, captions, skipped_captions)
+    yield from scorer.make_ranked_rows(chances, best, rivals, captions, skipped_captions)
 
 
 def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
+    """Rows of top-k classification by prompts, and of top-1 by class."""
     task, items = scorer.subtask, scorer.readable
     classes = len(task.classes)
     tops = [k for k in TOPS if k < classes]
@@ -372,12 +387,12 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
     )
     names = _names(items)
     chances = {f"top{k}": protocols.ranking_chance(classes, 1, k) for k in tops}
-    yield from scorer.ranked(chances, best, rivals, names, scorer.skipped)
+    yield from scorer.make_ranked_rows(chances, best, rivals, names, scorer.skipped)
     # The same results again under a subtask per class: their mean is the mean per class.
     pairs = np.stack([best, rivals[:, 0]], axis=1)
     for name, label in number.items():
         own = np.flatnonzero(labels == label).tolist()
-        yield scorer.scored(
+        yield scorer.make_rows(
             PER_CLASS,
             1 / classes,
             [names[k] for k in own],
@@ -427,12 +442,15 @@ def ranking_in_blocks(
 
 
 def _chance(candidates: int, matches: Ints, k: int) -> float:
+    """Mean chance level of recall at k, over queries with these numbers of matches."""
     return _mean([protocols.ranking_chance(candidates, int(count), k) for count in matches])
 
 
 def _names(items: Iterable[Item]) -> Names:
+    """Item and image names of items."""
     return [(item.item, item.image) for item in items]
 
 
 def _mean(values: Sequence[float]) -> float:
+    """The mean of values; NaN of none."""
     return float(np.mean(values)) if len(values) else float("nan")

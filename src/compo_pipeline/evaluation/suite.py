@@ -16,7 +16,7 @@ from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
 from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows, partial_metrics
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
-from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
+from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
 from compo_pipeline.evaluation.published import Paper, published_results
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
@@ -166,7 +166,7 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
         SettingsError: there is no such list, a name cannot be that of a folder, a model cannot be
             configured so, or two are the same.
     """
-    models = _named(name, "models", lists, "model_lists")
+    models = _find_entry(name, "models", lists, "model_lists")
     if not models:
         raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
     found: dict[str, ModelSettings] = {}
@@ -186,8 +186,8 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
     return found
 
 
-def named_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
-    """The set of runs of a name.
+def find_comparison_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
+    """The configured set of runs with this name in `comparison_sets`.
 
     Args:
         name: of the set (`set`).
@@ -196,12 +196,12 @@ def named_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
     Raises:
         SettingsError: there is no such set, or a cell cannot be configured so.
     """
-    chosen = _named(name, "set", sets, "comparison_sets")
+    chosen = _find_entry(name, "set", sets, "comparison_sets")
     return parse(ComparisonSet, chosen, f"comparison_sets.{name}")
 
 
-def _named(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
-    """The entry of a YAML key `where` that another one names."""
+def _find_entry(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
+    """The entry of a mapping; an error names the nearest one where it has none."""
     if name not in known:
         raise SettingsError(
             f"{key}: there is no '{name}' in {where}{nearest(name, known)} "
@@ -243,7 +243,7 @@ def score_suite(
         models={name: own.compared(name) for name, own in scored.items()},
         rows=tuple(joined(compared)),
         audits=tuple(audits),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers, items.slices))
+        overlaps=tuple(count_overlaps(subtasks, known, settings.workers, items.slices))
         if known.names
         else (),
         titles=labels,

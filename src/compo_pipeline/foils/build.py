@@ -48,7 +48,7 @@ class Image:
 
 @dataclass
 class KindReport:
-    """What became of the drafts of a kind and split.
+    """Counts of drafts, dropped drafts and items of a kind and split.
 
     `drafts` are edits of captions, of which `dropped`, by reason, may be true. `images` have one
     that is not. `text_accuracy` is that of a classifier of texts, as a share, and
@@ -65,14 +65,14 @@ class KindReport:
 
 
 @dataclass(frozen=True)
-class Built:
-    """The items of a split, and what became of the drafts of each kind."""
+class FoilBuild:
+    """The foil items of a split, and a report for each kind."""
 
     items: list[Foil]
     kinds: dict[Kind, KindReport]
 
     def as_json(self) -> dict[str, Any]:
-        """The reports by kind."""
+        """The reports by kind, as JSON values."""
         return {
             kind: {**vars(report), "dropped": dict(report.dropped)}
             for kind, report in self.kinds.items()
@@ -80,7 +80,7 @@ class Built:
 
 
 class Texts:
-    """What the training captions, and foils of some of them, look like.
+    """Statistics of training captions and of foils of them, to compare texts of items with.
 
     Args:
         captions: of each training image those that are given.
@@ -114,8 +114,8 @@ class Texts:
 
 def build(
     images: Sequence[Image], split: str, texts: Texts, settings: FoilSettings, parser: Parser
-) -> Built:
-    """The items of a split: of each kind at most one of an image.
+) -> FoilBuild:
+    """Build the foil items of a split: of each kind at most one of an image.
 
     Args:
         images: of the split; none of them trains.
@@ -141,11 +141,11 @@ def build(
             reports[kind].images += 1
     items: list[Foil] = []
     for kind, report in reports.items():
-        items += _items(kind, split, found[kind], texts.preference(kind), report, settings)
-    return Built(items, reports)
+        items += _choose_foils(kind, split, found[kind], texts.preference(kind), report, settings)
+    return FoilBuild(items, reports)
 
 
-def _items(
+def _choose_foils(
     kind: Kind,
     split: str,
     found: Sequence[tuple[Image, Draft]],
@@ -153,7 +153,7 @@ def _items(
     report: KindReport,
     settings: FoilSettings,
 ) -> list[Foil]:
-    """The items of a kind; what is known of them is added to its report."""
+    """The foil items of a kind, in balanced pairs; completes the report of the kind."""
     drafted: dict[Candidate, tuple[Image, Draft]] = {}
     for image, draft in _invertible(found, settings.seed):
         pair = draft.texts
@@ -169,7 +169,7 @@ def _items(
         report.state = USED if measured.limit <= settings.text_accuracy else GUESSABLE
     names = {one: f"{kind}-{one.image[:16]}" for couple in couples for one in couple}
     return [
-        _item(names[one], names[other], split, report.state, one, *drafted[one])
+        _make_foil(names[one], names[other], split, report.state, one, *drafted[one])
         for couple in couples
         for one, other in (couple, couple[::-1])
     ]
@@ -187,7 +187,7 @@ def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tup
             yield image, draft
 
 
-def _item(
+def _make_foil(
     name: str,
     partner: str,
     split: str,
@@ -196,6 +196,7 @@ def _item(
     image: Image,
     draft: Draft,
 ) -> Foil:
+    """The foil item of a chosen candidate and its draft."""
     return Foil(
         item=name,
         kind=draft.kind,
@@ -262,7 +263,7 @@ def build_splits(
     official: frozenset[str],
     settings: FoilSettings,
     parser: Parser,
-) -> dict[str, tuple[Built, Counter[str]]]:
+) -> dict[str, tuple[FoilBuild, Counter[str]]]:
     """Each set of items of the settings, and the number of images that are left out, by reason.
 
     Args:
@@ -273,12 +274,14 @@ def build_splits(
         settings: splits, kinds, seed and limits.
         parser: of captions.
     """
-    hashes = dict(zip(*(_column(facts, name) for name in ("image", "image_hash")), strict=True))
+    hashes = dict(
+        zip(*(_column_values(facts, name) for name in ("image", "image_hash")), strict=True)
+    )
     training = split_rows(captions, trains)
-    trained = frozenset(hashes.get(image, "") for image in _column(training, "image"))
+    trained = frozenset(hashes.get(image, "") for image in _column_values(training, "image"))
     texts = Texts(_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
-    found: dict[str, tuple[Built, Counter[str]]] = {}
+    found: dict[str, tuple[FoilBuild, Counter[str]]] = {}
     for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
         rows = split_rows(captions, _held_out(split, trains))
         share = [each for each, source in settings.splits.items() if source == split]
@@ -299,7 +302,8 @@ def _held_out(split: str, trains: Splits) -> Sequence[str]:
     return [each for each in named if each not in splits_of(trains)]
 
 
-def _column(table: Table[Any], name: str) -> list[Any]:
+def _column_values(table: Table[Any], name: str) -> list[Any]:
+    """The values of a column as a list."""
     values: list[Any] = table.column(name).to_pylist()
     return values
 

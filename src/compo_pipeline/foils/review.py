@@ -26,7 +26,7 @@ Verdict = Literal["accept", "reject", "unsure"]
 
 @settings
 class Review:
-    """What the page saves: verdicts by item, and which items they are about."""
+    """The file that the page saves: verdicts by item, and which items they are about."""
 
     builder: int
     """Version of the builder."""
@@ -80,7 +80,7 @@ def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foi
 def read(
     content: Mapping[str, Any], report: Mapping[str, Any], drawn: Sequence[Foil]
 ) -> dict[str, Verdict]:
-    """The verdicts of a file on items of a draw, by item; empty where there is no file.
+    """Read the verdicts of a review file, by item; empty where there is no file.
 
     Args:
         content: of the file; empty for none.
@@ -114,8 +114,8 @@ def read(
     return dict(found.verdicts)
 
 
-def noise(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, Noise]:
-    """The noise of each kind that has verdicts, and under the empty name that of all.
+def noise_by_kind(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, Noise]:
+    """The share of false items of each reviewed kind, with its interval; under "" of all kinds.
 
     An item that was passed over, before one with a verdict in the order of the draw, counts as
     unsure: what a person leaves out is no random part.
@@ -126,12 +126,14 @@ def noise(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, N
     for one in seen:
         for name in ("", one.kind):
             by_kind.setdefault(name, []).append(verdicts.get(one.item, "unsure"))
-    return {name: _noise(given) for name, given in by_kind.items()}
+    return {name: _noise_interval(given) for name, given in by_kind.items()}
 
 
-def _noise(verdicts: Sequence[Verdict]) -> Noise:
-    """The exact interval of Clopper and Pearson ("The use of confidence or fiducial limits
-    illustrated in the case of the binomial", Biometrika 26, 1934), whatever the undecided are.
+def _noise_interval(verdicts: Sequence[Verdict]) -> Noise:
+    """The share of false items among these verdicts, with the interval of Clopper and Pearson.
+
+    It is exact ("The use of confidence or fiducial limits illustrated in the case of the binomial",
+    Biometrika 26, 1934), whatever the undecided are.
     """
     judged, rejected, unsure = len(verdicts), verdicts.count("reject"), verdicts.count("unsure")
     decided, tail = judged - unsure, (1 - _LEVEL) / 2
@@ -170,7 +172,7 @@ def corrected(value: float, low: float, high: float, found: Noise) -> Corrected 
 
 
 def _without(accuracy: float, share: float) -> float:
-    """The accuracy without a share of items of which half are right."""
+    """The accuracy on other items than this share, of which a model has half right."""
     if share == 1:
         return float(accuracy > 1 / 2)
     return min(1.0, max(0.0, (accuracy - share / 2) / (1 - share)))

@@ -73,7 +73,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is accepted as an image, and how it is turned.
+    """Limits on images that are accepted, and whether EXIF orientation is applied.
 
     Args:
         max_pixels: the most pixels an image may have, by its header.
@@ -190,7 +190,7 @@ def source_name(root: Path, relative: str, limits: Limits) -> str:
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
-    """An image, turned as the limits say, cropped and in RGB.
+    """Load an image in RGB, rotated as its EXIF data say (if limits allow), and cropped.
 
     Raises:
         ImageError: with the reason why it cannot be used.
@@ -247,7 +247,7 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
 
 
 def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
-    """The box of an image that its name asks for, black where it is outside of the image."""
+    """The box of an image that is part of its name, black where it is outside of the image."""
     _, cropped, box = name.partition(_CROP)
     if not cropped:
         return image
@@ -262,7 +262,7 @@ def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
 
 
 def _array(file: IO[bytes], limits: Limits) -> Image.Image:
-    """The image of a file of numpy's format 1.0, which holds no objects."""
+    """The image in a numpy file of format 1.0, which holds no objects."""
     npy.read_magic(file)
     shape, _, dtype = npy.read_array_header_1_0(file)
     if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
@@ -273,6 +273,7 @@ def _array(file: IO[bytes], limits: Limits) -> Image.Image:
 
 
 def _refuse_oversized(width: int, height: int, limits: Limits) -> None:
+    """Refuse an image with more pixels than the limits allow."""
     if width * height > limits.max_pixels:
         raise ImageError("oversized", f"{width} x {height} pixels, allowed are {limits.max_pixels}")
 

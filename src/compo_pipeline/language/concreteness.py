@@ -51,8 +51,9 @@ class Concreteness:
     least: float
 
     def log_weight(self, texts: Iterable[str]) -> float:
-        """Logarithm of the weight of an option that changes these texts: the product over them,
-        each as concrete as its most concrete word.
+        """Log weight of an option in a draw: the sum over the texts that it changes.
+
+        Each is as concrete as its most concrete word.
         """
         return self.power * sum(math.log(self._rating(text.lower())) for text in texts)
 

@@ -107,11 +107,11 @@ def kinds(lemma: Lemma | None) -> frozenset[str]:
     """
     if lemma is None:
         return frozenset()
-    return frozenset(kind for group in lemma.groups for kind in _kinds(group))
+    return frozenset(kind for group in lemma.groups for kind in _kinds_of_group(group))
 
 
-def _kinds(group: str) -> tuple[str, ...]:
-    """Kinds of a group of nouns, by its name or the first part of it."""
+def _kinds_of_group(group: str) -> tuple[str, ...]:
+    """The kinds of thing that a group of nouns names; `thing` where the table has no other."""
     return _KINDS.get(group) or _KINDS.get(group.partition(".")[0], ("thing",))
 
 

@@ -62,7 +62,7 @@ class _Word(NamedTuple):
 
     @property
     def phrase(self) -> Phrase:
-        """Its span of tokens."""
+        """The span of tokens [start, end) of this word alone."""
         return self.place, self.place + 1
 
 

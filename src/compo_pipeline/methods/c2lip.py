@@ -56,7 +56,7 @@ class C2lipWeights:
 
 @settings
 class C2lipObjective:
-    """Losses and trained towers."""
+    """Settings of C2LIP's training: weights of the losses, and trained towers."""
 
     weights: C2lipWeights = field(default_factory=C2lipWeights)
     """Of the losses."""
@@ -105,7 +105,7 @@ class C2lip(Method):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Of the xac loss, and of phrases that are tokens of their caption."""
+        """Dense features that the xac loss and phrases as tokens need, and what avoids each."""
         found: dict[Need, str] = {}
         if self.objective.weights.xac:
             found["patches"] = "set c2lip.objective.weights.xac to 0"
@@ -115,7 +115,7 @@ class C2lip(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Phrases."""
+        """Fields that a table of others may have: phrases."""
         return frozenset({"phrases"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:

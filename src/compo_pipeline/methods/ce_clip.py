@@ -60,7 +60,7 @@ class CeClipWeights:
 
 @settings
 class CeClipObjective:
-    """Losses and trained towers."""
+    """Settings of CE-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CeClipWeights = field(default_factory=CeClipWeights)
     """Of the losses."""

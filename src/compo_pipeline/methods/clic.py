@@ -60,7 +60,7 @@ _pool = partial(array, "i")
 
 @settings
 class ClicViews:
-    """Images and texts of a view."""
+    """Settings of CLIC's views: which images are joined, and which words are swapped."""
 
     images: Literal["composite", "single"] = "composite"
     """Composites of two images, or single images (ablations B1-B4)."""
@@ -106,7 +106,7 @@ class ClicWeights:
 
 @settings
 class ClicObjective:
-    """Losses and trained towers."""
+    """Settings of CLIC's training: positives, weights of the losses, and trained towers."""
 
     positives: Annotated[int, Field(ge=1, le=POSITIVES)] = 4
     """How many of a view's five positives count; the unimodal loss needs two."""
@@ -153,12 +153,13 @@ class Partners:
                     self._of_noun[of, noun].append(row)
 
     def _nouns(self, caption: Caption) -> list[str]:
+        """The nouns of the first sentence of a caption row, in lower case."""
         parse = self.parses[caption.sample_id]
         words = zip(parse.words, parse.upos, strict=True)
         return sorted({word.lower() for word, upos in words if upos == "NOUN"})
 
     def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
-        """A partner, None where no other image has the anchor's orientation.
+        """Draw the second image; None where no other image has the orientation of the first.
 
         With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
         anchor that shares no noun with any other image gets a random partner.
@@ -196,7 +197,7 @@ class Partners:
 
 
 def _orientations(captions: Table[Caption]) -> list[str]:
-    """The orientation of each caption's image."""
+    """Whether the image of each caption is `wide` or `tall`."""
     sizes = (np.asarray(captions.column(side)).tolist() for side in ("width", "height"))
     return [orientation(*size) for size in zip(*sizes, strict=True)]
 
@@ -222,14 +223,15 @@ class Clic(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Positives as further sentences, and negatives in place of swaps within a caption; a swap
-        across two captions is no text of one.
+        """Fields that a table of others may have: positives, and for swaps in a caption negatives.
+
+        Positives are further sentences. A swap across two captions is no text of one.
         """
         within = self.view_settings.swap == "within"
         return frozenset({"positives", *(["negatives"] if within else [])})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """One view a caption and epoch; without a possible partner there is none."""
+        """A function from a caption to its view, which is None without a possible second image."""
         if self.view_settings.images == "single":
             return lambda caption: self._single(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)
@@ -244,7 +246,7 @@ class Clic(Method):
         return view
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """Those for which another image has their orientation; on single images, all."""
+        """Which captions can have a view: another image has their orientation; if single, all."""
         if self.view_settings.images == "single":
             return super().anchors(captions)
         images, turned = captions.codes("image_id"), np.array(_orientations(captions))
@@ -254,20 +256,20 @@ class Clic(Method):
     def _composite(
         self, anchor: Caption, partner: Caption, context: ViewContext, random_: random.Random
     ) -> View:
-        """Two images, their captions in both orders, further sentences, one false pair."""
+        """The view of two images: their captions in both orders, further sentences, a negative."""
         shown = [anchor, partner]
         random_.shuffle(shown)
         first, second = anchor.sentences[0], partner.sentences[0]
-        further = [_further(caption, random_, context) for caption in (anchor, partner)]
+        further = [_draw_further(caption, random_, context) for caption in (anchor, partner)]
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
         if self.view_settings.swap == "across":
             a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
             occurrence = self.view_settings.occurrence
-            swap = swap_across(a, b, random_, occurrence=occurrence, **self._drawing)
+            swap = swap_across(a, b, random_, occurrence=occurrence, **self._swap_arguments)
             negative = _either_order(swap.first, swap.second, random_) if swap else None
             origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            within = self._within(anchor, context, random_)
+            within = self._negative_within(anchor, context, random_)
             negative = _either_order(within.text, second, random_) if within else None
             origin = within.origin if within else None
         return View(
@@ -285,29 +287,29 @@ class Clic(Method):
         )
 
     @property
-    def _drawing(self) -> dict[str, Any]:
-        """How words are drawn, as the rules take it."""
+    def _swap_arguments(self) -> dict[str, Any]:
+        """Arguments of the swap functions from the settings: `careful`, concreteness ratings."""
         ratings = load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
         return {"careful": self.view_settings.careful, "concreteness": ratings}
 
     def _single(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
-        """One image with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
+        """The view of one image (ablation B3): positives s1, s1, s2, s3, and a swap within s1."""
         first = anchor.sentences[0]
-        negative = self._within(anchor, context, random_)
-        positives = (first, first, *_further(anchor, random_, context))
+        negative = self._negative_within(anchor, context, random_)
+        positives = (first, first, *_draw_further(anchor, random_, context))
         return written_view(anchor, positives, [negative], context.language)
 
-    def _within(
+    def _negative_within(
         self, anchor: Caption, context: ViewContext, random_: random.Random
     ) -> Written | None:
-        """A negative of the first sentence: words swapped, or the table's."""
+        """A negative of the first sentence: two words swapped, or one of the table."""
         if "negatives" in context.annotations.contents:
             return Written.by_others(context.annotations.negative(anchor.sample_id, random_))
         parse = context.parses[anchor.sample_id]
-        return Written.by_rule(swap_within(parse, random_, **self._drawing))
+        return Written.by_rule(swap_within(parse, random_, **self._swap_arguments))
 
     def _plain(self, step: int) -> bool:
-        """Whether a step is one of plain CLIP."""
+        """Whether a step trains with the plain CLIP loss."""
         return self.objective.clip_steps and step % 2 == 1
 
     def images(self, example: Example, step: int) -> tuple[ImageInput]:
@@ -369,11 +371,11 @@ class Clic(Method):
 
 
 def _composite_image(example: Example) -> ImageInput:
-    """What CLIC's own steps show: of ablations on single images, the anchor's."""
+    """The composite of a view; for a view of a single image, that image."""
     return ImageInput(example.view.images, cast("Axis | None", example.view.axis))
 
 
-def _further(caption: Caption, random_: random.Random, context: ViewContext) -> list[str]:
+def _draw_further(caption: Caption, random_: random.Random, context: ViewContext) -> list[str]:
     """Further sentences of a caption, or the table's positives, for the positives after the second,
     without repetition as long as they last.
     """
@@ -384,14 +386,14 @@ def _further(caption: Caption, random_: random.Random, context: ViewContext) -> 
     return drawn + random_.choices(further, k=count - len(drawn))
 
 
-def _end(sentence: str) -> str:
+def _with_period(sentence: str) -> str:
     """The sentence with one period at its end."""
     return sentence.rstrip(" .!?,;:") + "."
 
 
 def join(first: str, second: str) -> str:
     """Two sentences, each with one period, joined by one space."""
-    return f"{_end(first)} {_end(second)}"
+    return f"{_with_period(first)} {_with_period(second)}"
 
 
 def _either_order(first: str, second: str, random_: random.Random) -> str:

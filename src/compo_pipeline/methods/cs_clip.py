@@ -76,7 +76,7 @@ class CsClipWeights:
 
 @settings
 class CsClipObjective:
-    """Losses and trained towers."""
+    """Settings of CS-CLIP's training: weights of the losses, and trained towers."""
 
     weights: CsClipWeights = field(default_factory=CsClipWeights)
     """Of the losses."""
@@ -104,7 +104,7 @@ class CsClip(TextPairs):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Negatives of the whole caption."""
+        """Fields that a table of others may have: negatives of the whole caption."""
         return frozenset({"negatives"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:

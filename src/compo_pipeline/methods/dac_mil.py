@@ -39,7 +39,7 @@ from compo_pipeline.storage.records import Caption, View
 
 @settings
 class DacMilViews(NegativeViews):
-    """One negative of the caption and of each sentence."""
+    """Settings of DAC-MIL's views: a negative for the caption and for each drawn sentence."""
 
     generators: tuple[Rule, ...] = ("replace",)
     """The rule that writes the negatives, as for NegCLIP; exactly one."""
@@ -67,7 +67,7 @@ class DacMilWeights(SnegWeights):
 
 @settings
 class DacMilObjective(SnegObjective):
-    """Losses and trained towers."""
+    """Settings of DAC-MIL's training: weights of the losses, and trained towers."""
 
     weights: DacMilWeights = field(default_factory=DacMilWeights)
     """Of the losses."""
@@ -90,16 +90,16 @@ class DacMil(TextPairs):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Negatives, of any sentence."""
+        """Fields that a table of others may have: negatives, of the first or any other sentence."""
         return frozenset({"negatives"})
 
     @property
     def annotated_sentences(self) -> int | None:
-        """All."""
+        """None: texts of the table are looked up for all sentences of a row."""
         return None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption and its sentences, each with a negative."""
+        """A function from a caption to its view: it and drawn sentences, each with a negative."""
         (name,) = self.view_settings.generators
         rule, table = self.rule(name), context.annotations
 

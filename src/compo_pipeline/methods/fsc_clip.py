@@ -49,7 +49,7 @@ class FscClipWeights:
 
 @settings
 class FscClipObjective:
-    """Losses and trained towers."""
+    """Settings of FSC-CLIP's training: weights of the losses, and trained towers."""
 
     weights: FscClipWeights = field(default_factory=FscClipWeights)
     """Of the losses."""
@@ -77,7 +77,7 @@ class FscClip(TextNegatives):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Of the local loss."""
+        """Dense features that the local loss needs, and the setting without them."""
         if not self.objective.weights.local_hn:
             return {}
         otherwise = "set fsc_clip.objective.weights.local_hn to 0"

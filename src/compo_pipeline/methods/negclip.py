@@ -83,7 +83,7 @@ def contrasted(example: Example) -> list[Contrasted]:
 
 @settings
 class NegativeViews:
-    """Rules that write the negatives of a caption."""
+    """Settings of the rules that write the negatives of a caption."""
 
     generators: tuple[Rule, ...]
     """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
@@ -131,11 +131,11 @@ class TextNegatives(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Negatives, and rows with a similar image, of which one joins the batch of a caption."""
+        """Fields that a table of others may have: negatives, and rows with a similar image."""
         return frozenset({"negatives", "neighbours"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with a negative of every rule, or those of a table.
+        """A function from a caption to its view, with a negative by each rule, or those of a table.
 
         With a table of neighbours it is a pair: the caption's row and one with a similar image,
         with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`
@@ -180,7 +180,7 @@ class TextNegatives(Method):
         return caption.sentences[:1]
 
     def rule(self, name: Rule) -> Generator:
-        """A rule with the settings of the views."""
+        """The function of a rule, with the settings of the views."""
         if name.startswith("replace"):
             named = name.removeprefix("replace").removeprefix("_")
             return self.replacer(named.split("_or_") if named else CATEGORIES)
@@ -200,6 +200,7 @@ class TextNegatives(Method):
 
     @property
     def _concreteness(self) -> Concreteness | None:
+        """The concreteness ratings of the settings; None without a table."""
         return load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
 
     def collate(
@@ -229,14 +230,14 @@ class TextNegatives(Method):
 
 @settings
 class NegClipViews(NegativeViews):
-    """One swap a caption."""
+    """Settings of NegCLIP's views: one swap in each caption."""
 
     generators: tuple[Rule, ...] = ("negclip",)
 
 
 @settings
 class NegClipObjective:
-    """What NegCLIP trains."""
+    """Settings of NegCLIP's training: which towers are trained."""
 
     trains: Towers = ("image", "text")
     """Towers that are trained."""
@@ -250,7 +251,7 @@ class NegClip(TextNegatives):
     objective_type: ClassVar[type] = NegClipObjective
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
-        """Eq. 2 of the CLIC paper."""
+        """NegCLIP's loss: hard negatives of a batch as further texts of images (CLIC, Eq. 2)."""
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
         negatives, valid = texts[:, 1:].flatten(0, 1), batch.valid.flatten()

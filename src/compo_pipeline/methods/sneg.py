@@ -27,7 +27,7 @@ from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, 
 
 @settings
 class SnegViews(NegativeViews):
-    """One swap a caption."""
+    """Settings of S-Neg's views: one swap in each caption."""
 
     generators: tuple[Rule, ...] = ("swap",)
 
@@ -45,7 +45,7 @@ class SnegWeights:
 
 @settings
 class SnegObjective:
-    """Losses and trained towers."""
+    """Settings of S-Neg's training: weights of the losses, and trained towers."""
 
     weights: SnegWeights = field(default_factory=SnegWeights)
     """Of the losses."""

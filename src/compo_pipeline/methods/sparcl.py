@@ -34,7 +34,7 @@ class SparclWeights:
 
 @settings
 class SparclObjective:
-    """Losses and trained towers."""
+    """Settings of SPARCL's training: weights of the losses, and trained towers."""
 
     weights: SparclWeights = field(default_factory=SparclWeights)
     """Of the losses."""

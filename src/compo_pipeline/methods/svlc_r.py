@@ -40,7 +40,7 @@ from compo_pipeline.storage.records import Caption
 
 @settings
 class SvlcRViews(NegativeViews):
-    """One replaced word a caption."""
+    """Settings of SVLC-R's views: one replaced word in each caption."""
 
     generators: tuple[Rule, ...] = ("replace_attribute_or_verb",)
 
@@ -55,7 +55,7 @@ class SvlcRWeights(SnegWeights):
 
 @settings
 class SvlcRObjective(SnegObjective):
-    """Losses and trained towers."""
+    """Settings of SVLC-R's training: weights of the losses, and trained towers."""
 
     weights: SvlcRWeights = field(default_factory=SvlcRWeights)
     """Of the losses."""
@@ -84,7 +84,7 @@ class SvlcR(TextNegatives):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Negatives, and positives as paraphrases."""
+        """Fields that a table of others may have: negatives, and positives as paraphrases."""
         return frozenset({"negatives", "positives"})
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:

@@ -18,7 +18,7 @@ from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, Pai
 
 @settings
 class TripletClipObjective:
-    """Losses and trained towers."""
+    """Settings of TripletCLIP's training: weights of the losses, and trained towers."""
 
     images: bool = True
     """Whether the images of the negatives take part; without them it is NegCLIP."""

@@ -59,17 +59,18 @@ def image_tower(model: Any) -> Tower:
     """
     visual = model.visual
     if isinstance(visual, VisionTransformer):
-        return _vision_transformer(visual)
+        return _clip_image(visual)
     if isinstance(visual, TimmModel):
         projection = _timm_projection(visual)
-        if _of_siglip(visual.trunk):
+        if _is_siglip(visual.trunk):
             return _siglip_image(visual.trunk, projection)
-        return _timm(visual, projection)
+        return _timm_tower(visual, projection)
     kind = "a ModifiedResNet" if isinstance(visual, ModifiedResNet) else f"a {type(visual)}"
     raise refused("image tower", f"{kind} is none of transformers' models")
 
 
-def _vision_transformer(visual: VisionTransformer) -> Tower:
+def _clip_image(visual: VisionTransformer) -> Tower:
+    """The image tower of an open_clip VisionTransformer, as a CLIPVisionModel."""
     from transformers import CLIPVisionConfig
 
     part = "image tower"
@@ -77,7 +78,7 @@ def _vision_transformer(visual: VisionTransformer) -> Tower:
         raise refused(part, "CLIPVisionModel pools its class token, not patches or attention")
     if isinstance(visual.ln_pre, nn.Identity):
         raise refused(part, "CLIPVisionModel always has a norm before its first block (no_ln_pre)")
-    shape = _shape(visual.transformer, (visual.ln_pre, visual.ln_post), part)
+    shape = _config_values(visual.transformer, (visual.ln_pre, visual.ln_post), part)
     config = CLIPVisionConfig(
         image_size=visual.image_size[0],
         patch_size=visual.patch_size[0],
@@ -89,14 +90,15 @@ def _vision_transformer(visual: VisionTransformer) -> Tower:
         "embeddings.patch_embedding.weight": visual.conv1.weight,
         "embeddings.position_embedding.weight": visual.positional_embedding,
         # transformers' own spelling.
-        **_named("pre_layrnorm", visual.ln_pre),
-        **_named("post_layernorm", visual.ln_post),
-        **_blocks(visual.transformer),
+        **_layer_weights("pre_layrnorm", visual.ln_pre),
+        **_layer_weights("post_layernorm", visual.ln_post),
+        **_block_weights(visual.transformer),
     }
     return Tower(config, weights, visual.proj.T)
 
 
 def _timm_projection(visual: TimmModel) -> Tensor | None:
+    """The linear projection of a timm tower's head; None if it has none."""
     layers = dict(visual.head.named_children())
     layers.pop("drop", None)
     projection = layers.pop("proj", None)
@@ -105,8 +107,8 @@ def _timm_projection(visual: TimmModel) -> Tensor | None:
     return None if projection is None else projection.weight
 
 
-def _timm(visual: TimmModel, projection: Tensor | None) -> Tower:
-    """Any other trunk of timm, which transformers builds through timm itself.
+def _timm_tower(visual: TimmModel, projection: Tensor | None) -> Tower:
+    """The image tower of a timm trunk without a class in transformers, as a TimmWrapperModel.
 
     open_clip changes the pooling of a finished trunk, TimmWrapper asks for it while it builds;
     where timm puts the final norm can depend on that, so the one that has these weights is taken.
@@ -155,6 +157,7 @@ def text_part(loaded: LoadedModel) -> Tower:
 
 
 def _clip_text(loaded: LoadedModel, tower: Any, pooled: str) -> Tower:
+    """The text tower as a CLIPTextModel: causal, pooled at the end of the text."""
     from transformers import CLIPTextConfig
 
     projection = tower.text_projection
@@ -167,16 +170,16 @@ def _clip_text(loaded: LoadedModel, tower: Any, pooled: str) -> Tower:
         max_position_embeddings=tower.positional_embedding.shape[0],
         vocab_size=tower.token_embedding.num_embeddings,
         projection_dim=loaded.config["model_cfg"]["embed_dim"],
-        eos_token_id=_end(loaded, tower, pooled),
+        eos_token_id=_end_token(loaded, tower, pooled),
         bos_token_id=getattr(inner, "sot_token_id", getattr(inner, "bos_token_id", None)),
         pad_token_id=getattr(inner, "eot_token_id", getattr(inner, "pad_token_id", None)),
-        **_shape(tower.transformer, (tower.ln_final,), "text tower"),
+        **_config_values(tower.transformer, (tower.ln_final,), "text tower"),
     )
     return Tower(config, _text_weights(tower), None if projection is None else projection.T)
 
 
-def _end(loaded: LoadedModel, tower: Any, pooled: str) -> int:
-    """The id at which CLIPTextModel pools: the first of this number, or see ARGMAX."""
+def _end_token(loaded: LoadedModel, tower: Any, pooled: str) -> int:
+    """The token id at which CLIPTextModel pools: its first occurrence, or see ARGMAX."""
     if pooled == "argmax":
         # CLIP's own end is the largest id that its tokenizer writes: the same place. Any other
         # vocabulary may have larger ids in a text, and open_clip pools at those.
@@ -192,6 +195,7 @@ def _end(loaded: LoadedModel, tower: Any, pooled: str) -> int:
 
 
 def _siglip_text(tower: Any) -> Tower:
+    """The text tower as a SiglipTextModel: without a causal mask, pooled at the last place."""
     from transformers import SiglipTextConfig
 
     width = tower.token_embedding.embedding_dim
@@ -204,7 +208,7 @@ def _siglip_text(tower: Any) -> Tower:
         max_position_embeddings=tower.positional_embedding.shape[0],
         vocab_size=tower.token_embedding.num_embeddings,
         projection_size=weight.shape[0],
-        **_shape(tower.transformer, (tower.ln_final,), "text tower"),
+        **_config_values(tower.transformer, (tower.ln_final,), "text tower"),
     )
     zeros = torch.zeros(weight.shape[0])
     ends = {"head.weight": weight, "head.bias": zeros if bias is None else bias}
@@ -212,16 +216,17 @@ def _siglip_text(tower: Any) -> Tower:
 
 
 def _text_weights(tower: Any) -> dict[str, Tensor]:
+    """Weights of a text tower by transformers' names, without those of its head."""
     return {
         "embeddings.token_embedding.weight": tower.token_embedding.weight,
         "embeddings.position_embedding.weight": tower.positional_embedding,
-        **_named("final_layer_norm", tower.ln_final),
-        **_blocks(tower.transformer),
+        **_layer_weights("final_layer_norm", tower.ln_final),
+        **_block_weights(tower.transformer),
     }
 
 
-def _shape(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
-    """What CLIP's and SigLIP's configurations call the same, of a transformer and its norms."""
+def _config_values(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
+    """Values for CLIP's or SigLIP's configuration, from a transformer and its norms."""
     blocks = list(transformer.resblocks)
     if any(type(block) is not ResidualAttentionBlock for block in blocks):
         raise refused(part, "its attention blocks are open_clip's custom ones")
@@ -242,43 +247,47 @@ def _shape(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
     }
 
 
-def _blocks(transformer: Any) -> dict[str, Tensor]:
+def _block_weights(transformer: Any) -> dict[str, Tensor]:
     """Weights of the blocks: the fused attention input in three, layer scales multiplied in."""
     weights: dict[str, Tensor] = {}
     for number, block in enumerate(transformer.resblocks):
         place = f"encoder.layers.{number}"
         weights |= {
-            **_qkv(f"{place}.self_attn", block.attn.in_proj_weight, block.attn.in_proj_bias),
-            **_scaled(f"{place}.self_attn.out_proj", block.attn.out_proj, block.ls_1),
-            **_named(f"{place}.mlp.fc1", block.mlp.c_fc),
-            **_scaled(f"{place}.mlp.fc2", block.mlp.c_proj, block.ls_2),
-            **_named(f"{place}.layer_norm1", block.ln_1),
-            **_named(f"{place}.layer_norm2", block.ln_2),
+            **_split_attention(
+                f"{place}.self_attn", block.attn.in_proj_weight, block.attn.in_proj_bias
+            ),
+            **_scaled_weights(f"{place}.self_attn.out_proj", block.attn.out_proj, block.ls_1),
+            **_layer_weights(f"{place}.mlp.fc1", block.mlp.c_fc),
+            **_scaled_weights(f"{place}.mlp.fc2", block.mlp.c_proj, block.ls_2),
+            **_layer_weights(f"{place}.layer_norm1", block.ln_1),
+            **_layer_weights(f"{place}.layer_norm2", block.ln_2),
         }
     return weights
 
 
-def _qkv(place: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """The three inputs of attention, from the fused one."""
+def _split_attention(place: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Weights of queries, keys and values, from the fused ones."""
     weights: dict[str, Tensor] = {}
     for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
         weights |= {f"{place}.{name}_proj.weight": w, f"{place}.{name}_proj.bias": b}
     return weights
 
 
-def _named(name: str, layer: Any) -> dict[str, Tensor]:
+def _layer_weights(name: str, layer: Any) -> dict[str, Tensor]:
+    """Weight and bias of a layer by transformers' names."""
     return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
 
 
-def _scaled(name: str, layer: nn.Linear, scale: nn.Module) -> dict[str, Tensor]:
+def _scaled_weights(name: str, layer: nn.Linear, scale: nn.Module) -> dict[str, Tensor]:
+    """Weight and bias of a layer, multiplied by the layer scale that follows it."""
     gamma = getattr(scale, "gamma", None)
     if gamma is None:
-        return _named(name, layer)
+        return _layer_weights(name, layer)
     return {f"{name}.weight": gamma[:, None] * layer.weight, f"{name}.bias": gamma * layer.bias}
 
 
-def _of_siglip(trunk: Any) -> bool:
-    """Whether a trunk of timm is built as SiglipVisionModel is."""
+def _is_siglip(trunk: Any) -> bool:
+    """Whether a timm trunk has the layers of a SiglipVisionModel."""
     if not isinstance(trunk, TimmTransformer) or trunk.global_pool != "map":
         return False
     pool: Any = trunk.attn_pool
@@ -302,12 +311,12 @@ def _of_siglip(trunk: Any) -> bool:
 
 
 def _block_shape(norm: Any, mlp: Any, heads: int) -> tuple[float, int, str | None, int]:
-    """What SiglipVisionConfig holds once for the blocks and the pool."""
+    """Values of SiglipVisionConfig that blocks and pool must have in common."""
     return norm.eps, mlp.fc1.out_features, _activation(mlp.act), heads
 
 
 def _activation(layer: nn.Module) -> str | None:
-    """Its name in transformers; None for one that is no GELU."""
+    """The name of an activation in transformers; None for one that is no GELU."""
     if isinstance(layer, QuickGELU):
         return "quick_gelu"
     if isinstance(layer, nn.GELU):
@@ -317,7 +326,7 @@ def _activation(layer: nn.Module) -> str | None:
 
 
 def _siglip_image(trunk: Any, projection: Tensor | None) -> Tower:
-    """SiglipVisionModel of a trunk for which `_of_siglip` holds."""
+    """SiglipVisionModel of a trunk for which `_is_siglip` holds."""
     from transformers import SiglipVisionConfig
 
     first, conv = trunk.blocks[0], trunk.patch_embed.proj
@@ -334,25 +343,25 @@ def _siglip_image(trunk: Any, projection: Tensor | None) -> Tower:
     pool = trunk.attn_pool
     weights = {
         "embeddings.position_embedding.weight": trunk.pos_embed[0],
-        **_named("embeddings.patch_embedding", conv),
-        **_named("post_layernorm", trunk.norm),
+        **_layer_weights("embeddings.patch_embedding", conv),
+        **_layer_weights("post_layernorm", trunk.norm),
         # The pool has its own latent query: torch's attention keeps q, k and v in one.
         "head.probe": pool.latent,
         "head.attention.in_proj_weight": torch.cat([pool.q.weight, pool.kv.weight]),
         "head.attention.in_proj_bias": torch.cat([pool.q.bias, pool.kv.bias]),
-        **_named("head.attention.out_proj", pool.proj),
-        **_named("head.layernorm", pool.norm),
-        **_named("head.mlp.fc1", pool.mlp.fc1),
-        **_named("head.mlp.fc2", pool.mlp.fc2),
+        **_layer_weights("head.attention.out_proj", pool.proj),
+        **_layer_weights("head.layernorm", pool.norm),
+        **_layer_weights("head.mlp.fc1", pool.mlp.fc1),
+        **_layer_weights("head.mlp.fc2", pool.mlp.fc2),
     }
     for number, block in enumerate(trunk.blocks):
         place = f"encoder.layers.{number}"
         weights |= {
-            **_qkv(f"{place}.self_attn", block.attn.qkv.weight, block.attn.qkv.bias),
-            **_named(f"{place}.self_attn.out_proj", block.attn.proj),
-            **_named(f"{place}.layer_norm1", block.norm1),
-            **_named(f"{place}.layer_norm2", block.norm2),
-            **_named(f"{place}.mlp.fc1", block.mlp.fc1),
-            **_named(f"{place}.mlp.fc2", block.mlp.fc2),
+            **_split_attention(f"{place}.self_attn", block.attn.qkv.weight, block.attn.qkv.bias),
+            **_layer_weights(f"{place}.self_attn.out_proj", block.attn.proj),
+            **_layer_weights(f"{place}.layer_norm1", block.norm1),
+            **_layer_weights(f"{place}.layer_norm2", block.norm2),
+            **_layer_weights(f"{place}.mlp.fc1", block.mlp.fc1),
+            **_layer_weights(f"{place}.mlp.fc2", block.mlp.fc2),
         }
     return Tower(config, weights, projection)

@@ -26,7 +26,7 @@ _LABELS = {"base": "base", "control": "control", "fine_tuned": "fine-tuned"}
 
 @dataclass(frozen=True, slots=True)
 class AttentionSummary:
-    """Results of a run's attention analysis."""
+    """The measures of a run's attention analysis, and how many phrases they are of."""
 
     name: str
     """Name of the run."""
@@ -40,8 +40,8 @@ class AttentionSummary:
     """Number of cases that are drawn."""
 
     @property
-    def asked(self) -> int:
-        """Number of cases."""
+    def case_count(self) -> int:
+        """Number of cases, including those that could not be measured."""
         return len(self.base)
 
     @property
@@ -78,7 +78,7 @@ def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Path:
-    """Write `attention.html`; it needs no other file and no network."""
+    """Write `attention.html`, a page that needs no other file and no network."""
     images = []
     for path in grids:
         with Image.open(path) as image:
@@ -118,4 +118,4 @@ def show(summary: AttentionSummary, page: Path, console: Console | None = None) 
         console.print(Text(f"{count:,} phrases left out: {reason}", style="yellow"))
     if summary.unreadable:
         console.print(Text(f"unreadable: {', '.join(summary.unreadable)}", style="yellow"))
-    console.print(Text(f"{summary.drawn} of {summary.asked} phrases are drawn: {page}"))
+    console.print(Text(f"{summary.drawn} of {summary.case_count} phrases are drawn: {page}"))

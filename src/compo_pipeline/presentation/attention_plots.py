@@ -98,13 +98,14 @@ def panels_of(
     before, after = (
         list(attention_results(loaded, cases, 16, 1, limits)) for loaded in (base, tuned)
     )
-    found = (_panel(base, *pair, limits) for pair in zip(before, after, strict=True))
+    found = (_make_panel(base, *pair, limits) for pair in zip(before, after, strict=True))
     return [panel for panel in found if panel is not None]
 
 
-def _panel(
+def _make_panel(
     base: LoadedModel, before: AttentionResult, after: AttentionResult, limits: Limits
 ) -> AttentionPanel | None:
+    """The panel of a phrase under two models; None if one could not be measured."""
     if before.attention is None or after.attention is None:
         return None
     case, plain = before.case, before.attention.plain
@@ -139,15 +140,16 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
     """Grids of a few rows each, as images on one scale."""
     if not panels:
         return
-    scales = _scales(panels)
+    scales = _colour_scales(panels)
     for start in range(0, len(panels), ROWS):
         buffer = io.BytesIO()
         with mpl.rc_context(STYLE):
-            _grid(panels[start : start + ROWS], scales).savefig(buffer, dpi=_DPI, format="png")
+            _plot_grid(panels[start : start + ROWS], scales).savefig(buffer, dpi=_DPI, format="png")
         yield Image.open(buffer).convert("RGB")
 
 
-def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:
+def _colour_scales(panels: Sequence[AttentionPanel]) -> ColourScales:
+    """Colour scales that fit the values of all panels."""
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
     low, high = np.percentile(both, _PERCENTILES)
     # Two models may agree everywhere: the scale needs some width.
@@ -158,7 +160,8 @@ def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:
     )
 
 
-def _grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
+def _plot_grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
+    """Plot a figure with a row for each panel, and colour bars below."""
     across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
     figure = Figure(figsize=(across * _INCH, height))
     axes = figure.subplots(len(panels), across, squeeze=False)
@@ -167,15 +170,17 @@ def _grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
         hspace=_HEAD / _INCH,
     )  # fmt: skip
     for line, panel in zip(axes, panels, strict=True):
-        _line(line, panel, scales)
+        _plot_row(line, panel, scales)
     low, high = 0.42 / height, 0.1 / height
-    _bar(figure, (0.26, low, 0.46, high), scales.attention, "attention, times uniform")
-    _bar(figure, (0.755, low, 0.22, high), scales.difference, "difference, times uniform")
+    _plot_colour_bar(figure, (0.26, low, 0.46, high), scales.attention, "attention, times uniform")
+    _plot_colour_bar(
+        figure, (0.755, low, 0.22, high), scales.difference, "difference, times uniform"
+    )
     return figure
 
 
-def _line(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales) -> None:
-    """One row: the image, and three maps over a pale gray copy of it."""
+def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales) -> None:
+    """Plot one row: the image, and three maps over a pale gray copy of it."""
     gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
     tints = (
         scales.attention.to_rgba(panel.base),
@@ -219,6 +224,7 @@ def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArr
 
 
 def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
+    """A map scaled to side x side, in 0..1."""
     image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(image).clip(0, 1)
 
@@ -234,9 +240,10 @@ def _outline(ax: Axes, panel: AttentionPanel) -> None:
         ax.contour(middle, middle, panel.region, [0.5], colors=colour, linewidths=width)
 
 
-def _bar(
+def _plot_colour_bar(
     figure: Figure, place: tuple[float, float, float, float], colours: ScalarMappable, label: str
 ) -> None:
+    """Plot a colour bar with its label."""
     bar = figure.colorbar(
         colours, cax=figure.add_axes(place), orientation="horizontal", extend="both"
     )

@@ -61,7 +61,7 @@ def write(
     *,
     count: int = COUNT,
 ) -> Path:
-    """Write the page; it needs no other file and no network.
+    """Write a page of edited captions and their images; it needs no other file and no network.
 
     Args:
         rows: all counterfactuals, those of a caption one after another.

@@ -31,7 +31,7 @@ class ItemToJudge(NamedTuple):
 
 
 def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Path) -> Path:
-    """Write the page; it needs no other file and no network.
+    """Write the page for judging foils; it needs no other file and no network.
 
     Args:
         drawn: its items, in their order; at least one.
@@ -63,7 +63,7 @@ def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Pa
 
 
 class KindRow(NamedTuple):
-    """A kind in the report: its accuracies, how well texts alone tell it, and its noise.
+    """A kind in the report: accuracies, accuracy by text alone, and share of false items.
 
     `corrected` are the accuracies without false items by role, in per cent.
     """
@@ -123,6 +123,7 @@ def section(
 
 
 def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None) -> KindRow:
+    """The row of a kind, with accuracies corrected for its noise."""
     without = {
         role: noise and corrected(each.value / 100, each.low / 100, each.high / 100, noise)
         for role, each in row.values.items()
@@ -142,7 +143,7 @@ def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None
 
 
 def _reason(found: Mapping[str, Any]) -> str:
-    """Why a kind is not scored, with how well texts alone tell it where that is known."""
+    """Why a kind is not scored, with its accuracy by text alone if that was measured."""
     reason = STATES[found["state"]]
     if (limit := found["text_accuracy_limit"]) is None:
         return reason

@@ -37,7 +37,7 @@ def write(
     *,
     count: int = COUNT,
 ) -> Path:
-    """Write the page; it needs no other file and no network.
+    """Write a page of images with old and new captions; it needs no other file and no network.
 
     Args:
         recaptioning: captions, images without one, and their numbers.

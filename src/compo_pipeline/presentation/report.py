@@ -31,7 +31,7 @@ CURVES = "curves.png"
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """Where a report comes from."""
+    """The run that a report is of: facts, settings, command and related pages."""
 
     facts: Mapping[str, str]
     """Facts about the run, label to text: date, command, commit, recipe, ..."""
@@ -45,7 +45,7 @@ class ReportFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """Inputs of a report."""
+    """What the report of a run shows: comparison, items, curves, rejected rows and foils."""
 
     comparison: Comparison
     cards: Sequence[ItemCard]
@@ -63,8 +63,9 @@ class ReportInputs:
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write `report.html`, its plots, and the environment that the diagnosis advises; the page
-    itself needs no other file and no network.
+    """Write `report.html`, its plots, and the environment that the diagnosis advises.
+
+    The page itself needs no other file and no network.
     """
     folder.mkdir(parents=True, exist_ok=True)
     comparison = inputs.comparison
@@ -109,6 +110,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
 
 
 def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows grouped by benchmark, in the order of their first rows."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.benchmark, []).append(row)

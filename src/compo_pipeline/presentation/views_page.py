@@ -62,7 +62,7 @@ class SyntheticPair:
 
 @dataclass(frozen=True, slots=True)
 class ViewCard:
-    """One view.
+    """A view as the page shows it.
 
     `caption` is the text with phrases, in pieces, each with the number of its phrase, 0 for none;
     `whole` says that the caption is its own only phrase.
@@ -103,7 +103,7 @@ class PairTally(NamedTuple):
 
 
 class PhraseTally(NamedTuple):
-    """Phrases of an epoch.
+    """Counts of the phrases in an epoch's captions.
 
     Captions with phrases, phrases per caption, captions that are their own only phrase, phrases
     that differ in more than case, and the most frequent of these.
@@ -126,7 +126,7 @@ def write(
     count: int = COUNT,
     limits: Limits = ACCEPTED,
 ) -> Path:
-    """Write the page; it needs no other file and no network.
+    """Write a page of views drawn from an epoch; it needs no other file and no network.
 
     Args:
         views: all views of one epoch.
@@ -156,7 +156,7 @@ def write(
                 images=tuple(_images(views[place], root, limits)),
                 caption=tuple(marked_phrases(views[place])) if views[place].phrases else (),
                 whole=is_own_phrase(views[place]),
-                negatives=tuple(_negatives(views[place], generators)),
+                negatives=tuple(_mark_negatives(views[place], generators)),
                 pairs=tuple(synthetic_pairs(views[place], counterfactual_images, limits)),
             )
             for place in drawn
@@ -179,7 +179,8 @@ def _images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
     yield from (pages.image_card(root, path, limits) for path in view.images)
 
 
-def _negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]:
+def _mark_negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]:
+    """The negatives of a view, with marks at what they change."""
     origins = zip(view.negatives, origins_of(view), generators, strict=False)
     for text, origin, generator in origins:
         if text is None or origin is None:

@@ -41,7 +41,7 @@ def write(
     links: Sequence[pages.Link],
     folder: Path,
 ) -> Path:
-    """Write `wise_ft.html`.
+    """Write `wise_ft.html`: the measures of each ratio of base and fine-tuned weights.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -56,7 +56,7 @@ def write(
         "title": "Between base and fine-tuned",
         "facts": facts,
         "links": links,
-        "sentence": choice(frame),
+        "sentence": describe_choice(frame),
         "plot": plot,
         "axes": axis_sets(reported),
         "ratios": sorted(reported.ratio.unique()),
@@ -66,8 +66,8 @@ def write(
     return pages.write(folder / PAGE, PAGE, context)
 
 
-def choice(frame: pd.DataFrame) -> str:
-    """The ratio that `best_ratio` takes on the validation items, or why there is none.
+def describe_choice(frame: pd.DataFrame) -> str:
+    """A sentence about the ratio chosen on the validation items, or why none is chosen.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -112,7 +112,7 @@ def axis_sets(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """The trade-off in per cent: a row per ratio, a column per scored role.
+    """Means in per cent over the benchmarks of a role: a row per ratio, a column per role.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
@@ -149,7 +149,7 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
         figure = Figure(figsize=(2.9 * len(across) + 0.3, 2.7))
         axes = figure.subplots(1, len(across), squeeze=False, sharey="row")[0]
         for ax, (label, values) in zip(axes, across.items(), strict=True):
-            _path(ax, values, means[up], interval, shades)
+            _plot_ratios(ax, values, means[up], interval, shades)
             ax.set_xlabel(label)
         axes[0].set_ylabel(f"{ROLE_LABELS[up]}, %")
         figure.tight_layout()
@@ -164,14 +164,14 @@ def _shade(ratio: float) -> str:
     return to_hex(shades(ratio))
 
 
-def _path(
+def _plot_ratios(
     ax: Axes,
     across: pd.Series[float],
     above: pd.Series[float],
     interval: pd.DataFrame,
     shades: Mapping[float, str],
 ) -> None:
-    """One panel: a dot per ratio."""
+    """Plot one panel: a dot for each ratio of the weights, with the interval of its value."""
     ends = (interval.low, interval.high)
     ax.vlines(across, *ends, color=COLOURS["base"], lw=0.7, label="95% interval")
     ax.plot(across, above, color=THEME["soft"], lw=1)
@@ -193,4 +193,4 @@ def show(frame: pd.DataFrame, console: Console | None = None) -> None:
         table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
     console = terminal(console)
     console.print(table)
-    console.print(f"{choice(frame)}.", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{describe_choice(frame)}.", markup=False, highlight=False, soft_wrap=True)

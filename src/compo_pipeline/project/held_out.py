@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]) -> Iterator[str]:
-    """Splits and items that are not there, or that serve two purposes, one line each.
+    """Errors for splits and items that are absent, or that serve two purposes; one line each.
 
     Args:
         parameters: the project's.
@@ -25,13 +25,13 @@ def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]
         outputs: what it writes.
     """
     if "source" in outputs:
-        yield from _carved(parameters)
+        yield from _carved_split_problems(parameters)
     if {"views", "views.split"} & read:
         for split in splits_of(parameters.views.split):
             if split != CARVED:  # there are such rows where foils.carve asks for them
                 yield from split_problem(split, "views.split", parameters.data)
     if "foils" in read:
-        yield from _foils(parameters)
+        yield from _foil_split_problems(parameters)
     if {"benchmarks", "evaluation"} <= read:
         yield from unbuilt_problem(
             parameters.benchmarks.foils.split, "benchmarks.foils.split", parameters
@@ -43,13 +43,13 @@ def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]
             "benchmarks.foils.split=test` builds them first"
         )
     if "tuning" in read:
-        yield from _selecting(parameters)
+        yield from _selection_split_problems(parameters)
     if {"tuning", "tuning.benchmarks"} & read:
-        yield from _official(parameters.tuning.benchmarks)
+        yield from _official_problems(parameters.tuning.benchmarks)
 
 
-def judging_problems(parameters: RunSettings) -> Iterator[str]:
-    """Scored items that select weights or settings: no version may be judged by them."""
+def selection_problems(parameters: RunSettings) -> Iterator[str]:
+    """Errors for scored items that also select weights or settings: they may judge no version."""
     from compo_pipeline.benchmarks import loading
     from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
 
@@ -62,7 +62,7 @@ def judging_problems(parameters: RunSettings) -> Iterator[str]:
 
 
 def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
-    """A split that the data have not."""
+    """An error if the data do not have a split of this name; nothing if they do."""
     if name is not None and name not in data.split_names:
         yield (
             f"{key}: '{name}' is no split of the data; expected one of "
@@ -70,8 +70,8 @@ def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[st
         )
 
 
-def _foils(parameters: RunSettings) -> Iterator[str]:
-    """The splits whose rows become foils."""
+def _foil_split_problems(parameters: RunSettings) -> Iterator[str]:
+    """Errors for splits of `foils.splits` that are absent, or that train."""
     foils, data = parameters.foils, parameters.data
     for name, split in foils.splits.items():
         if split == HELD_OUT and HELD_OUT not in data.split_names:
@@ -87,7 +87,7 @@ def _foils(parameters: RunSettings) -> Iterator[str]:
 
 
 def unbuilt_problem(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
-    """A set of foils that is not built."""
+    """An error if no set of foils of this name is built; nothing if one is."""
     known = parameters.foils.splits
     if name is not None and name not in known:
         yield (
@@ -96,8 +96,8 @@ def unbuilt_problem(name: str | None, key: str, parameters: RunSettings) -> Iter
         )
 
 
-def _selecting(parameters: RunSettings) -> Iterator[str]:
-    """The splits of the items that select settings, which neither train nor are reported."""
+def _selection_split_problems(parameters: RunSettings) -> Iterator[str]:
+    """Errors for splits that select settings and also train or are reported."""
     from compo_pipeline.tuning.selection import TUNED
 
     tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
@@ -117,8 +117,8 @@ def _selecting(parameters: RunSettings) -> Iterator[str]:
         )
 
 
-def _official(tuned: BenchmarksSettings) -> Iterator[str]:
-    """Whether official benchmark files would select settings, or a ratio of WiSE-FT."""
+def _official_problems(tuned: BenchmarksSettings) -> Iterator[str]:
+    """Errors for official benchmark files that would select settings or a ratio of WiSE-FT."""
     from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
 
     try:
@@ -127,8 +127,8 @@ def _official(tuned: BenchmarksSettings) -> Iterator[str]:
         yield error.message
 
 
-def _carved(parameters: RunSettings) -> Iterator[str]:
-    """The names of the splits that hold rows out."""
+def _carved_split_problems(parameters: RunSettings) -> Iterator[str]:
+    """Errors for splits of the data that have the names of those that `foils.carve` makes."""
     for name in (HELD_OUT, CARVED):
         if parameters.foils.carve and name in parameters.data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"

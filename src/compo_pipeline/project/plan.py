@@ -24,7 +24,7 @@ from compo_pipeline.storage.tables import (
     splits_of,
     training_rows,
 )
-from compo_pipeline.versions.materials import UNKNOWN, base_material, licensed
+from compo_pipeline.versions.materials import UNKNOWN, base_material, with_licence
 
 _GB = 10**9
 # Bytes of a row in all tables before the views, and of a view: of COCO's captions under CLIC.
@@ -55,22 +55,22 @@ def steps(parameters: RunSettings, views: int) -> int:
 
 
 def lines(parameters: RunSettings) -> Iterator[str]:
-    """What is known of a run before it starts, a line each."""
+    """The plan of a run before it starts: recipe, rows, disk, licences; a line each."""
     recipe, rows = parameters.recipe, expected_rows(parameters)
     whole = "" if parameters.subset is None else " for the whole recipe"
     if recipe.source is not None:
         yield f"Recipe: {recipe.source}"
     if parameters.data.sources and rows is not None:
-        names, training = ", ".join(parameters.data.sources), _training(parameters, rows)
+        names, training = ", ".join(parameters.data.sources), _describe_training(parameters, rows)
         yield f"Rows: an epoch takes {rows:,} of the sources {names}; {training}"
     elif rows is None:
         yield "Rows: counted when the captions are read; the steps follow from them"
     else:
-        rows -= _carved(parameters, rows)
-        training = _training(parameters, _views(parameters, rows))
-        yield f"Rows: {rows:,} expected{_stated(recipe)}; {training}"
+        rows -= _carved_rows(parameters, rows)
+        training = _describe_training(parameters, _views(parameters, rows))
+        yield f"Rows: {rows:,} expected{_published_rows(recipe)}; {training}"
     if parameters.foils.carve:
-        yield _held_out(parameters)
+        yield _describe_held_out(parameters)
     parts = written(parameters, rows or 0)
     shown = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
     needed = f"this run writes at least {size(sum(parts.values()))} ({shown})"
@@ -83,22 +83,22 @@ def lines(parameters: RunSettings) -> Iterator[str]:
 
 
 def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
-    """Rows and steps after validation."""
+    """The line of the plan after validation, when rows and steps are counted."""
     rows = training_rows(captions, parameters.views.split)
     note = held_out_note(captions, parameters.views.split)
     held = f", {note}" if note else ""
-    data, method = parameters.data, _method(parameters)
+    data, method = parameters.data, _build_method(parameters)
     if mixture := Mixture.of(data.weights, data.epoch_rows, parameters.seed):
         sources = mixture.sources(rows, method)
         each = ", ".join(
             f"{own.share:,} of {name}'s {len(own.anchors):,}" for name, own in sources.items()
         )
         views = sum(own.share for own in sources.values())
-        training = _training(parameters, views)
+        training = _describe_training(parameters, views)
         return f"Rows: {len(rows):,} train{held}; an epoch takes {each}; {training}"
     images = _view_an_image(method)
     views = len(rows.column("image_id").unique()) if images else len(rows)
-    return f"Rows: {len(rows):,} train{held}; {_training(parameters, views)}"
+    return f"Rows: {len(rows):,} train{held}; {_describe_training(parameters, views)}"
 
 
 def markdown(recipes: Mapping[str, RunSettings]) -> str:
@@ -128,7 +128,7 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
 def licences(parameters: RunSettings) -> str:
     """Licences of what a recipe downloads."""
     named = parameters.registration.licences
-    base = licensed(base_material(parameters.model), named).licence
+    base = with_licence(base_material(parameters.model), named).licence
     shown = {"base": base, "images": named.images, "captions": named.captions}
     return "; ".join(f"{name} {licence or UNKNOWN}" for name, licence in shown.items())
 
@@ -141,7 +141,7 @@ def gpu_hours(recipe: RecipeFacts) -> str:
 
 def written(parameters: RunSettings, rows: int) -> dict[str, int]:
     """Least bytes that a run writes, by what it is; files beside these are small."""
-    method, training = _method(parameters), parameters.training
+    method, training = _build_method(parameters), parameters.training
     weights, trained, width = _weights(parameters, method)
     alone = not parameters.evaluation.control
     models = 1 if alone else 2
@@ -152,7 +152,7 @@ def written(parameters: RunSettings, rows: int) -> dict[str, int]:
     parts["tables and views"] = rows * (_ROW + _VIEW * parameters.views.epochs)
     if training.cache_features and "image" not in method.trains:
         parts["features"] = rows * width * _FLOAT
-    parts["generated images"] = _generated(parameters, rows)
+    parts["generated images"] = _generated_bytes(parameters, rows)
     return {name: count for name, count in parts.items() if count}
 
 
@@ -164,7 +164,7 @@ def check_disk(parameters: RunSettings) -> None:
     """
     parts = written(parameters, expected_rows(parameters) or 0)
     needed, left = sum(parts.values()), free(Path.cwd())
-    if needed <= left or needed - _there(parameters) <= left:
+    if needed <= left or needed - _written_bytes(parameters) <= left:
         return
     keys = {
         "checkpoints": "evaluation.control=false trains one model in place of two",
@@ -191,7 +191,8 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(data if data.is_dir() else folder).free
 
 
-def _method(parameters: RunSettings) -> Method:
+def _build_method(parameters: RunSettings) -> Method:
+    """The configured method."""
     own = parameters.method_settings
     return build(parameters.method, own.views, own.objective)
 
@@ -204,20 +205,21 @@ def _view_an_image(method: Method) -> bool:
 
 
 def _views(parameters: RunSettings, rows: int) -> int:
-    """Views of an epoch of so many rows, as far as the recipe says it."""
+    """Views of an epoch with so many rows, by the images that the recipe states."""
     images = min(rows, parameters.recipe.images or rows)
-    return images if _view_an_image(_method(parameters)) else rows
+    return images if _view_an_image(_build_method(parameters)) else rows
 
 
-def _training(parameters: RunSettings, views: int) -> str:
+def _describe_training(parameters: RunSettings, views: int) -> str:
+    """Passes, batches and steps of a training, for a line of the plan."""
     training, count = parameters.training, steps(parameters, views)
     limit = "" if training.max_steps is None else f", at most {training.max_steps:,} steps"
     passes = f"{training.epochs} pass{'es' * (training.epochs > 1)}"
     return f"{passes} over {views:,} in batches of {training.batch_size:,}{limit}: {count:,} steps"
 
 
-def _held_out(parameters: RunSettings) -> str:
-    """What becomes of the rows of the images that `foils.carve` asks for."""
+def _describe_held_out(parameters: RunSettings) -> str:
+    """A line about the images that `foils.carve` holds out, and how the rows then differ."""
     images, sample = parameters.foils.carve, parameters.data.sample.rows
     if CARVED in splits_of(parameters.views.split):
         return "Foils: of images that the sample leaves alone; the published rows train"
@@ -228,8 +230,8 @@ def _held_out(parameters: RunSettings) -> str:
     )
 
 
-def _carved(parameters: RunSettings, rows: int) -> int:
-    """Rows of the images that are carved, as far as it is known: a sample may leave others."""
+def _carved_rows(parameters: RunSettings, rows: int) -> int:
+    """Estimated rows that `foils.carve` holds out of training; 0 if the data are a sample."""
     trains = CARVED in splits_of(parameters.views.split)
     if trains or parameters.data.sample.rows is not None:
         return 0
@@ -237,7 +239,8 @@ def _carved(parameters: RunSettings, rows: int) -> int:
     return rows * min(parameters.foils.carve, images) // images
 
 
-def _stated(recipe: RecipeFacts) -> str:
+def _published_rows(recipe: RecipeFacts) -> str:
+    """The published number of rows and its source in parentheses; empty if unknown."""
     return "" if recipe.rows is None else f" ({recipe.rows_from}: {recipe.rows:,})"
 
 
@@ -252,7 +255,7 @@ def _weights(parameters: RunSettings, method: Method) -> tuple[int, int, int]:
     return found.image + found.text, trained, found.width
 
 
-def _generated(parameters: RunSettings, rows: int) -> int:
+def _generated_bytes(parameters: RunSettings, rows: int) -> int:
     """Bytes of the images that a diffusion model makes: of two edits of each row."""
     chosen = parameters.counterfactuals
     if not find(parameters.method).counterfactuals or chosen.image_generator != "diffusion":
@@ -261,7 +264,7 @@ def _generated(parameters: RunSettings, rows: int) -> int:
     return int(2 * rows * own.height * own.width * _PIXEL)
 
 
-def _there(parameters: RunSettings) -> int:
+def _written_bytes(parameters: RunSettings) -> int:
     """Bytes that an earlier command of the same run has written already."""
     paths = parameters.paths
     folders = Path(paths.resume).parent, Path(paths.features), Path(paths.counterfactuals_state)

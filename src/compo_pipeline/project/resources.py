@@ -33,7 +33,7 @@ from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
 from compo_pipeline.project import plan
 from compo_pipeline.project.held_out import (
     held_out_problems,
-    judging_problems,
+    selection_problems,
     split_problem,
     unbuilt_problem,
 )
@@ -87,7 +87,7 @@ def check_resources(
 def _problems(
     parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
 ) -> Iterator[str]:
-    """What is missing or cannot be used, one line each."""
+    """Errors for inputs, models and settings that are missing or unusable, one line each."""
     read, outputs = read_parameters(pipeline), pipeline.all_outputs()
     if "prepare" in read:
         yield from _refusal(engines.check, parameters.prepare)
@@ -97,7 +97,7 @@ def _problems(
         # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
         judged = parameters.registration.alias is not None and "registered" in outputs
         if (judged and "comparison" in outputs) or "rescored" in outputs:
-            yield from judging_problems(parameters)
+            yield from selection_problems(parameters)
     # All that it needs is in the registry.
     if "promotion" in read:
         return
@@ -228,6 +228,7 @@ def _data(data: DataSettings) -> Iterator[str]:
 
 
 def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
+    """Errors for keys that cannot sign or verify."""
     from compo_pipeline.versions.signing import key_problems
 
     yield from key_problems(settings.signing, signs=signs)
@@ -283,6 +284,7 @@ def _recaptions(parameters: RunSettings, *, alone: bool) -> Iterator[str]:
 
 
 def _captioner_folder(settings: RecaptionSettings) -> None:
+    """Check the folder of the local captioning model."""
     from compo_pipeline.datasets.recaption.local import check
 
     key = "recaption.transformers"
@@ -405,6 +407,7 @@ def _validation(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
 
 
 def _check_processes(settings: TrainingSettings) -> None:
+    """Refuse numbers of processes by which batches or groups cannot be divided."""
     from compo_pipeline.training.ranks import Ranks
 
     nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
@@ -435,6 +438,7 @@ def _words(settings: Any, key: str) -> Iterator[str]:
 
 
 def _language(model: str) -> Iterator[str]:
+    """Errors for a spaCy pipeline that is not installed, or that would run code of its own."""
     from compo_pipeline.language.parsing import SHIPPED, refuse_foreign_code
 
     if model == SHIPPED:
@@ -483,7 +487,7 @@ def _model(
 
 
 def _fit(parameters: RunSettings) -> Iterator[str]:
-    """What method and recipe ask of the base, and its architecture does not have."""
+    """Errors for layers or features that method and recipe need and the base does not have."""
     from compo_pipeline.models.sources import find_source
     from compo_pipeline.training.fit import misfits
 

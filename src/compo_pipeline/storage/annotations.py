@@ -24,7 +24,7 @@ KEYS = ("sample_id", "image", "caption")
 
 @settings
 class AnnotationColumns:
-    """Columns of a table: those that say which caption row a record is of, and what it holds."""
+    """Columns of a table of others: join keys to caption rows, and the contents that are read."""
 
     sample_id: str | None = None
     """Column with the id of the caption row, with or without the name of its split before it."""
@@ -52,12 +52,12 @@ class AnnotationColumns:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Those of `sample_id`, `image` and `caption` that are named."""
+        """The join keys that are set: of `sample_id`, `image` and `caption`."""
         return tuple(name for name in KEYS if getattr(self, name) is not None)
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """The named ones of the others."""
+        """Names of the columns that are set, without those of the join keys."""
         names = (each.name for each in fields(self))
         return tuple(name for name in names if name not in KEYS and getattr(self, name))
 
@@ -133,7 +133,7 @@ class AnnotationSettings:
         return tuple(role for role, columns in found.items() if columns)
 
     def usable(self, able: Collection[str], key: str, user: str) -> frozenset[str]:
-        """The contents of the table that a user of it reads.
+        """The contents of the table that its user reads; refuses columns that it does not use.
 
         Args:
             able: the contents that it has a use for.
@@ -159,7 +159,7 @@ class AnnotationSettings:
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a table of others says of caption rows."""
+    """The negatives, positives, phrases and neighbours that a table of others has for rows."""
 
     rows: Mapping[str, Sequence[Annotation]] = field(default_factory=dict)
     """By sample_id."""
@@ -180,7 +180,7 @@ class Annotations:
     def from_rows(
         cls, rows: Sequence[Annotation], settings: AnnotationSettings, contents: frozenset[str]
     ) -> Annotations:
-        """From rows of the table `annotations`."""
+        """Build from rows of the table `annotations`."""
         table = Table.of(rows, Annotation)
         columns = settings.read.negatives if "negatives" in contents else ()
         drawn_by = digest(*sorted(contents), *columns, str(settings.drawn))
@@ -188,14 +188,14 @@ class Annotations:
             Groups(table), contents, columns, settings.drawn, f"{table.fingerprint} {drawn_by:016x}"
         )
 
-    def of(self, sample_id: str, sentence: int = 0) -> list[Annotation]:
-        """All that is said of a sentence."""
+    def of_sentence(self, sample_id: str, sentence: int = 0) -> list[Annotation]:
+        """The records of a sentence of a row."""
         found = self.rows.get(sample_id, ())
         return [each for each in found if each.sentence == sentence]
 
     def negatives(self, sample_id: str, draws: random.Random) -> list[tuple[str, str] | None]:
         """The negatives of a view and their columns, None where there is none."""
-        pool = self._pool(sample_id)
+        pool = self._negatives_of(sample_id)
         if self.drawn is None:
             own = ([one for one in pool if one[1] == name] for name in self.columns)
             return [draws.choice(some) if some else None for some in own]
@@ -206,33 +206,33 @@ class Annotations:
         self, sample_id: str, draws: random.Random, sentence: int = 0
     ) -> tuple[str, str] | None:
         """One negative of a sentence, of any column, and the column; None where there is none."""
-        pool = self._pool(sample_id, sentence)
+        pool = self._negatives_of(sample_id, sentence)
         return draws.choice(pool) if pool else None
 
     def positives(self, sample_id: str) -> list[str]:
         """The texts that are true of a row's image."""
-        return self._all("positives", sample_id)
+        return self._values("positives", sample_id)
 
     def phrases(self, sample_id: str) -> list[str]:
         """The noun phrases of the first sentence, each once."""
-        return list(dict.fromkeys(self._all("phrases", sample_id)))
+        return list(dict.fromkeys(self._values("phrases", sample_id)))
 
     def neighbour(self, sample_id: str, draws: random.Random) -> str | None:
         """The sample_id of a row with a similar image; None where there is none."""
-        pool = self._all("neighbours", sample_id)
+        pool = self._values("neighbours", sample_id)
         return draws.choice(pool) if pool else None
 
-    def _all(self, name: str, sample_id: str) -> list[str]:
-        """All that is said of a first sentence in one respect, if that is read."""
+    def _values(self, name: str, sample_id: str) -> list[str]:
+        """The values of a field for a row's first sentence; none if the field is not read."""
         if name not in self.contents:
             return []
-        return [value for each in self.of(sample_id) for value in getattr(each, name)]
+        return [value for each in self.of_sentence(sample_id) for value in getattr(each, name)]
 
-    def _pool(self, sample_id: str, sentence: int = 0) -> list[tuple[str, str]]:
+    def _negatives_of(self, sample_id: str, sentence: int = 0) -> list[tuple[str, str]]:
         """The negatives of a sentence with their columns, in the table's order."""
         return [
             (text, self.columns[column])
-            for each in self.of(sample_id, sentence)
+            for each in self.of_sentence(sample_id, sentence)
             for text, column in zip(each.negatives, each.negative_columns, strict=True)
         ]
 

@@ -101,15 +101,16 @@ def scan(path: Path) -> Archive:
         OSError: it cannot be read.
         ValueError: it is no such archive.
     """
-    scanned = _scan_parquet if path.suffix == _PARQUET else _scan
+    scanned = _scan_parquet if path.suffix == _PARQUET else _scan_tar
     return scanned(path, *size_and_version(path))
 
 
 @lru_cache(_SCANNED)
-def _scan(path: Path, size: int, version: int) -> Archive:
+def _scan_tar(path: Path, size: int, version: int) -> Archive:
+    """The members of a tar archive, from the index of an earlier scan if there is one."""
     index = sidecar(path)
     known = read_json_or_none(index) if index else None
-    members, cut = known or _headers(path, size)
+    members, cut = known or _read_headers(path, size)
     if index and not known:
         write_json(index, [members, cut], indent=None)
     last = max((place + length for place, length in members.values()), default=0)
@@ -120,25 +121,27 @@ def _scan(path: Path, size: int, version: int) -> Archive:
     return Archive(held, cut or last > size - _BLOCK)
 
 
-class _Headers(BufferedReader):
-    """A tar file whose headers alone are read; sizes that they state are bounded."""
+class _HeaderFile(BufferedReader):
+    """A tar file for reading headers alone; sizes and offsets that they state are bounded."""
 
     def read(self, size: int | None = -1) -> bytes:
+        """Read so many bytes; more than a header may have are refused."""
         if size is None or not 0 <= size <= _LONGEST_HEADER:
             # No HeaderError, which tarfile takes for the end of the archive.
             raise tarfile.TarError(f"a header of {size} bytes, at most {_LONGEST_HEADER} are read")
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset, at most to the end of the file."""
         return super().seek(min(offset, os.fstat(self.fileno()).st_size), whence)
 
 
-def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
+def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
     """Place and size of a tar's members, and whether its headers are cut."""
     members: dict[str, tuple[int, int]] = {}
     try:
         with (
-            _Headers(open_file(path).detach()) as file,
+            _HeaderFile(open_file(path).detach()) as file,
             tarfile.open(fileobj=file, mode="r:") as archive,
         ):
             try:
@@ -167,6 +170,7 @@ def image_columns(file: pq.ParquetFile) -> list[str]:
 
 @lru_cache(_SCANNED)
 def _scan_parquet(path: Path, size: int, version: int) -> Archive:
+    """The images of a Parquet file as members `<column>/<row>`."""
     with parquet_file(path) as file:
         columns, rows = image_columns(file), _starts(file)[-1]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
@@ -181,7 +185,7 @@ def read(path: Path, member: str) -> bytes:
         ValueError: it is no such archive.
     """
     if path.suffix == _PARQUET:
-        return _cell(path, member).content
+        return _read_cell(path, member).content
     place, size = scan(path).members[member]
     return read_range(path, place, size)
 
@@ -192,7 +196,7 @@ def source_name(path: Path, member: str) -> str:
     Raises:
         As `read`.
     """
-    return _cell(path, member).name if path.suffix == _PARQUET else member
+    return _read_cell(path, member).name if path.suffix == _PARQUET else member
 
 
 class _Cell(NamedTuple):
@@ -202,11 +206,12 @@ class _Cell(NamedTuple):
     name: str
 
 
-def _cell(path: Path, member: str) -> _Cell:
+def _read_cell(path: Path, member: str) -> _Cell:
+    """Read an image of a Parquet file, by the name `<column>/<row>`."""
     column, row = member.rsplit("/", 1)
     with _one_reader:
         # A forked process has a reader of its own: an open file's place is shared with it.
-        reader = _reader(path, *size_and_version(path), column, os.getpid())
+        reader = _cached_reader(path, *size_and_version(path), column, os.getpid())
         return reader.cell(int(row))
 
 
@@ -237,10 +242,12 @@ class _Reader:
         return self._held[row]
 
     def _restart(self, group: int) -> None:
+        """Start to read at a row group."""
         self._next = self._starts[group]
         self._cells = self._read_from(group)
 
     def _advance(self, row: int) -> None:
+        """Read up to a row; the last ones stay in memory."""
         while self._next <= row:
             try:
                 self._held[self._next] = next(self._cells)
@@ -255,6 +262,7 @@ class _Reader:
                 del self._held[next(iter(self._held))]
 
     def _read_from(self, group: int) -> Iterator[_Cell]:
+        """Images from a row group on, one by one."""
         groups = range(group, len(self._starts) - 1)
         with parquet_file(self._path) as file:
             for batch in chain.from_iterable(
@@ -271,7 +279,8 @@ class _Reader:
 
 
 @lru_cache(_READERS)
-def _reader(path: Path, size: int, version: int, column: str, process: int) -> _Reader:
+def _cached_reader(path: Path, size: int, version: int, column: str, process: int) -> _Reader:
+    """The reader of a column; a changed file or another process has another one."""
     return _Reader(path, column)
 
 

@@ -64,7 +64,7 @@ def is_url(value: Any) -> bool:
 
 
 def mirror(url: str, cache: Path) -> Path:
-    """The local folder of a URL."""
+    """Path of the local folder in a cache that mirrors a URL's objects; nothing is downloaded."""
     protocol, _, place = url.partition("://")
     return cache / f"{protocol}:" / place
 
@@ -219,7 +219,7 @@ def version_of(info: Mapping[str, Any]) -> int:
 
 
 def size_and_version(path: Path) -> tuple[int, int]:
-    """Size and version of a file, which tell its content from another one.
+    """Size and version of a file; they change when its content does.
 
     The version is the modification time in ns, in a mirror that of the object as it was listed.
 
@@ -240,7 +240,7 @@ class _Object(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the files of this version are called."""
+        """Name of the cached files of this version of the object."""
         return f"{digest(self.url, self.size, self.version):016x}"
 
     @property
@@ -303,6 +303,7 @@ def read_range(path: Path, start: int, size: int) -> bytes:
 
 @lru_cache(32)
 def _block(url: str, version: int, number: int) -> bytes:
+    """Download a block of an object, of the version that was listed."""
     with filesystem(url) as (files, key):
         content: bytes = files.cat_file(key, start=number * _BLOCK, end=(number + 1) * _BLOCK)
         _require_version(url, version, files, key)
@@ -411,14 +412,14 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
     except PlainError:
         raise
     except PermissionError as error:
-        raise RemoteError(f"{url}: access is denied ({_told(error, url)})") from error
+        raise RemoteError(f"{url}: access is denied ({_error_text(error, url)})") from error
     except Exception as error:
         # Each storage has errors of its own: of connections, credentials, packages, bad names.
-        raise RemoteError(f"{url}: {_told(error, url)} ({type(error).__name__})") from error
+        raise RemoteError(f"{url}: {_error_text(error, url)} ({type(error).__name__})") from error
 
 
-def _told(error: Exception, url: str) -> str:
-    """What an error says, without the user and password of its URL.
+def _error_text(error: Exception, url: str) -> str:
+    """The text of an error, without the user and password of its URL.
 
     S3 takes them for a part of the bucket's name, and quotes it.
     """

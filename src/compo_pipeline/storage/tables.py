@@ -113,7 +113,7 @@ class Table(Sequence[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row], row_type: type[Row]) -> Table[Row]:
-        """A table of rows in memory; a table is itself."""
+        """Make a table of rows in memory; a table is returned unchanged."""
         return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
 
     @classmethod
@@ -186,7 +186,7 @@ class Table(Sequence[Row]):
         return self._source[0]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column."""
+        """The values of one column."""
         values, numbers = self._columns.column(name), self._numbers
         if isinstance(numbers, range) and numbers.step == 1:
             return values.slice(numbers.start, len(numbers))
@@ -233,6 +233,7 @@ class Table(Sequence[Row]):
         return self._of(np.asarray(self._numbers)[places])
 
     def _of(self, numbers: range | NDArray[np.int64]) -> Table[Row]:
+        """The same table with other numbers of rows."""
         return Table(self.row_type, self._columns, numbers, self._source)
 
     def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -245,7 +246,7 @@ class Table(Sequence[Row]):
 
     @property
     def fingerprint(self) -> str:
-        """Of the rows, sixteen hexadecimal digits."""
+        """Sixteen hexadecimal digits of a hash of the rows."""
         hashed = hashlib.sha256()
         for batch in self.batches():
             hashed.update(batch.serialize())
@@ -364,7 +365,7 @@ def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
 
 
 def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
-    """What is said of the rows that train where `foils.carve` holds some out; None without any.
+    """How many rows are held out for foils, as a note for a line; None if there are none.
 
     Args:
         captions: valid rows of all splits.
@@ -412,7 +413,7 @@ def _is_copy(copy: Path, checksum: str) -> bool:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether there is a file that holds what was written."""
+    """Whether a file exists and has the checksum that was stored when it was written."""
     try:
         verify_checksum(file)
     except (FileNotFoundError, DamagedFileError):

@@ -89,7 +89,7 @@ def deal(
 def _frequent_first(
     rows: NDArray[np.int32], images: NDArray[np.int32], left: int
 ) -> NDArray[np.int32]:
-    """Rows in their order, but first those whose image must come into all `left` batches."""
+    """Rows in order, but first those of an image with as many rows as batches are left."""
     frequent = np.bincount(images[rows])[images[rows]] >= left
     return np.concatenate([rows[frequent], rows[~frequent]])
 
@@ -166,12 +166,14 @@ class Batches(Picklable, Dataset[Collated]):
 
     @cached_property
     def _cached_epoch(self) -> Callable[[int], _Dealt]:
+        """The function `_deal_epoch`, with the last two results cached."""
         return lru_cache(2)(self._deal_epoch)
 
     def __len__(self) -> int:
         return self.steps
 
     def _deal_epoch(self, epoch: int) -> _Dealt:
+        """Deal an epoch's rows into batches."""
         anchors = self.views.epoch(epoch).column("sample_id")
         captions = self.captions.places("sample_id", anchors)
         images = self._image_numbers[captions]
@@ -194,7 +196,7 @@ class Batches(Picklable, Dataset[Collated]):
         return Collated(collated.batch, {**collated.counts, **self.counts(step)})
 
     def counts(self, step: int) -> dict[str, int]:
-        """What is to report of a step that has been collated, whatever the method."""
+        """Counts of a collated step that are reported under every method."""
         counts = self.preprocessor.take_cut()
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
@@ -267,7 +269,7 @@ class Groups(Dataset[Collated]):
         own = range(len(groups))[self.ranks.share(len(groups))]
         collated = [
             self.batches.method.collate(
-                examples, step, reader if place in own else _WithoutImages(reader)
+                examples, step, reader if place in own else _TextPreprocessor(reader)
             )
             for place, examples in enumerate(groups)
         ]
@@ -278,12 +280,12 @@ class Groups(Dataset[Collated]):
         return Collated(batches, {**counts, **self.batches.counts(step)})
 
 
-class _WithoutImages:
-    """Texts of a preprocessor, for the counts of groups that another process trains on."""
+class _TextPreprocessor:
+    """Preprocesses texts without images, for groups of which this process reports counts alone."""
 
     def __init__(self, preprocessor: ModelPreprocessor) -> None:
         self.tokens, self.spans = preprocessor.tokens, preprocessor.spans
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """No images."""
+        """An empty tensor in place of the images."""
         return torch.empty(0)

@@ -268,7 +268,7 @@ class AmpOptimizer:
 
 
 class PendingLosses:
-    """Losses of the steps since the last reading, on the device."""
+    """Losses of the steps since the last read, on the device."""
 
     def __init__(self) -> None:
         self._steps: list[dict[str, Tensor]] = []
@@ -278,7 +278,7 @@ class PendingLosses:
         self._steps.append({name: value.detach() for name, value in losses.items()})
 
     def read(self) -> list[dict[str, float]]:
-        """Those of every step since the last reading, in one transfer from the device."""
+        """Losses of each step since the last read, moved from the device in one transfer."""
         if not self._steps:
             return []
         steps, self._steps = self._steps, []

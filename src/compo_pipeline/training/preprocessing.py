@@ -78,10 +78,12 @@ class ModelPreprocessor(Picklable):
 
     @cached_property
     def _cached_half(self) -> Callable[[str, composites.Axis], Image.Image]:
+        """The function `_read_half`, whose results are cached up to `CACHED_BYTES`."""
         half = self.size * self.size // 2 * 3
         return lru_cache(CACHED_BYTES // half)(self._read_half)
 
     def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
+        """Read an image as one half of a composite."""
         return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
 
     def begin(self, seed: int, step: int) -> None:
@@ -89,7 +91,7 @@ class ModelPreprocessor(Picklable):
         self._seed_and_step = seed, step
 
     def pixels(self, image: ImageInput) -> Tensor:
-        """One image, [3, H, W], normalised.
+        """Load and preprocess one image: [3, H, W], normalised.
 
         Composites are already of the input's size; they take the model's own mean and deviation
         (the authors' code takes ImageNet's: a slip).
@@ -102,7 +104,7 @@ class ModelPreprocessor(Picklable):
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
 
     def _single(self, shown: ImageInput) -> Image.Image:
-        """An image, or a random crop of it at the input's size, which preprocessing leaves."""
+        """Load an image; with `crop_scale` a random crop of it at the size of the input."""
         path = shown.paths[0]
         if shown.counterfactual:
             image = self._counterfactual(path)
@@ -114,7 +116,7 @@ class ModelPreprocessor(Picklable):
         return random_resized_crop(image, self.size, self.crop_scale, random_)
 
     def _counterfactual(self, path: str) -> Image.Image:
-        """The image of a counterfactual."""
+        """Load the image of a counterfactual."""
         if self.counterfactual_images is None:
             raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
         try:
@@ -161,22 +163,29 @@ class ModelPreprocessor(Picklable):
         # With a word behind it, a whole text is a beginning like the others.
         whole = self._longer_tokens([f"{text} x" for text in texts])
         uncut = F.pad(self.tokenize(list(texts)) == whole[:, : self.context], (0, BEYOND))[rows]
-        firsts = self._agreeing([texts[owner][:start] for owner, (start, _) in owned], whole[rows])
-        ends = self._agreeing([texts[owner][:end] for owner, (_, end) in owned], whole[rows])
+        firsts = self._shared_lengths(
+            [texts[owner][:start] for owner, (start, _) in owned], whole[rows]
+        )
+        ends = self._shared_lengths([texts[owner][:end] for owner, (_, end) in owned], whole[rows])
         place = torch.arange(whole.shape[1])
         within = (place >= firsts[:, None]) & (place < ends[:, None])
         complete = (within <= uncut).all(dim=1, keepdim=True)
         return (within & complete)[:, : self.context]
 
-    def _agreeing(self, beginnings: Sequence[str], tokens: Tensor) -> Tensor:
-        """How many tokens [K] of each beginning are the first ones of tokens [K, T + BEYOND]."""
+    def _shared_lengths(self, beginnings: Sequence[str], tokens: Tensor) -> Tensor:
+        """How many first tokens [K] the beginning of a text has in common with the whole text.
+
+        Args:
+            beginnings: K beginnings of texts.
+            tokens: of the whole texts, [K, T + BEYOND].
+        """
         distinct = {text: row for row, text in enumerate(dict.fromkeys(beginnings))}
         rows = torch.tensor([distinct[text] for text in beginnings], dtype=torch.long)
         found = self._longer_tokens(list(distinct))[rows]
         return (found == tokens).cumprod(dim=1).sum(dim=1)
 
     def _longer_tokens(self, texts: list[str]) -> Tensor:
-        """Token ids [K, T + BEYOND]."""
+        """Token ids [K, T + BEYOND], with `BEYOND` more places than the model reads."""
         more = self.context + BEYOND
         if not texts:
             return torch.zeros(0, more, dtype=torch.long)

@@ -114,14 +114,14 @@ def parser_material(meta: Mapping[str, Any]) -> Material:
 
 
 def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
-    """The model that wrote captions of the images, if one did."""
+    """The captioning model as a material; nothing if no model wrote captions."""
     if settings.captioner is not None:
-        name = _asked_model(settings.captioner, settings)
+        name = _model_name(settings.captioner, settings)
         yield Material("captioner", "captions by a model", _MODEL_TYPE, name)
 
 
 def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
-    """What edited captions and made images of the edits."""
+    """The editor of captions and the generator of images as materials, where they are set."""
     editor, generator = settings.caption_editor, settings.image_generator
     for part, label, chosen, group in (
         ("caption_editor", "edits of captions", editor, EDITOR_GROUP),
@@ -130,19 +130,19 @@ def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Mater
         if chosen is not None:
             own = chosen == _RULES
             licence = _licence_of(_PACKAGE) if own else _plugin_licence(group, chosen)
-            name = _asked_model(chosen, settings)
+            name = _model_name(chosen, settings)
             yield Material(part, label, "data", name, "", licence)
 
 
-def _asked_model(chosen: str, settings: Any) -> str:
-    """Name of the model, folder or file that a program of this name reads, else its own."""
+def _model_name(chosen: str, settings: Any) -> str:
+    """Name of the model, folder or file in the settings of an editor or captioner, or its own."""
     own = getattr(settings, chosen)
     named = (own.get(key) for key in ("model", "folder", "path", "file"))
     return next(filter(None, named), chosen)
 
 
-def licensed(material: Material, licences: Licences) -> Material:
-    """The material under the licence that `registration.licences` names, if it names one."""
+def with_licence(material: Material, licences: Licences) -> Material:
+    """The material with its licence in `registration.licences`; unchanged if that has none."""
     named = getattr(licences, material.part)
     return material if named is None else replace(material, licence=named)
 
@@ -154,6 +154,7 @@ def _plugin_licence(group: str, name: str) -> str | None:
 
 
 def _licence_of(package: str) -> str | None:
+    """Licence of an installed package; None if it states none."""
     return stated_licence(cast(Message, distribution(package).metadata))
 
 
@@ -234,7 +235,7 @@ def write_bom(
         "version": fingerprint[:16],
         "licenses": _licences(licence),
         "hashes": [_sha256(file_sha256(folder / WEIGHTS_FILE))],
-        "properties": _properties(_recorded(record)),
+        "properties": _properties(_record_properties(record)),
         "modelCard": {
             "modelParameters": {
                 "task": _TASK,
@@ -270,8 +271,8 @@ def write_bom(
     return folder / BOM_FILE
 
 
-def _recorded(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the record says of the weights and of what they were made from: base, code, views."""
+def _record_properties(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Properties of the weights and of their base, code and views, from the record."""
     training = record.get("training", {}).get("fingerprint", {})
     for key in ("fingerprint", "tokenizer_fingerprint", "checkpoint_sha256", "precision"):
         yield key, record.get(key)
@@ -282,6 +283,7 @@ def _recorded(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _component(material: Material) -> dict[str, Any]:
+    """The CycloneDX component of a material."""
     component: dict[str, Any] = {
         "type": material.kind,
         "bom-ref": _ref(material),
@@ -305,6 +307,7 @@ def _component(material: Material) -> dict[str, Any]:
 
 
 def _package(name: str, stated: tuple[str, str | None]) -> dict[str, Any]:
+    """The CycloneDX component of an installed package."""
     version, licence = stated
     url = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
     return {
@@ -318,15 +321,17 @@ def _package(name: str, stated: tuple[str, str | None]) -> dict[str, Any]:
 
 
 def _ref(material: Material) -> str:
+    """The reference of a material within the bill of materials."""
     return re.sub(r"[^\w.:/-]", "-", f"{material.part}/{material.name}")
 
 
 def _sha256(digest: str) -> dict[str, str]:
+    """A hash as CycloneDX has it."""
     return {"alg": "SHA-256", "content": digest}
 
 
 def _licences(licence: str | None) -> list[dict[str, Any]]:
-    """An SPDX expression where it is one, else a name; unknown is said."""
+    """A licence as CycloneDX has it: an SPDX expression if it is one, else a name."""
     try:
         return [{"expression": canonicalize_license_expression(licence or "")}]
     except InvalidLicenseExpression:
@@ -334,6 +339,7 @@ def _licences(licence: str | None) -> list[dict[str, Any]]:
 
 
 def _properties(pairs: Iterable[tuple[str, Any]]) -> list[dict[str, str]]:
+    """Names and values as properties of CycloneDX; None is left out."""
     return [
         {"name": f"compo-pipeline:{name}", "value": str(value)}
         for name, value in pairs

@@ -51,7 +51,7 @@ from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_diges
 from compo_pipeline.versions.materials import (
     DATA_PARTS,
     Material,
-    licensed,
+    with_licence,
     write_bom,
 )
 from compo_pipeline.versions.model_card import card_limits, write_card
@@ -81,7 +81,7 @@ class Registered:
 
 
 class MadeFrom(NamedTuple):
-    """What a checkpoint was made from."""
+    """Data, captions and materials that a checkpoint was made from."""
 
     manifest: Mapping[str, Any]
     """Of the data."""
@@ -130,7 +130,7 @@ def export_with_card(
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
     record = read_record(folder)
-    materials = [licensed(one, settings.licences) for one in made_from.materials]
+    materials = [with_licence(one, settings.licences) for one in made_from.materials]
     data = [one for one in materials if one.part in DATA_PARTS]
     card = (made_from.manifest, materials, comparison, run["run_id"], waive)
     write_card(folder, settings, *card)
@@ -243,6 +243,7 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
+    """Log the model to the run and register it as a new version."""
     _delete_pending(run)
     info = mlflow.pyfunc.log_model(
         name="model",
@@ -279,6 +280,7 @@ def _delete_pending(run: RunLog) -> None:
 
 
 def _model_description(dataset: str, alias: str | None) -> str:
+    """Description of the registered model, with its aliases."""
     newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
     return (
         f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "

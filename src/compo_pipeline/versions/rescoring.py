@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RescoredData:
-    """The data of a version's training.
+class TrainingDataset:
+    """The dataset that a version was trained on, for overlaps and the reference sample.
 
     Attributes:
         captions: the dataset's valid captions of all splits.
         root: folder of their images.
-        known: what identifies the training rows.
+        known: hashes of the training rows.
         data_hash: fingerprint of the training data.
     """
 
@@ -60,7 +60,7 @@ class RescoredData:
 
 @dataclass(frozen=True)
 class Benchmarking:
-    """What a version is scored on, and what it was trained on.
+    """The items, training data and base model with which a version is scored again.
 
     Attributes:
         items: what is scored.
@@ -70,7 +70,7 @@ class Benchmarking:
     """
 
     items: BenchmarkItems
-    data: RescoredData
+    data: TrainingDataset
     base: ModelSettings
     evaluation: EvaluationSettings
 
@@ -166,7 +166,7 @@ def _registered(
 
 
 def _compare(files: VerifiedVersion, computed: Iterable[Score], name: str) -> None:
-    """Say how many verdicts of the old evidence differ from computed ones."""
+    """Log how many verdicts of the stored evidence differ from those computed now."""
     try:
         tables = files.tables()
     except VersionError as error:
@@ -182,4 +182,5 @@ def _compare(files: VerifiedVersion, computed: Iterable[Score], name: str) -> No
 
 
 def _key(score: Score) -> tuple[str, ...]:
+    """What identifies a row of `scores`, all but its values."""
     return score.model, score.benchmark, score.subtask, score.metric, score.item, score.group

@@ -23,7 +23,7 @@ from compo_pipeline.benchmarks.settings import (
 )
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, overlaps
+from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, count_overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -325,7 +325,7 @@ def test_overlap_with_training_rows_is_that_of_files(
         HashedTexts(["a correct caption of 1"]),
     )
     found = [
-        overlaps(load("aro", root), known, 2, {})
+        count_overlaps(load("aro", root), known, 2, {})
         for root in (
             write_official(tmp_path / "official", form, images),
             write_hub(tmp_path / "hub", form, images),

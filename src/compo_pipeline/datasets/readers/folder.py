@@ -20,7 +20,7 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy")
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """None; checks that a captioner is set, and that the folder has images."""
+    """An empty list; checks that a captioner is set, and that the folder has images."""
     if not data.may_lack_captions:
         raise SourceError(
             "data.format=folder has images without captions: set recaption.captioner to endpoint "

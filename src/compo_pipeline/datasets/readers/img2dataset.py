@@ -108,7 +108,7 @@ class _Shard:
         self.data, self.path = data, path
         self.text = data.columns.caption or caption
         self.image = data.columns.image or f"{{{_KEY}}}.jpg"
-        self.named = table.named_columns(self.image)
+        self.named = table.columns_in_pattern(self.image)
         self.id = data.columns.id or _KEY
         is_table = path.suffix == ".parquet"
         folder = path.with_suffix("") if is_table else path.parent
@@ -116,7 +116,7 @@ class _Shard:
         self.texts = folder.parent / self.text
 
     def records(self, split: str) -> Iterator[RawCaption | Rejected]:
-        """Its records, in order."""
+        """Records of the rows, in order."""
         read = self._from_table if self.path.suffix == ".parquet" else self._from_file
         for number, values in enumerate(read()):
             if isinstance(values, UnreadableRecord):
@@ -134,6 +134,7 @@ class _Shard:
             yield from table.parquet_rows(file, columns)
 
     def _check(self, there: list[str]) -> None:
+        """Refuse a file that holds images, or that lacks a column."""
         if _PIXELS in there:
             raise SourceError(
                 f"{self.path} holds images: read them in place with data.format=image_parquet, or "
@@ -180,7 +181,7 @@ class _Shard:
         return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
 
     def _first_line(self, key: Any) -> str | None:
-        """Of the image's text file; None where there is none in the folder of texts."""
+        """The first line of the image's text file; None without such a file."""
         try:
             name = self.texts.relative_to(self.data.root) / f"{key}.txt"
             path = path_below(self.data.root, str(name), follow_symlinks=self.data.follow_symlinks)

@@ -129,7 +129,7 @@ class _Meaning:
         self.folder = f"{data.images.rstrip('/')}/" if data.images else ""
         self.id, self.listed = given.id, bool(given.sentences)
         self.text = given.sentences or given.caption or "caption"
-        named = filter(None, [given.id, *named_columns(self.image)])
+        named = filter(None, [given.id, *columns_in_pattern(self.image)])
         self.needed = list(dict.fromkeys(named))
         self.optional = data.may_lack_captions
         if not self.optional:
@@ -165,9 +165,7 @@ class _Meaning:
 
 
 class _Division:
-    """Which record of a file is of which of its splits. Records that cannot be used are of the
-    first.
-    """
+    """Assigns each record of a file to a split, by a column or a share; unusable to the first."""
 
     def __init__(self, data: DataSettings, source: str, path: Path) -> None:
         """The division of one of a source's files.
@@ -197,7 +195,7 @@ class _Division:
     ) -> RawCaption | Rejected:
         """The record, or its rejection where its split is none of the configured ones."""
         if self.column and isinstance(record, RawCaption):
-            named = _trimmed(values.get(self.column))
+            named = _strip_text(values.get(self.column))
             if named not in self.splits:
                 splits = ", ".join(self.splits)
                 detail = f"{self.column} is {shown(named)}, expected one of {splits}"
@@ -209,11 +207,12 @@ class _Division:
         if len(self.splits) == 1 or isinstance(record, Rejected):
             return self.splits[0]
         if self.column and isinstance(values, Mapping):
-            return str(_trimmed(values[self.column]))
+            return str(_strip_text(values[self.column]))
         return split_by_share(self.data, self.splits, record.image)
 
 
-def _trimmed(value: Any) -> Any:
+def _strip_text(value: Any) -> Any:
+    """A text without the whitespace around it; any other value as it is."""
     return value.strip() if isinstance(value, str) else value
 
 
@@ -253,8 +252,8 @@ def column_names(path: Path) -> list[str]:
     return [] if isinstance(header, UnreadableRecord) else header
 
 
-def named_columns(pattern: str) -> list[str]:
-    """Columns that a pattern names."""
+def columns_in_pattern(pattern: str) -> list[str]:
+    """Names of the columns that a pattern such as `{folder}/{name}.jpg` refers to."""
     return [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
 
 
@@ -323,7 +322,7 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
 
     try:
         with open_file(path) as opened, pq.ParquetFile(opened) as file:
-            _refuse_repeated(path, file.schema_arrow.names)
+            _refuse_repeated_columns(path, file.schema_arrow.names)
             yield file
     except (OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split())
@@ -354,10 +353,11 @@ def parquet_rows(
 
 
 def _require(path: Path, columns: list[str], header: list[str]) -> None:
+    """Refuse a table that lacks one of the columns, or has one of them twice."""
     missing = [name for name in columns if name not in header]
     if missing:
         raise missing_columns(path, missing, header)
-    _refuse_repeated(path, [name for name in header if name in columns])
+    _refuse_repeated_columns(path, [name for name in header if name in columns])
 
 
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
@@ -391,7 +391,8 @@ def _in_order(missing: list[str], record: list[str]) -> str:
     )
 
 
-def _refuse_repeated(path: Path, names: list[str]) -> None:
+def _refuse_repeated_columns(path: Path, names: list[str]) -> None:
+    """Refuse a table that has a column twice."""
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")

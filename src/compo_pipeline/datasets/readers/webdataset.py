@@ -106,7 +106,7 @@ def _values(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mappi
     else:
         wanted = bool(columns.caption or columns.id or _TEXT not in members)
     if _JSON in members and wanted:
-        values = parse_json(_content(path, members[_JSON]))
+        values = parse_json(_read_member(path, members[_JSON]))
         if not isinstance(values, dict):
             raise ValueError(f"{members[_JSON]}: {shown(values)}, expected an object")
     if columns.id and values.get(columns.id) is None:
@@ -124,13 +124,14 @@ def _text(
     """
     field = data.columns.caption or _CAPTION
     if data.columns.caption is None and _TEXT in members:
-        return _content(path, members[_TEXT]).decode("utf-8", "surrogateescape").strip()
+        return _read_member(path, members[_TEXT]).decode("utf-8", "surrogateescape").strip()
     if field not in values:
         raise ValueError(f"neither a text nor a field {field} of a JSON member")
     return values[field]
 
 
-def _content(path: Path, member: str) -> bytes:
+def _read_member(path: Path, member: str) -> bytes:
+    """The bytes of a member; one that the end of the archive cuts is refused."""
     content = archives.read(path, member)
     if len(content) < archives.scan(path).members[member][1]:
         raise ValueError(f"{member}: the archive ends before it does")

@@ -59,11 +59,11 @@ class Captioner(Protocol):
 
     @property
     def model(self) -> str:
-        """The model, for the table."""
+        """Name of the model, as the table of captions has it."""
 
     @property
     def prompt(self) -> str:
-        """What the model is asked about each image; empty where it is asked nothing."""
+        """The text that the model gets with each image; empty for a model without prompts."""
 
     @property
     def place(self) -> str:
@@ -82,7 +82,7 @@ class Captioner(Protocol):
         """The stored answers of those keys that have one."""
 
     def check(self) -> None:
-        """Check before the first question that it can be asked.
+        """Check that the model can be used, before the first image is captioned.
 
         Raises:
             SettingsError: it cannot; names the YAML key.

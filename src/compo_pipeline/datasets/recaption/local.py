@@ -82,7 +82,7 @@ class LocalCaptioner:
 
     @property
     def prompt(self) -> str:
-        """What the model is asked about each image."""
+        """The text that the model gets with each image."""
         if self._kind in _CHAT:
             return self._settings.prompt
         return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")
@@ -94,6 +94,7 @@ class LocalCaptioner:
 
     @cached_property
     def _model_fingerprint(self) -> str:
+        """Hash of the files of the model."""
         return folder_fingerprint(Path(self._own.folder))
 
     def key(self, content: str) -> str:
@@ -186,7 +187,7 @@ class LocalCaptioner:
         given = 1
         if self._kind not in _TASK and "input_ids" in rows:
             given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
-        return [self._answer(row.tolist(), given) for row in written]
+        return [self._decode_answer(row.tolist(), given) for row in written]
 
     def _question(self) -> str:
         """The text that goes with each image."""
@@ -200,8 +201,8 @@ class LocalCaptioner:
             )
         )
 
-    def _answer(self, tokens: list[int], given: int) -> Answer:
-        """The answer in a row of tokens, of which the first are given; BLIP continues these."""
+    def _decode_answer(self, tokens: list[int], given: int) -> Answer:
+        """The answer in generated tokens, without the `given` first ones; BLIP keeps those."""
         network, processor = self._loaded
         new = tokens[given:]
         text = processor.tokenizer.decode(

@@ -12,7 +12,11 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.contamination import TrainingRows, named_rows, training_rows
+from compo_pipeline.evaluation.contamination import (
+    TrainingRows,
+    read_training_tables,
+    training_rows,
+)
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.references import read_references
@@ -35,11 +39,11 @@ def read_published_values(suite: SuiteSettings) -> tuple[tuple[Paper, ...], tupl
     return read_references(suite.references)
 
 
-def identify_named_rows(
+def hash_training_rows(
     suite: SuiteSettings, data: DataSettings, evaluation: EvaluationSettings
 ) -> TrainingRows:
-    """What identifies the named training rows among the items."""
-    captions, facts = named_rows(suite.training)
+    """Hashes of the training rows of `suite.training`, to find them among benchmark items."""
+    captions, facts = read_training_tables(suite.training)
     return training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
 
 
@@ -49,7 +53,7 @@ def slice_by_training(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> BenchmarkItems:
-    """The items with the slices that the named training rows decide."""
+    """The items with slices by whether training captions have their attribute-object pairs."""
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
     return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
 
@@ -72,7 +76,7 @@ def add_published_values(
     unmatched: tuple[str, ...],
     evaluation: EvaluationSettings,
 ) -> dict[str, Any]:
-    """The suite as it is stored: with published values, and where its models were scored."""
+    """The suite for its JSON file: with published values and the machine that scored it."""
     place = environment(choose_device(evaluation.device, key="evaluation.device"))
     suite = replace(scored, references=published, unmatched=unmatched, environment=place)
     return suite.to_json()

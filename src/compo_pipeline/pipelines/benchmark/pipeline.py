@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.benchmark.nodes import (
     add_published_values,
     attend_suite_cards,
     choose_suite_cards,
-    identify_named_rows,
+    hash_training_rows,
     log_suite,
     read_published_values,
     score_list,
@@ -28,7 +28,7 @@ def create_pipeline() -> Pipeline:
                 name="read_published_values",
             ),
             node(
-                identify_named_rows,
+                hash_training_rows,
                 inputs=["params:suite", "params:data", "params:evaluation"],
                 outputs="named_training_rows",
                 name="identify_named_rows",

@@ -112,7 +112,7 @@ def diagnose_run(
     training_run: TrainingRun,
     rule_settings: Callable[[], Iterable[RuleSetting]],
 ) -> dict[str, Any]:
-    """What the fine-tuned model misses, and what to change; empty where no foils were scored."""
+    """The kinds of change that the model misses, and advice; empty without scored foils."""
     rows = Comparison.from_json(comparison).rows
     return diagnose(rows, BASE, FINE_TUNED, training_run, rule_settings).to_json()
 
@@ -154,7 +154,7 @@ def collect_facts(
     benchmarks: BenchmarksSettings,
     site: Site,
 ) -> report.ReportFacts:
-    """Where the report comes from, and the related pages."""
+    """Facts about the run for its report, and links to related pages."""
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     found = Comparison.from_json(comparison)
@@ -171,14 +171,14 @@ def collect_foils(
     benchmarks: BenchmarksSettings,
     diagnosis: Mapping[str, Any],
 ) -> foils_page.FoilsSection:
-    """The foils by kind, with what a person said of them, and the diagnosis.
+    """The scored foils by kind, with the verdicts of a review, and the diagnosis.
 
     Raises:
         SettingsError: the review is one of other items.
     """
     split = benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
-    noise = review.noise(drawn, review.read(foils_review, foils_report, drawn))
+    noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
     found = foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
     return replace(found, diagnosis=Diagnosis.from_json(diagnosis))
 
@@ -214,7 +214,7 @@ def _facts(
     training: Mapping[str, Any],
     root: str | None,
 ) -> dict[str, str]:
-    """Where the report comes from; `root` is the folder of the benchmarks."""
+    """Facts for the report, label to text; `root` is the folder of the benchmarks."""
     return {
         **site.facts("train_eval"),
         "environment": site.command.env or "base",

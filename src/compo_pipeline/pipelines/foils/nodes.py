@@ -47,7 +47,7 @@ def build_foils(
     trains: Splits,
     language_model: str,
 ) -> tuple[list[Foil], dict[str, Any]]:
-    """The items of every set, and what became of the captions."""
+    """The foil items of every set, and the report of what was dropped and why."""
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
     language = name_and_version(loaded(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
@@ -59,7 +59,7 @@ def build_foils(
         for split, (found, left_out) in built.items():
             items += found.items
             report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
-            _log(split, found, left_out)
+            _log_build(split, found, left_out)
     return items, report
 
 
@@ -88,10 +88,10 @@ def write_review_page(
     return write
 
 
-def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:
-    """A line for each kind of a split, and one for the images that are left out."""
+def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:
+    """Log a line for each kind of a split, and one for the images that are left out."""
     if left_out:
-        log.info("Foils of '%s': left out are images: %s.", split, _counts(left_out))
+        log.info("Foils of '%s': left out are images: %s.", split, _format_counts(left_out))
     for kind, found in built.kinds.items():
         text = "not measured"
         if found.text_accuracy is not None and found.text_accuracy_limit is not None:
@@ -106,9 +106,10 @@ def _log(split: str, built: builder.Built, left_out: Counter[str]) -> None:
             text,
             builder.STATES[found.state],
             found.drafts,
-            _counts(found.dropped) or "none",
+            _format_counts(found.dropped) or "none",
         )
 
 
-def _counts(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
+    """Reasons with their counts, as "reason count, ..."."""
     return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))

@@ -14,21 +14,24 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as store
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.rescoring import Benchmarking, RescoredData, rescore
+from compo_pipeline.versions.rescoring import Benchmarking, TrainingDataset, rescore
 from compo_pipeline.versions.settings import RegistrationSettings
 
 
 def describe_data(
     valid_captions: Sequence[Caption], manifest: Mapping[str, Any], known: TrainingRows, root: Path
-) -> RescoredData:
+) -> TrainingDataset:
     """The data of the version's training."""
-    return RescoredData(valid_captions, Path(root), known, manifest["data_hash"])
+    return TrainingDataset(valid_captions, Path(root), known, manifest["data_hash"])
 
 
 def describe_scoring(
-    items: BenchmarkItems, data: RescoredData, model: ModelSettings, evaluation: EvaluationSettings
+    items: BenchmarkItems,
+    data: TrainingDataset,
+    model: ModelSettings,
+    evaluation: EvaluationSettings,
 ) -> Benchmarking:
-    """What the version is scored on, and how."""
+    """The items, data and settings with which the version is scored again."""
     return Benchmarking(items, data, model, evaluation)
 
 

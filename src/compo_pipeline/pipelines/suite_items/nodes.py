@@ -12,7 +12,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.contamination import named_rows
+from compo_pipeline.evaluation.contamination import read_training_tables
 from compo_pipeline.evaluation.settings import SuiteSettings
 from compo_pipeline.storage.records import Caption
 
@@ -37,5 +37,5 @@ def gather_suite_items(
 
 def read_named_captions(suite: SuiteSettings) -> Sequence[Caption]:
     """The training rows whose overlap with the items is counted; often none."""
-    captions, _ = named_rows(suite.training)
+    captions, _ = read_training_tables(suite.training)
     return captions

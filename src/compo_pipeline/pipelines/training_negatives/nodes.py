@@ -42,13 +42,13 @@ def describe_training(
     from_table: Mapping[str, Any],
     training: TrainingSettings,
 ) -> TrainingRun:
-    """What a model is trained with, and the kinds of change that its negatives ask for."""
+    """The settings of a model's training, and the kinds of change of its negatives."""
     built = build(method, method_settings["views"], method_settings["objective"])
     table = parse(AnnotationSettings, from_table, FROM_TABLE)
     return TrainingRun(
         method,
         training.epochs,
-        partial(_asked, views, language_model),
+        partial(_count_changes, views, language_model),
         trains_images="image" in built.trains,
         caches_features=training.cache_features,
         frozen=training.frozen,
@@ -57,8 +57,8 @@ def describe_training(
     )
 
 
-def _asked(views: Path, language_model: str) -> AskedChanges:
-    """The kinds of change that a random sample of the first epoch's views asks for."""
+def _count_changes(views: Path, language_model: str) -> AskedChanges:
+    """Count the kinds of change of negatives, in a random sample of the first epoch's views."""
     rows = EpochViews(views).epoch(0)
     drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
     negatives = [Negatives.of(rows[place]) for place in drawn]
@@ -69,10 +69,11 @@ def choose_sample(
     valid_captions: Sequence[Caption], split: Splits, language_model: str
 ) -> Callable[[], Sample]:
     """A random sample of the captions that train, with their parses."""
-    return cache(partial(_sample, valid_captions, split, language_model))
+    return cache(partial(_draw_sample, valid_captions, split, language_model))
 
 
-def _sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
+def _draw_sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
+    """Draw training captions at random, and parse them."""
     rows = training_rows(valid_captions, split)
     drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))
     captions = [rows[place] for place in drawn]
@@ -91,7 +92,7 @@ def choose_opening(
     state: str,
     generator_settings: Mapping[str, Any],
 ) -> Callable[[], Opening]:
-    """What the caption editor is opened with, for the sample."""
+    """A function that makes the inputs of the caption editor for the sample."""
 
     def opening() -> Opening:
         captions = Table.of(sample().captions, Caption)

@@ -18,7 +18,7 @@ from compo_scenes.settings import PretrainingSettings
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
     """The image tower, taught by the renderer's ground truth; its state in the folder resumes."""
-    compute, seed = _compute(pretraining), pretraining.seed
+    compute, seed = _resolve_compute(pretraining), pretraining.seed
     loaded, world = build(seed, compute.device), scenes.world.world()
     train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
     return lambda folder: train(state=folder / "tower.safetensors")
@@ -28,7 +28,7 @@ def train_base_model(
     tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
 ) -> tuple[FolderWriter, dict[str, Any]]:
     """The whole base model, and what linear readouts recover from its embedding."""
-    compute, world, seed = _compute(pretraining), scenes.world.world(), pretraining.seed
+    compute, world, seed = _resolve_compute(pretraining), scenes.world.world(), pretraining.seed
     loaded = build(seed, compute.device)
     readouts = with_tower(loaded, tower / "tower.safetensors", world)
     curve = base.train_base(loaded, readouts, world, pretraining.base, compute, seed=seed)
@@ -47,6 +47,6 @@ def train_base_model(
     return write, {"linear probes": probes, "curve": curve}
 
 
-def _compute(settings: PretrainingSettings) -> Compute:
-
+def _resolve_compute(settings: PretrainingSettings) -> Compute:
+    """The device and precision of the settings."""
     return resolve(settings.device, settings.precision, key="pretraining")
