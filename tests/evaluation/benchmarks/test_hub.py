@@ -345,13 +345,9 @@ def test_images_that_rows_repeat_count_once(
     form = FORMS["aro"]
     tasks = load("aro", write_hub(tmp_path, form, same))
     loaded = load_model(tiny_model(0))
-    encode, seen = loaded.model.encode_image, []
-
-    def count(pixels: Any) -> Any:
-        seen.append(len(pixels))
-        return encode(pixels)
-
-    loaded.model.encode_image = count
+    seen: list[int] = []
+    visual: Any = loaded.model.visual
+    visual.conv1.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     Embedder(tasks, EvaluationSettings(image_precision="fp32", workers=2))(loaded, "m")
     assert seen == [1]
 
