@@ -1,5 +1,6 @@
 """Experiments of the tests' MLflow store, a comparison, and a served model."""
 
+import csv
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -39,6 +41,16 @@ from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.evidence import Evidence, write_evidence
 from compo_pipeline.versions.settings import SigningSettings
+
+
+@pytest.fixture(autouse=True, scope="module")
+def process() -> Iterator[None]:
+    """A server sets values of its process; other tests have Python's defaults."""
+    before = csv.field_size_limit(), sys.getswitchinterval(), torch.get_num_threads()
+    yield
+    csv.field_size_limit(before[0])
+    sys.setswitchinterval(before[1])
+    torch.set_num_threads(before[2])
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The model behind both servers, MLflow's and `compo-pipeline serve`: answers and refusals."""
 
 import base64
-import csv
 import http.client
 import io
 import json
@@ -69,16 +68,6 @@ def logged(folder: Path) -> dict[str, Any]:
 
 LIMITS = {"rows": 4, "texts": 5, "characters": 300, "answer": 1000, "bytes": 5000}
 LIMITS |= {"request_pixels": 7000}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def process() -> Iterator[None]:
-    """A server sets values of its process; other tests have Python's defaults."""
-    before = csv.field_size_limit(), sys.getswitchinterval(), torch.get_num_threads()
-    yield
-    csv.field_size_limit(before[0])
-    sys.setswitchinterval(before[1])
-    torch.set_num_threads(before[2])
 
 
 @pytest.fixture(scope="module", params=["mlflow", "serve"])

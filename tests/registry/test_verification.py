@@ -138,7 +138,9 @@ def overlap(files: Path, **changes: Any) -> None:
 def reference(files: Path, **columns: Any) -> None:
     """Write a reference of one row."""
     whole = {"image": [[1.0, 0.0]], "text": [[0.0, 1.0]], "cosine": [0.0], "margin": [None]}
-    table = pa.table({**whole, "tokens": [3], "words": [1], **columns}, schema=REFERENCE)
+    table = pa.table(
+        {**whole, "tokens": [3], "words": [1], "unknown_words": [0], **columns}, schema=REFERENCE
+    )
     pq.write_table(table, export_of(files) / "evidence" / "reference.parquet")
 
 

@@ -20,7 +20,6 @@ from rich.text import Text
 from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
 from compo_pipeline.models.settings import needs_network
-from compo_pipeline.monitoring.report import check as check_alarm
 from compo_pipeline.project import inputs, plan, resources
 from compo_pipeline.project.in_use import RunLock
 from compo_pipeline.project.settings import (
@@ -148,6 +147,8 @@ class ProjectHooks:
         self._lock.release()
         next_steps.show_results(pipeline, catalog, self._parameters)
         if MONITORING in pipeline.all_outputs():
+            from compo_pipeline.monitoring.report import check as check_alarm
+
             # Here, where all nodes have run: Kedro would say how to resume a failed one.
             check_alarm(catalog.load(MONITORING))
 

@@ -24,7 +24,6 @@ from compo_pipeline.storage.tables import (
     splits_of,
     training_rows,
 )
-from compo_pipeline.versions.materials import UNKNOWN, base_material, with_licence
 
 _GB = 10**9
 # Bytes of a row in all tables before the views, and of a view: of COCO's captions under CLIC.
@@ -127,6 +126,8 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
 
 def licences(parameters: RunSettings) -> str:
     """Licences of what a recipe downloads."""
+    from compo_pipeline.versions.materials import UNKNOWN, base_material, with_licence
+
     named = parameters.registration.licences
     base = with_licence(base_material(parameters.model), named).licence
     shown = {"base": base, "images": named.images, "captions": named.captions}
