@@ -34,7 +34,14 @@ class Batcher:
     batch, of at most `most` inputs; more than `most` at once are a batch alone.
     """
 
-    def __init__(self, encoder: Encoder, most: int, observe: Observe, threads: int) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        most: int,
+        observe: Observe,
+        threads: int,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
         """Wrap an encoder.
 
         Args:
@@ -43,11 +50,13 @@ class Batcher:
             observe: is called with the size of each batch.
             threads: torch's, for the inputs of one request; the inputs of several have one fewer,
                 as meanwhile further requests are read and their images decoded.
+            thread: that computes, one alone; encoders that share it share torch's threads too, of
+                which each thread that computes has its own. None starts one.
         """
         self._encoder, self._most, self._observe = encoder, most, observe
         self._threads = threads
         self._waiting: deque[_Waiting] = deque()
-        self._thread = ThreadPoolExecutor(1, "batch")
+        self._thread = thread or ThreadPoolExecutor(1, "batch")
 
     def __call__(self, inputs: torch.Tensor) -> Vectors:
         """Embeddings [B, D] of inputs [B, ...], once they are computed.
@@ -79,7 +88,9 @@ class Batcher:
     def _compute(self, batch: list[_Waiting]) -> None:
         """Encode inputs together; if that fails, each request's alone."""
         inputs = [waiting.inputs for waiting in batch]
-        torch.set_num_threads(max(1, self._threads - (len(batch) > 1)))
+        threads = max(1, self._threads - (len(batch) > 1))
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
         try:
             vectors = self._encoder(torch.cat(inputs))
         except Exception as error:  # noqa: BLE001  raised where the result is waited for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -78,9 +79,10 @@ class Deployment:
         """A model under the limits of the server, whose requests share forward passes."""
         model = self.alone(loaded)
         model.cache = TextCache(self.settings.text_cache)
+        thread = ThreadPoolExecutor(1, "batch")
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
-            batcher = Batcher(encoder, self.settings.batch, observe, self._threads)
+            batcher = Batcher(encoder, self.settings.batch, observe, self._threads, thread)
             model.encoders[tower] = partial(self._traced, f"encode {tower}", batcher)
         return model
 
