@@ -289,8 +289,8 @@ def _drawn(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
     """The rows of clusters whose names have a hash below a share of all hashes."""
     if threshold == 1:
         return batch
-    kept = [_uniform(name) < threshold for name in batch.column("cluster").to_pylist()]
-    return batch.filter(pa.array(kept, pa.bool_()))
+    drawn = [_uniform(name) < threshold for name in batch.column("cluster").to_pylist()]
+    return batch.filter(pa.array(drawn, pa.bool_()))
 
 
 def _uniform(name: str) -> float:

@@ -28,7 +28,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Deployment, load_beside
 from compo_pipeline.serving.exchange import CANARY, Deployed, Exchange
 from compo_pipeline.serving.metrics import Metrics
-from compo_pipeline.serving.waiting import Kept, Waiting
+from compo_pipeline.serving.waiting import QueuedExchange, Waiting
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.model import Answered, RequestError, Vectors
@@ -44,7 +44,7 @@ from compo_pipeline.versions.signing import key_problems
 _QUEUE = 1000  # rows that may wait
 _KEPT = 100_000  # compared requests, the last ones
 _NICE = 10
-_MEASURED, _STORED = 5, 600  # seconds between two agreements that are told, and stored
+_MEASURED, _STORED = 5, 600  # seconds between two agreements that are shown, and stored
 _LAST = 10  # seconds in which the thread of a server that ends is waited for
 _OVER = "DEADLINE_EXCEEDED"
 
@@ -119,7 +119,7 @@ def _storage(version: ModelVersion, signing: SigningSettings) -> Callable[[Agree
     problem = next(key_problems(signing, signs=True), None)
     if problem is None:
         return partial(write_agreement, version, signing=signing)
-    log.warning("--shadow: the agreement is told by /shadow, and not stored: %s", problem)
+    log.warning("--shadow: the agreement is shown by /shadow, and not stored: %s", problem)
     return lambda agreement: None
 
 
@@ -207,10 +207,10 @@ class Shadow:
         if exchange.served.fingerprint == self._challenger.served.fingerprint:
             self._metrics.shadow.labels("same model").inc()
             return
-        if not self._waiting.put(Kept.of(exchange)):
+        if not self._waiting.put(QueuedExchange.of(exchange)):
             self._metrics.shadow.labels("queue full").inc()
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What `/shadow` tells: the challenger, and the agreement from enough requests on."""
         measured = self._measured
         return {
@@ -252,13 +252,13 @@ class Shadow:
             if time.monotonic() >= stored + _STORED:
                 self._keep()
                 stored = time.monotonic()
-            kept = self._waiting.get(time.monotonic() + 1)
-            if kept is not None:
-                self._metrics.shadow.labels(self._compare(kept)).inc()
+            queued = self._waiting.get(time.monotonic() + 1)
+            if queued is not None:
+                self._metrics.shadow.labels(self._compare(queued)).inc()
 
-    def _compare(self, kept: Kept) -> str:
+    def _compare(self, queued: QueuedExchange) -> str:
         """Ask the challenger, and note whether it orders alike; the outcome in a word."""
-        exchange = kept.exchange
+        exchange = queued.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None
         try:
@@ -273,7 +273,7 @@ class Shadow:
             self._keep()
             self._compared.clear()
             self._champion = exchange.served.fingerprint
-        self._compared.append(_Compared(kept.time, float(alike.mean()), hash(key)))
+        self._compared.append(_Compared(queued.time, float(alike.mean()), hash(key)))
         return "same" if alike.all() else "different"
 
     def _measure(self) -> None:

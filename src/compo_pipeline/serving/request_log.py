@@ -30,7 +30,7 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
-from compo_pipeline.serving.waiting import Kept, Waiting
+from compo_pipeline.serving.waiting import QueuedExchange, Waiting
 from compo_pipeline.storage.files import is_full_disk, write_plain_json
 from compo_pipeline.storage.requests import (
     DROPPED,
@@ -115,9 +115,9 @@ class RequestLog:
             return
         if digest("request log", exchange.id) >= self._settings.share * 2**64:
             return
-        kept = Kept.of(exchange)
-        if not self._waiting.put(kept):
-            self._drop("queue full", hour_folder(kept.time), kept.rows)
+        queued = QueuedExchange.of(exchange)
+        if not self._waiting.put(queued):
+            self._drop("queue full", hour_folder(queued.time), queued.rows)
 
     def close(self) -> None:
         """Write what waits, and end the writer; a disk that does not answer is not waited for."""
@@ -128,28 +128,28 @@ class RequestLog:
         """The thread: rows of the exchanges, and a file of them every `flush_seconds`."""
         due = time.monotonic() + self._settings.flush_seconds
         while True:
-            kept = self._waiting.get(due)
-            if kept is not None:
-                self._add(kept)
-            ending = self._waiting.ended and kept is None
+            queued = self._waiting.get(due)
+            if queued is not None:
+                self._add(queued)
+            ending = self._waiting.ended and queued is None
             if ending or self._size > _FILE or time.monotonic() >= due:
                 self._flush()
                 due = time.monotonic() + self._settings.flush_seconds
             if ending:
                 return
 
-    def _add(self, kept: Kept) -> None:
-        hour = hour_folder(kept.time)
+    def _add(self, queued: QueuedExchange) -> None:
+        hour = hour_folder(queued.time)
         try:
-            columns = dict(_columns(kept, self._settings.content))
+            columns = dict(_columns(queued, self._settings.content))
         except Exception:
-            log.exception("request %s: it cannot be put into the request log", kept.exchange.id)
-            self._drop("cannot be computed", hour, kept.rows)
+            log.exception("request %s: it cannot be put into the request log", queued.exchange.id)
+            self._drop("cannot be computed", hour, queued.rows)
             return
         rows = self._rows.setdefault(hour, {name: [] for name in REQUESTS.names})
         for name, values in rows.items():
-            values += columns.get(name) or [None] * kept.rows
-        self._size += kept.rows * _ROW
+            values += columns.get(name) or [None] * queued.rows
+        self._size += queued.rows * _ROW
         self._size += sum(
             len(content)
             for name in ("image", "text", "caption", "image_bytes")
@@ -263,15 +263,15 @@ def _reason(error: OSError) -> str:
     return "cannot be written"
 
 
-def _columns(kept: Kept, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """Columns of the log for the rows of an answered request, without those that are null."""
-    exchange, rows = kept.exchange, kept.rows
+    exchange, rows = queued.exchange, queued.rows
     answered, table, served = exchange.answered, exchange.table, exchange.served
     assert answered is not None and table is not None
     yield "row", list(range(rows))
     for name, value in (
         ("request", exchange.id),
-        ("time", kept.time),
+        ("time", queued.time),
         ("model", served.model),
         ("version", served.version),
         ("fingerprint", served.fingerprint),

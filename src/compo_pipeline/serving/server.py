@@ -11,25 +11,22 @@ import asyncio
 import csv
 import errno
 import io
-import json
 import logging
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pandas as pd
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
 from mlflow.pyfunc.scoring_server import predictions_to_json
 from opentelemetry import trace
@@ -45,6 +42,7 @@ from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.serving.table import JSON, Refusal, read_table
 from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
@@ -59,41 +57,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-_COLUMNS = ("image", "text")
-# Keys of a table in JSON, and what they hold.
-_RECORDS = "expected a list of rows, each an object such as {'image': ..., 'text': ...}"
-_FORMS = {
-    "dataframe_records": _RECORDS,
-    "dataframe_split": "expected {'columns': [...], 'data': [[...], ...]}, a list for each row",
-    "inputs": f"{_RECORDS}, or an object of columns, each a list of as many cells",
-    "instances": _RECORDS,
-}
-# Not MLflow's third, Parquet: a small file can unpack to more than the memory.
-_JSON, _CSV = "application/json", "text/csv"
 # Requests that are read, or wait for a forward pass, at once.
 _THREADS = 16
 _SWITCH = 0.0005  # seconds
-_REASON = 500
 _HEADER = 65_536  # bytes of a request's line and header
 _LEFT = "the client left"
 _DISCARDING = 30  # seconds in which a body over the limit is read to its end
 
 log = logging.getLogger(__name__)
-
-
-class Refusal(Exception):
-    """A request that gets no answer: HTTP status, reason, MLflow's name of the error.
-
-    Of a request that was not read to its end (`unread`), the connection is closed.
-    """
-
-    def __init__(
-        self, status: int, reason: str, code: str = "BAD_REQUEST", *, unread: bool = False
-    ) -> None:
-        """Create the error; of the reason, which may quote the request, one line is kept."""
-        line = " ".join(reason[: 2 * _REASON].split())
-        super().__init__("".join(filter(str.isprintable, line))[:_REASON])
-        self.status, self.code, self.unread = status, code, unread
 
 
 def run(
@@ -254,7 +225,7 @@ def build(
                 "request_id": exchange.id,
             }
             return JSONResponse(error, refusal.status, headers)
-        return Response(answer, media_type=_JSON)
+        return Response(answer, media_type=JSON)
 
     async def answered(request: Request, exchange: Exchange) -> str:
         try:
@@ -274,7 +245,7 @@ def build(
             return answer(ended)
 
     async def ping(request: Request) -> Response:
-        return Response("\n", media_type=_JSON)
+        return Response("\n", media_type=JSON)
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -282,11 +253,11 @@ def build(
     async def version(request: Request) -> Response:
         return JSONResponse(asdict(deployment.current.served))
 
-    async def told(request: Request) -> Response:
+    async def metrics_page(request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     async def in_shadow(request: Request) -> Response:
-        return JSONResponse({"challenger": None} if shadow is None else shadow.told())
+        return JSONResponse({"challenger": None} if shadow is None else shadow.summary())
 
     async def follow(look: Callable[[], None]) -> None:
         while True:
@@ -308,7 +279,7 @@ def build(
             Route("/ping", ping),
             Route("/health", health),
             Route("/version", version),
-            Route("/metrics", told),
+            Route("/metrics", metrics_page),
             Route("/shadow", in_shadow),
         ],
         lifespan=lifespan,
@@ -452,7 +423,7 @@ def _answer(
     """
     ENDED.set(ended.is_set)
     model = exchange.deployed.model
-    table, params = _read_table(body, content_type, model.limits.rows)
+    table, params = read_table(body, content_type, model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
         answered = canary.answer(exchange, body) if canary else model.answer(table, params)
@@ -465,71 +436,3 @@ def _answer(
     answer = io.StringIO()
     predictions_to_json(answered.output, answer)  # type: ignore[no-untyped-call]
     return answer.getvalue()
-
-
-def _read_table(
-    body: bytes, content_type: str, most: int
-) -> tuple[pd.DataFrame, dict[str, Any] | None]:
-    """A request's table, with the model's columns alone, and its params.
-
-    MLflow's own reading takes minutes, and gigabytes, for a megabyte of column names.
-    """
-    kind = content_type.partition(";")[0].strip().lower()
-    try:
-        if kind == _JSON:
-            columns, lines, params = _read_json(json.loads(body))
-        elif kind == _CSV:
-            lines = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
-            columns, params = list(next(lines, [])), None
-        else:
-            raise Refusal(415, f"the content type is '{kind}', expected {_JSON} or {_CSV}")
-        rows = list(islice(lines, most + 1))
-    except RecursionError:
-        raise Refusal(400, "the JSON is nested too deeply") from None
-    except (ValueError, csv.Error) as error:
-        raise Refusal(400, f"the body is not {kind}: {error}") from None
-    if len(rows) > most:
-        reason = f"the table has more rows than are answered at once, at most {most}: split it"
-        raise Refusal(400, reason)
-    for number, row in enumerate(rows):
-        if len(row) > len(columns):
-            reason = f"row {number} has {len(row)} cells in {len(columns)} columns"
-            raise Refusal(400, f"{reason}: a comma within a cell of CSV needs quotes around it")
-    places = {name: columns.index(name) for name in _COLUMNS if name in columns}
-    cells = {
-        name: [row[place] if place < len(row) else None for row in rows]
-        for name, place in places.items()
-    }
-    return pd.DataFrame(cells, index=range(len(rows)), dtype=object), params
-
-
-def _read_json(content: Any) -> tuple[list[Any], Iterator[Sequence[Any]], dict[str, Any] | None]:
-    """Names of columns, rows of cells, and params of a request in any of MLflow's forms."""
-    forms = [form for form in _FORMS if isinstance(content, dict) and form in content]
-    if len(forms) != 1:
-        raise Refusal(400, f"expected an object with exactly one of the keys {', '.join(_FORMS)}")
-    (form,) = forms
-    if unknown := sorted(set(content) - {form, "params"}):
-        raise Refusal(400, f"the keys {', '.join(unknown)} are unknown, expected {form} and params")
-    table: Any = content[form]
-    params = content.get("params")
-    if not isinstance(params, dict | None):
-        raise Refusal(400, "params: expected an object")
-    if form == "dataframe_split" and isinstance(table, dict):
-        columns: Any = table.get("columns")
-        rows: Any = table.get("data")
-        if _is_list_of(object, columns) and _is_list_of(list, rows):
-            return columns, iter(rows), params
-    elif form == "inputs" and isinstance(table, dict):
-        known = {name: table[name] for name in _COLUMNS if name in table}
-        lists = list(known.values())
-        if _is_list_of(list, lists) and len({len(each) for each in lists}) <= 1:
-            return list(known), zip(*lists, strict=True), params
-    elif _is_list_of(dict, table):
-        present = [name for name in _COLUMNS if any(name in row for row in table)]
-        return present, ([row.get(name) for name in present] for row in table), params
-    raise Refusal(400, f"{form}: {_FORMS[form]}")
-
-
-def _is_list_of(kind: type, value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kind) for item in value)

@@ -76,7 +76,7 @@ class ServingSettings:
     batch: PositiveInt = 64
     """Images, or texts, of concurrent requests in one forward pass; 1: each request alone."""
     text_cache: NonNegativeInt = 16_000_000
-    """Bytes of embeddings of the texts that were asked last; 0: none are kept."""
+    """Bytes of embeddings of the texts that were asked last; 0: none are cached."""
     reload_seconds: NonNegativeFloat = 30.0
     """Seconds between two looks at whether the served alias names another version; 0: no look."""
     log_format: Literal["text", "json"] = "text"

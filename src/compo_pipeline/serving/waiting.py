@@ -14,7 +14,7 @@ _BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
-class Kept:
+class QueuedExchange:
     """An answered request that waits, without its output, which takes most of the memory.
 
     Attributes:
@@ -30,7 +30,7 @@ class Kept:
     size: int = 0
 
     @classmethod
-    def of(cls, exchange: Exchange) -> Kept:
+    def of(cls, exchange: Exchange) -> QueuedExchange:
         """An exchange that was answered."""
         answered, table = exchange.answered, exchange.table
         assert answered is not None and table is not None
@@ -47,7 +47,7 @@ class Waiting:
     def __init__(self, rows: int) -> None:
         """Create a queue of at most so many rows, and of 200 MB."""
         self._most, self._rows, self._bytes = rows, 0, 0
-        self._queue: deque[Kept] = deque()
+        self._queue: deque[QueuedExchange] = deque()
         self._changed = threading.Condition()
         self.ended = False
 
@@ -55,27 +55,27 @@ class Waiting:
         """The number of exchanges."""
         return len(self._queue)
 
-    def put(self, kept: Kept) -> bool:
+    def put(self, queued: QueuedExchange) -> bool:
         """Add an exchange; False if there is no place for it."""
         with self._changed:
-            if self._rows + kept.rows > self._most or self._bytes + kept.size > _BYTES:
+            if self._rows + queued.rows > self._most or self._bytes + queued.size > _BYTES:
                 return False
-            self._queue.append(kept)
-            self._rows += kept.rows
-            self._bytes += kept.size
+            self._queue.append(queued)
+            self._rows += queued.rows
+            self._bytes += queued.size
             self._changed.notify()
             return True
 
-    def get(self, until: float) -> Kept | None:
+    def get(self, until: float) -> QueuedExchange | None:
         """The oldest one, waiting until a time of `time.monotonic`; None if there is none."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self.ended, until - time.monotonic())
             if not self._queue:
                 return None
-            kept = self._queue.popleft()
-            self._rows -= kept.rows
-            self._bytes -= kept.size
-            return kept
+            queued = self._queue.popleft()
+            self._rows -= queued.rows
+            self._bytes -= queued.size
+            return queued
 
     def end(self) -> None:
         """Have no more exchanges waited for."""

@@ -149,10 +149,10 @@ def read_requests(
         for batch in batches:
             time = batch.column("time")
             # Bounds of Python's precision, which is that of the column.
-            kept = pc.and_(
+            within = pc.and_(
                 pc.greater_equal(time, pa.scalar(since)), pc.less(time, pa.scalar(until))
             )
-            batch = batch.filter(kept).select(chosen)
+            batch = batch.filter(within).select(chosen)
             if len(batch):
                 yield batch
 

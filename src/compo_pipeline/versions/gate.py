@@ -223,14 +223,14 @@ def _agreement(name: str, rule: GateRule, found: Agreement | str) -> Check:
     subject, key = "agreement in shadow", f"promotion.gate.rules.{name}"
     if isinstance(found, str):
         return Check(name, subject, False, found)
-    told = f"{found.value:.1f}% of {found.requests} requests from {found.since} to {found.until}"
+    shown = f"{found.value:.1f}% of {found.requests} requests from {found.since} to {found.until}"
     if found.requests < rule.requests:
-        finding = f"{told}; {rule.requests} are needed, `{COLLECT}` collects more"
+        finding = f"{shown}; {rule.requests} are needed, `{COLLECT}` collects more"
         return Check(name, subject, False, finding, key=f"{key}.requests")
     passed = found.low >= rule.at_least
     finding = (
         f"lower end of the interval must be at least {rule.at_least:g} and is {found.low:.1f} "
-        f"({told})"
+        f"({shown})"
     )
     enough = None if passed else math.floor(10 * found.low) / 10
     return Check(name, subject, passed, finding, key=f"{key}.at_least", enough=enough)

@@ -91,11 +91,11 @@ def data_materials(
     """Captions and images, the files of the captions with their hashes."""
     licence = _plugin_licence(GENERATORS.group, data.format)
     files, digest = manifest["files"], manifest["data_hash"]
-    images = f"images ({manifest['count'] - len(files):,})"
-    captions, pictures = DATA_PARTS
+    label = f"images ({manifest['count'] - len(files):,})"
+    captions, images = DATA_PARTS
     return (
         Material(captions, captions, "data", dataset, "", licence, digest, (*files.items(),)),
-        Material(pictures, images, "data", dataset, "", licence, digest),
+        Material(images, label, "data", dataset, "", licence, digest),
     )
 
 

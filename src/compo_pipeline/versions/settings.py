@@ -45,7 +45,7 @@ Alias = Annotated[
 UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
 
 
-# Different requests from which on an agreement in shadow is told.
+# Different requests from which on an agreement in shadow is shown.
 LEAST_REQUESTS = 500
 
 
