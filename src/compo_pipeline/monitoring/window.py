@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,24 +152,12 @@ def read_window(
     since, until = settings.window(now)
     left_out: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    chosen: list[pa.RecordBatch] = []
-    threshold, read = 1.0, 0
-    for batch in read_requests(folder, since, until, skipped, _COLUMNS):
-        own = _usable(batch, fingerprint, width, left_out)
-        clusters, few = _cluster_names(own), []
-        for name in clusters:
-            sizes[name] += 1
-            few.append(sizes[name] <= MOST_OF_AN_IMAGE)
-        own = own.append_column("cluster", pa.array(clusters, pa.string())).filter(
-            pa.array(few, pa.bool_())
-        )
-        chosen.append(_drawn(own, threshold))
-        read += len(chosen[-1])
-        while read > settings.rows:
-            threshold /= 2
-            chosen = [_drawn(each, threshold) for each in chosen]
-            read = sum(map(len, chosen))
+    usable = (
+        _usable(batch, fingerprint, width, left_out)
+        for batch in read_requests(folder, since, until, skipped, _COLUMNS)
+    )
+    chosen, sizes = _draw(usable, settings.rows)
+    read = sum(map(len, chosen))
     future = sum(len(batch) for batch in read_requests(folder, now, _END, Counter(), ("time",)))
     if future:
         left_out["time in the future"] = future
@@ -283,6 +271,35 @@ def _cluster_names(batch: pa.RecordBatch) -> list[str]:
         name or hashlib.sha256(np.array(texts[place].as_py()).tobytes()).hexdigest()
         for place, name in enumerate(batch.column("image_hash").to_pylist())
     ]
+
+
+def _draw(
+    batches: Iterable[pa.RecordBatch], most: int
+) -> tuple[list[pa.RecordBatch], Counter[str]]:
+    """Rows of clusters that are drawn at random, and how many rows each cluster has.
+
+    Args:
+        batches: usable rows.
+        most: rows that are drawn; of one cluster at most `MOST_OF_AN_IMAGE`.
+    """
+    sizes: Counter[str] = Counter()
+    chosen: list[pa.RecordBatch] = []
+    threshold, read = 1.0, 0
+    for batch in batches:
+        clusters, few = _cluster_names(batch), []
+        for name in clusters:
+            sizes[name] += 1
+            few.append(sizes[name] <= MOST_OF_AN_IMAGE)
+        own = batch.append_column("cluster", pa.array(clusters, pa.string())).filter(
+            pa.array(few, pa.bool_())
+        )
+        chosen.append(_drawn(own, threshold))
+        read += len(chosen[-1])
+        while read > most:
+            threshold /= 2
+            chosen = [_drawn(each, threshold) for each in chosen]
+            read = sum(map(len, chosen))
+    return chosen, sizes
 
 
 def _drawn(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
