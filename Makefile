@@ -12,6 +12,12 @@ UV = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$(PIP_INDEX)}" $(BIN)/uv
 LOCKED ?= $(if $(UV_TORCH_BACKEND),$(VENV)/constraints-backend.txt,constraints-hashed.txt)
 UV_INSTALL = $(UV) pip install --python $(BIN)/python --constraint $(LOCKED) --build-constraint $(LOCKED)
 UV_COMPILE = $(UV) pip compile --quiet --no-annotate --all-extras --group install --custom-compile-command "make lock" pyproject.toml
+# What `make install` installs; the Dockerfile first installs the dependencies alone.
+PACKAGE = --editable .
+# uv refuses an empty one.
+ifeq ($(UV_TORCH_BACKEND),)
+unexport UV_TORCH_BACKEND
+endif
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
@@ -141,7 +147,7 @@ $(VENV)/constraints-backend.txt: constraints-hashed.txt | $(BIN)/python
 	@sed -E '/^(torch|torchvision|triton|nvidia-.*|cuda-.*)==/,/[^\\]$$/{/--hash/d;s/ \\$$//;}' $< >$@
 
 $(INSTALLED): pyproject.toml $(LOCKED) | $(BIN)/uv
-	@$(UV_INSTALL) --editable .
+	@$(UV_INSTALL) $(PACKAGE)
 	@touch $@
 
 $(INSTALLED_DEV): pyproject.toml $(LOCKED) | $(BIN)/uv

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from compo_pipeline.__main__ import main
+from compo_pipeline.configuration import settings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.project import creation, doctor
 
@@ -138,6 +141,17 @@ def test_outside_of_a_project_other_commands_say_what_to_do(
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.split()[-1] == version("compo-pipeline")
+
+
+def test_outside_of_a_checkout_an_extra_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert (ROOT / shlex.split(settings.pip_install("ui"))[3]).is_file()
+    monkeypatch.setattr(settings, "_CONSTRAINTS", tmp_path / "constraints.txt")
+    *command, package = shlex.split(settings.pip_install("ui"))
+    assert command == ["pip", "install"]
+    needed = Requirement(package)
+    assert (needed.name, needed.extras) == ("compo-pipeline", {"ui"})
 
 
 def test_the_doctor_names_the_extras_whose_packages_are_missing(

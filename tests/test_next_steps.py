@@ -12,6 +12,7 @@ from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
+from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.run import next_steps
 
@@ -54,6 +55,18 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
     assert "  kedro run --pipeline=promotion --env=smoke --params seed=1" in lines
     assert "  compo-pipeline try --alias challenger --env=smoke --params seed=1" in lines
     assert "  mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db" in lines
+
+
+@pytest.mark.parametrize("entries", [("registered",), ("decision", "promotion_report")])
+def test_the_page_needs_its_extra(
+    catalog: DataCatalog, monkeypatch: pytest.MonkeyPatch, entries: tuple[str, ...]
+) -> None:
+    catalog["promotion_report"] = catalog["report"]
+    hint = f", needs {pip_install('ui')}"
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None)
+    assert hint in "".join(printed(catalog, PARAMETERS, *entries))
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: object())
+    assert hint not in "".join(printed(catalog, PARAMETERS, *entries))
 
 
 def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:

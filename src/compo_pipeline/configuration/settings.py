@@ -10,6 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import (
     Annotated,
@@ -49,6 +50,8 @@ Open = Annotated[
 SPEED = "speed"
 # A name in a database.
 Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
+# Of a checkout; an installed package has none.
+_CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 # Characters of a text and of a key; mappings and lists within one another.
 _LONGEST, _LONGEST_KEY, _DEEPEST = 10_000, 200, 32
 _SHOWN = reprlib.Repr()
@@ -116,8 +119,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def pip_install(extra: str) -> str:
-    """The command that installs an optional extra, for errors."""
-    return f"pip install -c constraints.txt -e '.[{extra}]'"
+    """The command that installs an optional extra, for errors: in a checkout, or of the package."""
+    if _CONSTRAINTS.is_file():
+        return f"pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install 'compo-pipeline[{extra}]'"
 
 
 def parse(

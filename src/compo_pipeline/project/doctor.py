@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from compo_pipeline import __version__
+from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.run.compute import cores, resolve
 
 _DISTRIBUTION = "compo-pipeline"
@@ -52,7 +53,7 @@ def findings(project: Path | None) -> Iterator[tuple[str, str]]:
     disk = shutil.disk_usage(project or Path.cwd())
     yield "disk", f"{disk.free / _GB:.1f} GB free of {disk.total / _GB:.1f}"
     for extra, missing in absent_extras().items():
-        needed = f"needs {', '.join(missing)}: pip install '{_DISTRIBUTION}[{extra}]'"
+        needed = f"needs {', '.join(missing)}: {pip_install(extra)}"
         yield f"extra {extra}", needed if missing else "installed"
     yield "model hub", _hub()
 

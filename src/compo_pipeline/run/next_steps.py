@@ -130,6 +130,10 @@ def show_results(
         console.print(line, soft_wrap=True)
 
 
+def _needs_of_the_page() -> str:
+    return "" if find_spec("gradio") else f", needs {pip_install('ui')}"
+
+
 def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
     browse = []
@@ -140,10 +144,9 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
         return browse
     promotion = kedro_run("promotion", **parameters["command"])
     compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
-    needs = "" if find_spec("gradio") else f", needs {pip_install('ui')}"
     return [
         (promotion, "make it the champion if it passes the gate"),
-        (compare, f"base and model in a browser{needs}"),
+        (compare, f"base and model in a browser{_needs_of_the_page()}"),
         *browse,
     ]
 
@@ -158,5 +161,5 @@ def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     given = options(env, others)
     return [
         (f"compo-pipeline serve{given}", "the champion over HTTP"),
-        (f"compo-pipeline try{given}", "base and champion in a browser"),
+        (f"compo-pipeline try{given}", f"base and champion in a browser{_needs_of_the_page()}"),
     ]
