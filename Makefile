@@ -73,7 +73,7 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run
 
-gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in 20 minutes; without one in 3 minutes
+gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in half an hour; without one in 3 minutes
 	$(BIN)/python benchmarks/gpu_check.py
 
 dist: $(INSTALLED_DEV) ## build the wheel and the sdist into dist/

@@ -125,9 +125,9 @@ def speed_up(model: nn.Module, settings: TrainingSettings, device: torch.device)
     if settings.compile:
         text = text_tower(model)
         texts: Any = model.text if text is None else text.transformer
-        for tower in (visual, texts):
-            # Texts are cut to the longest of a group, so that shapes differ from step to step.
-            tower.compile(dynamic=True)
+        # Texts are cut to the longest of a group, so that their shapes differ from step to step.
+        visual.compile(dynamic=False)
+        texts.compile(dynamic=True)
     convolutions = sum(isinstance(module, nn.Conv2d) for module in visual.modules())
     if device.type == "cuda" and convolutions > 1:
         visual.to(memory_format=torch.channels_last)
