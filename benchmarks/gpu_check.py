@@ -231,7 +231,7 @@ def check(
                 apart = abs(loss - reference) / max(abs(reference), 1.0)
                 if kind not in flops:
                     flops[kind] = counted(step)
-                found = {"loss": loss, "loss apart": apart}
+                found: dict[str, Any] = {"loss": loss, "loss apart": apart}
                 found |= timed(step, flops[kind], steps, batch, device)
             except Exception as error:  # noqa: BLE001 - a row of the table; the others are measured
                 message = (str(error).strip() or "no message").splitlines()[0]
