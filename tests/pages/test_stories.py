@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -83,7 +84,9 @@ def captioner(chat: Chat) -> str:
 def test_the_commands_of_a_story_succeed(
     name: str, captioner: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """In a report of pytest (--junitxml), the properties are the seconds that each took."""
+    """In a report of pytest (--junitxml), the properties are the seconds that each took, and those
+    of the processor that all commands so far have used.
+    """
     story = PLAN["stories"][name]
     steps = [{"run": step} if isinstance(step, str) else step for step in story["steps"]]
     refuse_taken_ports(steps)
@@ -95,6 +98,8 @@ def test_the_commands_of_a_story_succeed(
     file = written / "story.sh"
     file.write_text(script(steps, story.get("replace", {}), written))
     status = execute(file, project, HOME=str(home), STEPS=str(written), CHAT=captioner)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    record_property("processor", round(used.ru_utime + used.ru_stime))
     begun = [line.split() for line in (written / "begun").read_text().splitlines()]
     for (number, start), (_, end) in itertools.pairwise(begun):
         record_property(command_of(steps[int(number)]), round(float(end) - float(start), 1))
