@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of packages and of additions holds: its examples are executed."""
+"""What the page of architecture says of packages and additions holds: its examples are executed."""
 
 import importlib
 import json
@@ -24,7 +24,7 @@ from compo_pipeline.storage.records import Caption
 
 @pytest.fixture(scope="module")
 def text(project: Path) -> str:
-    return (project / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return (project / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
