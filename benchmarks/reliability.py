@@ -48,7 +48,8 @@ has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_train
 are closed | | `tests/tuning/test_record.py` |
 | a flipped bit in a table, a state, a store, or a JSON or CSV file that a run reads | refused, or \
 computed again | 2,355 flips, none \
-read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) | `benchmarks/bit_flips.py` |
+read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
+| `benchmarks/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
 | weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
