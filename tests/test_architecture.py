@@ -93,7 +93,8 @@ def test_a_benchmark(
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
 
 
-def test_the_method_of_a_new_project_is_the_page_s(text: str, project: Path) -> None:
+def test_the_method_of_a_new_project_is_the_tutorial_s(project: Path) -> None:
+    text = (project / "docs" / "tutorials" / "own-method.md").read_text(encoding="utf-8")
     template = project / "src" / "compo_pipeline" / "resources" / "project" / "cyclip.py"
     assert f"```python\n{template.read_text()}```" in text
 
