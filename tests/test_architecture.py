@@ -30,14 +30,14 @@ def text(project: Path) -> str:
 @pytest.fixture
 def example(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], ModuleType]:
+) -> Callable[..., ModuleType]:
     """Imports the Python example below a heading as a module of a temporary package."""
     package = tmp_path / "additions"
     package.mkdir()
     monkeypatch.syspath_prepend(tmp_path)
 
-    def load(heading: str) -> ModuleType:
-        section = re.split(rf"^## {heading}$", text, flags=re.MULTILINE)[1]
+    def load(heading: str, page: str = text) -> ModuleType:
+        section = re.split(rf"^##? {heading}$", page, flags=re.MULTILINE)[1]
         (code,) = re.findall(r"^```python\n(.*?)^```$", section.split("\n## ")[0], re.M | re.S)
         name = heading.split()[-1]
         (package / f"{name}.py").write_text(code)
@@ -99,9 +99,12 @@ def test_the_method_of_a_new_project_is_the_tutorial_s(project: Path) -> None:
     assert f"```python\n{template.read_text()}```" in text
 
 
-def test_a_method(example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method(
+    project: Path, example: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
-    registry.register(example("Adding a method").ENTRY)
+    tutorial = (project / "docs" / "tutorials" / "own-method.md").read_text(encoding="utf-8")
+    registry.register(example("A method of your own", tutorial).ENTRY)
     method = registry.build("cyclip", {}, {"in_modal": 0.5})
     row = Caption("s", "i", "i.png", 40, 30, ("A red cube.",), "test", "train")
     (view,) = method.views([row], ViewContext({}, "", 0, 0))
