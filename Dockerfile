@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# An image for pipelines (the default) and one that serves (--target serve): docs/docker.md.
+# An image for pipelines (the default) and one that serves (--target serve): docs/how-to/docker.md.
 # UV_TORCH_BACKEND=cpu is for machines without a GPU. Empty, torch is PyPI's, which brings the CUDA
 # libraries: the base need not have them, and the hashes of all files are checked.
 

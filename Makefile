@@ -34,7 +34,7 @@ WITH_TYPES = @$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
   exit $$((tests + types))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences dist wheel-check release-check gpu-check clean
+.PHONY: help install demo repro test test-all lint style format docs viz lock lock-check licences dist wheel-check release-check gpu-check clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -69,6 +69,12 @@ style: $(INSTALLED_DEV)
 format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# Material for MkDocs announces its successor at each build, Zensical, which reads mkdocs.yml too.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(INSTALLED_DEV) ## write the documentation site: open build/site/index.html
+	$(BIN)/python benchmarks/pages.py
+	$(BIN)/mkdocs build --quiet
 
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run

@@ -1,4 +1,4 @@
-"""Figures in README.md, docs/findings.md and docs/departures.md, written from benchmarks/results.
+"""Figures in README.md and in the pages of findings and departures, from benchmarks/results.
 
     python benchmarks/documents.py
 
@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = ("README.md", "docs/findings.md", "docs/departures.md")
+DOCUMENTS = ("README.md", "docs/explanation/findings.md", "docs/explanation/departures.md")
 _TABLE = re.compile(r"(<!-- results: (\w+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: ([^\n]+?) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
 # A percentage, a difference, an interval: what somebody measured.

@@ -1,4 +1,4 @@
-"""docs/reliability.md: faults and attacks, what comes of them, and how often they were tried.
+"""Write docs/explanation/reliability.md: what was done to the program, and what came of it.
 
     python benchmarks/reliability.py [--fuzz tests/test_untrusted.py ...]
 
@@ -48,7 +48,8 @@ has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_train
 are closed | | `tests/tuning/test_record.py` |
 | a flipped bit in a table, a state, a store, or a JSON or CSV file that a run reads | refused, or \
 computed again | 2,355 flips, none \
-read as other data: [bit_flips.md](../benchmarks/results/bit_flips.md) | `benchmarks/bit_flips.py` |
+read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
+| `benchmarks/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
 | weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
@@ -73,8 +74,8 @@ is lost | {readers} | `tests/test_untrusted.py` |
 | a secret in every place that takes one | masked in logs, records, pages and commands | | \
 `tests/test_secrets.py` |
 
-How files are written and checked: [data/README.md](../data/README.md#kills-full-disks-damage). \
-What is promised against attackers: [SECURITY.md](../SECURITY.md).
+How files are written and checked: [data/README.md](../../data/README.md#kills-full-disks-damage). \
+What is promised against attackers: [SECURITY.md](../../SECURITY.md).
 
 ## Kills
 
@@ -179,7 +180,9 @@ def main() -> None:
         fuzz |= run_long_forms(options.fuzz)
         FUZZ.write_text(json.dumps(fuzz, indent=1) + "\n", encoding="utf-8")
     chaos = json.loads(CHAOS.read_text("utf-8"))
-    (PROJECT / "docs" / "reliability.md").write_text(page(chaos, fuzz), encoding="utf-8")
+    (PROJECT / "docs" / "explanation" / "reliability.md").write_text(
+        page(chaos, fuzz), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's images of a finished demo: its last lines on the terminal, and its report.
+"""Images of a finished demo: its last lines on the terminal, and pages that it wrote.
 
 python benchmarks/screenshots.py            # after `make demo`; needs chromium and Pillow
 """
@@ -25,6 +25,12 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run import next_steps
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+# Catalog entries, their pages, and the images of these.
+PAGES = (
+    ("report", "report.html", "report.png"),
+    ("views_preview", "index.html", "views.png"),
+    ("data_docs", "index.html", "data_docs.png"),
+)
 COLUMNS = 100
 WIDTH, HEIGHT = 1280, 1000
 CHROMIUM = (
@@ -56,7 +62,7 @@ def photograph(page: Path, image: Path) -> None:
 
 
 def main() -> None:
-    """Write docs/images/terminal.svg and docs/images/report.png."""
+    """Write docs/images/terminal.svg, and the pages' images."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="where the demo has run")
     project = parser.parse_args().project.absolute()
@@ -71,7 +77,8 @@ def main() -> None:
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)
     (IMAGES / "terminal.svg").write_text(drawn, encoding="utf-8")
-    photograph(context.catalog.load("report") / "report.html", IMAGES / "report.png")
+    for entry, page, image in PAGES:
+        photograph(context.catalog.load(entry) / page, IMAGES / image)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of packages and of additions holds: its examples are executed."""
+"""What the page of architecture says of packages and additions holds: its examples are executed."""
 
 import importlib
 import json
@@ -24,20 +24,20 @@ from compo_pipeline.storage.records import Caption
 
 @pytest.fixture(scope="module")
 def text(project: Path) -> str:
-    return (project / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return (project / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def example(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], ModuleType]:
+) -> Callable[..., ModuleType]:
     """Imports the Python example below a heading as a module of a temporary package."""
     package = tmp_path / "additions"
     package.mkdir()
     monkeypatch.syspath_prepend(tmp_path)
 
-    def load(heading: str) -> ModuleType:
-        section = re.split(rf"^## {heading}$", text, flags=re.MULTILINE)[1]
+    def load(heading: str, page: str = text) -> ModuleType:
+        section = re.split(rf"^##? {heading}$", page, flags=re.MULTILINE)[1]
         (code,) = re.findall(r"^```python\n(.*?)^```$", section.split("\n## ")[0], re.M | re.S)
         name = heading.split()[-1]
         (package / f"{name}.py").write_text(code)
@@ -93,14 +93,18 @@ def test_a_benchmark(
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
 
 
-def test_the_method_of_a_new_project_is_the_page_s(text: str, project: Path) -> None:
+def test_the_method_of_a_new_project_is_the_tutorial_s(project: Path) -> None:
+    text = (project / "docs" / "tutorials" / "own-method.md").read_text(encoding="utf-8")
     template = project / "src" / "compo_pipeline" / "resources" / "project" / "cyclip.py"
     assert f"```python\n{template.read_text()}```" in text
 
 
-def test_a_method(example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method(
+    project: Path, example: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
-    registry.register(example("Adding a method").ENTRY)
+    tutorial = (project / "docs" / "tutorials" / "own-method.md").read_text(encoding="utf-8")
+    registry.register(example("A method of your own", tutorial).ENTRY)
     method = registry.build("cyclip", {}, {"in_modal": 0.5})
     row = Caption("s", "i", "i.png", 40, 30, ("A red cube.",), "test", "train")
     (view,) = method.views([row], ViewContext({}, "", 0, 0))

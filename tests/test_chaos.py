@@ -24,7 +24,7 @@ def scripts(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], M
 
 def test_the_page_of_reliability_is_of_the_stored_results(project: Path) -> None:
     script = runpy.run_path(str(project / "benchmarks" / "reliability.py"))
-    written = (project / "docs" / "reliability.md").read_text("utf-8")
+    written = (project / "docs" / "explanation" / "reliability.md").read_text("utf-8")
     chaos, fuzz = (json.loads(script[name].read_text("utf-8")) for name in ("CHAOS", "FUZZ"))
     assert written == script["page"](chaos, fuzz)
     named = re.findall(r"`((?:tests|benchmarks)/\S+)`", written)

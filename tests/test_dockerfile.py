@@ -166,7 +166,7 @@ def test_every_image_runs_as_a_user_without_rights(stages: dict[str, list[list[s
 def test_documented_arguments_and_targets_exist(
     project: Path, stages: dict[str, list[list[str]]]
 ) -> None:
-    text = (project / "docs" / "docker.md").read_text()
+    text = (project / "docs" / "how-to" / "docker.md").read_text()
     arguments = {value.partition("=")[0] for name, value in stages["dependencies"] if name == "ARG"}
     assert set(re.findall(r"--build-arg (\w+)=", text)) == arguments
     assert set(re.findall(r"--target (\w+)", text)) <= stages.keys()

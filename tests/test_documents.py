@@ -20,7 +20,9 @@ def documents(project: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/findings.md", "docs/departures.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/explanation/findings.md", "docs/explanation/departures.md"]
+)
 def test_figures_are_those_of_the_results(documents: ModuleType, project: Path, name: str) -> None:
     text = (project / name).read_text(encoding="utf-8")
     advice = "stale: python benchmarks/documents.py"

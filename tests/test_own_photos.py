@@ -1,4 +1,4 @@
-"""Images and one table of captions, trained and judged by the command of docs/your-photos.md."""
+"""Images and one table of captions, trained and judged as docs/tutorials/your-photos.md says."""
 
 import csv
 import json

@@ -328,7 +328,7 @@ def steps_of(env: str, rows: int, batch: int) -> int:
 
 def test_the_table_of_recipes_is_what_their_environments_say(context, project):
     """And its steps are those of its rows."""
-    page = (project / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (project / "docs" / "reference" / "recipes.md").read_text(encoding="utf-8")
     settings = {env: run_settings(context(env).params) for env in sorted(RECIPES)}
     assert plan.markdown(settings) in page, "run `compo-pipeline recipes`"
     lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]

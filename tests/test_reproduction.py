@@ -1,4 +1,4 @@
-"""DVC reproduces the demo, and docs/your-data.md holds command by command, on a few scenes."""
+"""DVC reproduces the demo, and each command of docs/how-to/your-data.md holds, on a few scenes."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 def section(title):
     """The commands of a section of the document."""
-    found = dict(SECTIONS.findall((PROJECT / "docs" / "your-data.md").read_text()))
+    found = dict(SECTIONS.findall((PROJECT / "docs" / "how-to" / "your-data.md").read_text()))
     return "".join(COMMANDS.findall(found[title]))
 
 

@@ -110,7 +110,7 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 @cli.command()
 @click.argument("prefix", default="")
 @click.option("-e", "--env", help="Also show the values of this environment.  [default: local]")
-@click.option("--markdown", is_flag=True, help="All keys as the page docs/parameters.md.")
+@click.option("--markdown", is_flag=True, help="All keys as the page docs/reference/parameters.md.")
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""

@@ -325,7 +325,7 @@ def test_a_list_that_is_no_list_of_texts_is_no_bomb(tmp_path: Path) -> None:
 
 def snippet(number: int) -> str:
     """A program of the page about published files."""
-    page = (PROJECT / "docs" / "negatives-of-others.md").read_text()
+    page = (PROJECT / "docs" / "how-to" / "negatives-of-others.md").read_text()
     programs: list[str] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(programs) == 3
     return programs[number]

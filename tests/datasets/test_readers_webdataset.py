@@ -120,7 +120,7 @@ def test_laion_coco_s_tars_are_read_in_place_as_the_page_says(
     root: Path, project: Path, context: Callable[..., Any]
 ) -> None:
     """With the options of the page's own command, on the recipe's settings."""
-    page = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    page = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     (options,) = re.findall(r"--env=fsc_laion_coco --params '(data\.format=.*)'", page)
     given = overlay(dict(option.split("=") for option in options.split(",")))
     own = overlay({"data.root": str(root), **dict(leaves(given))})

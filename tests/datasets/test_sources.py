@@ -79,7 +79,7 @@ def test_splits_have_one_order_with_held_out_ones_last() -> None:
 
 
 def test_the_example_of_the_documentation(project: Path) -> None:
-    text = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    text = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     examples = re.findall(r"```yaml\n(data:\n.*?)```", text, re.DOTALL)
     (example,) = (each for each in examples if "sources:" in each)
     data = parse(DataSettings, yaml.safe_load(example)["data"], "data")

@@ -1,15 +1,16 @@
 """The registry of methods: names, labels and classes, and methods of other packages."""
 
+import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods import registry
-from compo_pipeline.methods.registry import METHODS, MethodEntry, build, label, method_type
+from compo_pipeline.methods.registry import METHODS, MethodEntry, label, method_type
 
 
 def test_every_class_has_its_name_and_its_settings(project: Path) -> None:
@@ -29,6 +30,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert label("clik") == "clik" and label("clic") == "CLIC"
 
 
+Run = subprocess.CompletedProcess[str]
 MODULE = """
 from compo_pipeline.methods.clip import Clip
 from compo_pipeline.methods.contract import Term
@@ -48,23 +50,61 @@ ENTRY = MethodEntry("doubled", "Doubled CLIP", "other_package:Doubled")
 
 
 @pytest.fixture
-def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EntryPoint:
-    """An installed package with a method, as its metadata names it."""
-    (tmp_path / "other_package.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "METHODS", dict(METHODS))
-    return EntryPoint("doubled", "other_package:ENTRY", registry.ENTRY_POINTS)
+def installed(tmp_path: Path) -> Callable[[str], Run]:
+    """Runs code where a package with a method is installed, under a name of its entry point."""
+
+    def run(code: str, name: str = "doubled") -> Run:
+        (tmp_path / "other_package.py").write_text(MODULE)
+        metadata = tmp_path / "other_package-1.0.dist-info"
+        metadata.mkdir(exist_ok=True)
+        (metadata / "METADATA").write_text("Name: other-package\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(
+            f"[{registry.GROUP}]\n{name} = other_package:ENTRY\n"
+        )
+        path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
 
 
-def test_a_method_of_another_package(other_package: EntryPoint) -> None:
-    registry.register(other_package.load())
-    method = build("doubled", {}, {"trains": ["image"]})
-    assert (method.name, method.trains, label("doubled")) == ("doubled", {"image"}, "Doubled CLIP")
-    with pytest.raises(SettingsError, match=r"doubled\.objective\.train: unknown key"):
-        build("doubled", {}, {"train": []})
+@pytest.mark.parametrize(
+    "first", ["import other_package", "import compo_pipeline.methods.registry"]
+)
+def test_a_method_of_an_installed_package(installed: Callable[[str], Run], first: str) -> None:
+    done = installed(
+        f"""
+{first}
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.methods.registry import build, label
+method = build("doubled", {{}}, {{"trains": ["image"]}})
+print(method.name, *method.trains, label("doubled"))
+try:
+    build("doubled", {{}}, {{"train": []}})
+except SettingsError as error:
+    print(error)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    found, refused = done.stdout.splitlines()
+    assert found == "doubled image Doubled CLIP"
+    assert "doubled.objective.train: unknown key" in refused
 
 
-def test_two_methods_of_one_name_are_refused(other_package: EntryPoint) -> None:
+def test_an_entry_point_has_the_name_of_its_method(installed: Callable[..., Run]) -> None:
+    done = installed(
+        "from compo_pipeline.methods.registry import build; build('other', {})", "other"
+    )
+    assert "method: the entry point 'other'" in done.stderr
+    assert "names a method 'doubled'" in done.stderr
+
+
+def test_two_methods_of_one_name_are_refused() -> None:
     registry.register(METHODS["clip"])
     with pytest.raises(ValueError, match=r"named 'clip': compo_pipeline\.methods\.clip:Clip and"):
         registry.register(MethodEntry("clip", "CLIP", "other_package:Doubled"))

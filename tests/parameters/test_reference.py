@@ -91,8 +91,8 @@ def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Parame
 
 
 def test_the_page_is_up_to_date(bootstrapped: Path) -> None:
-    page = (bootstrapped / "docs" / "parameters.md").read_text(encoding="utf-8")
-    advice = "stale: compo-pipeline params --markdown > docs/parameters.md"
+    page = (bootstrapped / "docs" / "reference" / "parameters.md").read_text(encoding="utf-8")
+    advice = "stale: compo-pipeline params --markdown > docs/reference/parameters.md"
     project = SimpleNamespace(project_path=bootstrapped)
     result = CliRunner().invoke(cli.params, ["--markdown"], obj=project, catch_exceptions=False)
     assert page == result.output, advice

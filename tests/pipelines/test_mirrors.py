@@ -167,7 +167,7 @@ def test_a_folder_of_texts_beside_tars_as_the_page_says(
     for key, text in zip(KEYS, CAPTIONS, strict=True):
         marked = f"<start_of_text>{text} <end_of_text>,,"
         (root / "coca_captions" / f"{key}.txt").write_text(f"{marked}\nmore\n", "utf-8")
-    page = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    page = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     (options,) = re.findall(r"--env=fsc_cc3m --params '(data\.format=webdataset.*)'", page)
     given = overlay(dict(option.split("=") for option in options.split(",")))
     own = overlay({"data.root": str(root), **dict(leaves(given))})
@@ -178,7 +178,7 @@ def test_a_folder_of_texts_beside_tars_as_the_page_says(
 
 
 def test_the_example_of_the_documentation(root: Path, project: Path) -> None:
-    text = (project / "docs" / "your-data.md").read_text(encoding="utf-8")
+    text = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"\n## Mirrors\n(.*?)\n## ", text, re.DOTALL)
     (example,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     given = {**yaml.safe_load(example)["data"], "root": str(root)}

@@ -197,7 +197,7 @@ def test_recaption_is_part_of_ingest_and_begins_with_the_data() -> None:
 def test_photos_without_captions_are_trained_on(
     chat: Any, workspace: Path, tiny_clip: Path
 ) -> None:
-    """By the commands of docs/your-photos.md: a dry run, then the chain, which asks the rest."""
+    """By the commands of the tutorial: a dry run, then the chain, which asks the rest."""
     photos = workspace / "photos"
     photos.mkdir()
     for number in range(60):

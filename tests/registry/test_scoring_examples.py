@@ -21,7 +21,7 @@ PROJECT = Path(__file__).parents[2]
 BASE = scenes_base()
 DOCUMENTS = {
     "README": PROJECT / "README.md",
-    "export": PROJECT / "docs/export.md",
+    "export": PROJECT / "docs/how-to/export.md",
     "base": BASE / "README.md",
 }
 

@@ -63,7 +63,7 @@ class BenchmarksSettings:
     benchmark that has it, else `<root>/images`."""
     sets: Mapping[str, BenchmarkSet | None] = field(default_factory=dict)
     """Benchmarks by name, such as sugar_crepe, with the places of their files: further ones, and
-    changes of those of `suite`; null leaves one out. docs/benchmarks.md lists the names."""
+    changes of those of `suite`; null leaves one out. The names: docs/reference/benchmarks.md."""
     suite: str | None = None
     """The benchmarks of a paper's tables: clic, fsc, sparcl, c2lip, or a name of `suites`; null is
     none but those of `sets`."""

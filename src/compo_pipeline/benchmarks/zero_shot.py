@@ -40,7 +40,7 @@ BENCHMARK = Benchmark(
     label="Zero-shot",
     load=load,
     headline=lambda metric, name: metric == "top1",
-    source="files of your own, one a set (see docs/benchmarks.md)",
+    source="files of your own, one a set (see docs/reference/benchmarks.md)",
     subtask_in_label="first",
     has_official_files=False,
 )

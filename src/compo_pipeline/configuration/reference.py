@@ -26,9 +26,9 @@ _OPEN = "mapping, with names of your own"
 _HEAD = """# Parameters
 
 Every key, its default, what it may be and what it means. `conf/base` holds the keys whose value in
-the demo is not that of the code; both are defaults here. This page is written by `compo-pipeline
-params --markdown > docs/parameters.md`; on a terminal, `compo-pipeline params training` lists the
-keys below one, with `--env` also the values of an environment.
+the demo is not that of the code; both are defaults here. `compo-pipeline params --markdown` writes
+this page; on a terminal, `compo-pipeline params training` lists the keys below one, with `--env`
+also the values of an environment.
 
 A key is changed in an environment's files (`conf/<env>/parameters.yml`) or for one run with
 `--params`, e.g. `kedro run --params training.epochs=3,seed=1`.

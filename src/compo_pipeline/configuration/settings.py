@@ -255,7 +255,7 @@ def _describe_error(
                 f"(known: {', '.join(known) or 'none'})"
             )
         return path, f"{path}: {problem['msg']}"
-    # YAML has no tuples, and nor does `allowed` of docs/parameters.md.
+    # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.md.
     message = problem["msg"].replace("valid tuple", "valid list")
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])})"
 

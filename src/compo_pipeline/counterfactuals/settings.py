@@ -152,7 +152,7 @@ class DiffusionAdainSettings:
     """side in pixels to which both images are squashed before, in the spaces of pixels and VGG: the
     size of the result; null: as the image was generated."""
     vgg: str | None = None
-    """file of the VGG encoder's weights; see docs/counterfactuals.md."""
+    """file of the VGG encoder's weights; see docs/how-to/counterfactuals.md."""
     decoder: str | None = None
     """file of its decoder's weights."""
 

@@ -121,7 +121,7 @@ class DataSettings:
     format: str
     """A generator of data (scenes, which are rendered), or a reader: coco_captions, table,
     pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, image_parquet, cc3m_coca,
-    dreamlip, or folder (images without captions; docs/your-data.md)."""
+    dreamlip, or folder (images without captions; docs/how-to/your-data.md)."""
     splits: Open[str]
     """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
@@ -147,7 +147,7 @@ class DataSettings:
     """A random sample of one split instead of all of it."""
     sources: Open[SourceSettings] = field(default_factory=dict)
     """Several sources in one training, by name. What `data` says beside this holds for each source
-    that does not say otherwise (docs/your-data.md)."""
+    that does not say otherwise (docs/how-to/your-data.md)."""
     epoch_rows: PositiveInt | None = None
     """Rows of an epoch of several sources; null: as many as the largest source has."""
 

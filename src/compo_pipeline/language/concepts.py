@@ -3,8 +3,8 @@
 Source: "C2LIP", Sec. 3: noun phrases from a dependency parse. The authors' published code asks a
 language model for them instead, and leaves out generic places, repeated phrases and those of one
 character; a caption without any is its own. Phrases that name nothing to be seen are left out here
-too (docs/concepts.md): equal ones are in captions of unrelated images, each of which would be
-a negative of the other's phrase.
+too (docs/explanation/concepts.md): equal ones are in captions of unrelated images, each of which
+would be a negative of the other's phrase.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Source: "Concrete Jungle" (arXiv 2604.13313): negatives that change concrete words differ more in
 what an image would show, and teach more. The paper rates words by psycholinguistic norms; how it
 draws by the ratings is not known here: the probability is proportional to a power of the rating,
-which is configurable. No ratings are shipped (docs/negatives.md).
+which is configurable. No ratings are shipped (docs/explanation/negatives.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which phrases can be exchanged so that a caption stays English and becomes false.
 
-The papers' rules exchange any two words of one part of speech. Read one by one (docs/negatives.md),
-half of what they write is broken English ("a room living"), and some is as true as before ("a woman
-and a man"). The rules' careful variants check here first, by the parse alone; the words that are
-listed are function words.
+The papers' rules exchange any two words of one part of speech. Read one by one
+(docs/explanation/negatives.md), half of what they write is broken English ("a room living"), and
+some is as true as before ("a woman and a man"). The rules' careful variants check here first, by
+the parse alone; the words that are listed are function words.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Source: "Dense and Aligned Captions (DAC) Promote Compositional Reasoning in VL 
 al. 2023), and its authors' code: CLIP and S-Neg on the caption, and multiple-instance losses on
 sentences that are drawn, with replacement, among the dense captions and the caption itself. They
 caption segments of the image or ask a language model for what else may be seen; here the sentences
-of the caption row are the dense captions: bring such data (docs/your-data.md). Negatives are
+of the caption row are the dense captions: bring such data (docs/how-to/your-data.md). Negatives are
 replaced words, where the authors mix look-up tables and a masked language model.
 
 Shapes: m rows of a batch, B sentences a row, T tokens of context.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.configuration.plugins import Registry
 from compo_pipeline.configuration.settings import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The parameter with the settings of the method in use: the project's hook fills it in, and so the
 # graph is the same for every method.
 METHOD_SETTINGS = "method_settings"
-ENTRY_POINTS = "compo_pipeline.methods"
+GROUP = "compo_pipeline.methods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class MethodEntry:
     """Whether views are made from edited captions and their images."""
 
 
-METHODS: dict[str, MethodEntry] = {}
+METHODS: Registry[MethodEntry] = Registry(GROUP, {})
+"""Entries by name. That of an installed package is imported when it is asked for: its module, which
+may be what imports this one, need not be complete."""
 
 
 def register(entry: MethodEntry) -> None:
@@ -72,7 +74,13 @@ def find(name: str) -> MethodEntry:
         raise SettingsError(
             f"method: '{name}' is unknown{nearest(name, METHODS)} (allowed: {', '.join(METHODS)})"
         )
-    return METHODS[name]
+    entry = METHODS[name]
+    if entry.name != name:
+        raise SettingsError(
+            f"method: the entry point '{name}' of the group {GROUP} names a method '{entry.name}'; "
+            "give both one name"
+        )
+    return entry
 
 
 def label(name: str) -> str:
@@ -128,5 +136,3 @@ for _name, _label, _class, _needs in (
     ("triplet_clip", "TripletCLIP", "triplet_clip:TripletClip", {"counterfactuals": True}),
 ):
     register(MethodEntry(_name, _label, f"{__package__}.{_class}", **_needs))
-for _point in entry_points(group=ENTRY_POINTS):
-    register(_point.load())

@@ -49,7 +49,7 @@ class ModelSettings:
 
     context_length: Literal[248] | None = None
     """248 stretches the 77 positions of a text tower as Long-CLIP does, so that longer captions are
-    read; null leaves them as they are (docs/long-captions.md).
+    read; null leaves them as they are (docs/how-to/long-captions.md).
     """
 
     @model_validator(mode="before")
@@ -60,7 +60,7 @@ class ModelSettings:
                 raise ValueError(
                     f"{key}: --{key.replace('_', '-')} is now an option of compo-pipeline "
                     f"import-model, which writes a folder for name: {LOCAL_PREFIX}<folder> "
-                    "(docs/models.md)"
+                    "(docs/reference/models.md)"
                 )
         return given
 

@@ -101,7 +101,7 @@ def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
 
 
 def markdown(recipes: Mapping[str, RunSettings]) -> str:
-    """The table of docs/recipes.md.
+    """The table of docs/reference/recipes.md.
 
     Args:
         recipes: settings by environment; those of no paper are left out.

@@ -145,7 +145,7 @@ class Parameters:
     bounds."""
     subset: PositiveInt | None = None
     """Training rows of a rehearsal of the whole chain, by `--params` alone; null: all rows, no
-    rehearsal (docs/recipes.md)."""
+    rehearsal (docs/reference/recipes.md)."""
     suite: SuiteSettings = field(default_factory=SuiteSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Device, precision, attention kernel and processor cores: resolved here for every pipeline.
 
-What `auto` means on which machine is in docs/compute.md. torch is imported by the functions that
-need it: `cores` is asked before the number of its threads is set.
+What `auto` means on which machine is in docs/reference/compute.md. torch is imported by the
+functions that need it: `cores` is asked before the number of its threads is set.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ LAYOUTS: Mapping[Layout, AnnotationColumns] = {
     ),
     "c2lip": AnnotationColumns(image="image", caption="caption", phrases="phrases"),
 }
-"""Columns of published files; docs/negatives-of-others.md."""
+"""Columns of published files; docs/how-to/negatives-of-others.md."""
 
 
 @settings

@@ -139,7 +139,7 @@ class EarlyStoppingSettings:
 
 @settings
 class DistributedSettings:
-    """Processes and hosts that train together (docs/scale.md)."""
+    """Processes and hosts that train together (docs/how-to/scale.md)."""
 
     nproc_per_node: PositiveInt | Literal["auto"] = 1
     """Processes on each host; auto is one for each GPU, or one without a GPU."""
@@ -214,7 +214,7 @@ class TrainingSettings:
 
     microbatch: Annotated[PositiveInt | None, SPEED] = None
     """Images or texts that a tower encodes at a time, for batches that do not fit into memory; the
-    gradient is that of the whole batch (docs/scale.md). Null encodes all at once.
+    gradient is that of the whole batch (docs/how-to/scale.md). Null encodes all at once.
     """
 
     device: Annotated[str, SPEED] = "auto"
@@ -222,7 +222,7 @@ class TrainingSettings:
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Precision of the towers' matrix products; weights, losses and optimiser are in float32. auto
-    is the fastest that the device has instructions for (docs/compute.md).
+    is the fastest that the device has instructions for (docs/reference/compute.md).
     """
 
     gradient_checkpointing: bool = False

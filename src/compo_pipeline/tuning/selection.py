@@ -226,7 +226,7 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
         raise SettingsError(
             f"{key}: the files of {', '.join(names)} below {settings.root} are official test "
             f"items, which select nothing; expected {instead}, or items of your own, which a "
-            f"{TITLES} beside their folders names (docs/tuning.md)"
+            f"{TITLES} beside their folders names (docs/how-to/tuning.md)"
         )
 
 

@@ -133,8 +133,8 @@ class GateRule:
     `-by`. For a role to rise, the mean over its sets must, and no set may fall significantly. Null:
     of a rule with `shadow`."""
     role: Role | None = None
-    """What the rule is about, by whichever sets were scored; docs/promotion.md lists which metric a
-    set is. Null: `figure` or `shadow`."""
+    """What the rule is about, by whichever sets were scored; docs/how-to/promotion.md lists which
+    metric a set is. Null: `figure` or `shadow`."""
     figure: str | None = None
     """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text. Null: `role`
     or `shadow`."""

@@ -1,4 +1,4 @@
-"""Diagnosis of the models of a list: the kinds of change that they miss, and what to change."""
+"""Pipeline `diagnosis`: the kinds of change that models of a list miss, and what to change."""
 
 from compo_pipeline.pipelines.diagnosis.pipeline import create_pipeline
 
