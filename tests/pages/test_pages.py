@@ -109,7 +109,8 @@ def test_commands_that_another_test_executes_are_of_a_page_that_it_reads() -> No
 
 def test_every_placeholder_has_a_value() -> None:
     left = {command: replaced(command, LISTED["placeholders"]) for command in (*FOUND, *spans())}
-    assert not [command for command, typed in left.items() if re.search(r"<\w+>", typed)]
+    placeholder = re.compile(r"<[A-Za-z][\w -]*>")
+    assert not [command for command, typed in left.items() if placeholder.search(typed)]
 
 
 def words_after(program: str, command: str) -> Iterator[list[str]]:
@@ -134,10 +135,10 @@ COMMANDS = {tuple(words) for each in EVERYTHING for words in words_after("compo-
 
 @cache
 def settings_of(env: str | None, params: str) -> RunSettings:
-    """The settings of a run by environment and `--params`, as JSON."""
-    env = None if env in OWN_ENVIRONMENTS else env
+    """The settings of a run by environment and `--params`, as JSON; not those of conf/local."""
+    env = "base" if env in (None, *OWN_ENVIRONMENTS) else env
+    assert (PROJECT / "conf" / env).is_dir(), f"conf/{env} is no folder"
     loader = loader_of(PROJECT / "conf", env, json.loads(params))
-    assert env is None or (PROJECT / "conf" / env).is_dir()
     return run_settings(configured_values(loader))
 
 
