@@ -47,6 +47,14 @@ def smoke_sizes() -> dict[str, Any]:
     return {"conf/base/parameters.yml": smoke, **changes}
 
 
+def change(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Set values in YAML files of a project."""
+    for name, overrides in changes.items():
+        file = folder / name
+        values = yaml.safe_load(file.read_text()) if file.exists() else {}
+        file.write_text(yaml.safe_dump(with_values(values, dict(leaves(overrides)))))
+
+
 def repository(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Path:
     """The project's files as a repository of their own, with other values in some YAML files."""
     listed = shell("git ls-files --cached --others --exclude-standard", PROJECT).splitlines()
@@ -54,10 +62,7 @@ def repository(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Path:
         if (PROJECT / name).is_file() and not name.startswith("data/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / name, folder / name)
-    for name, overrides in changes.items():
-        file = folder / name
-        values = yaml.safe_load(file.read_text()) if file.exists() else {}
-        file.write_text(yaml.safe_dump(with_values(values, dict(leaves(overrides)))))
+    change(folder, changes)
     shell(
         "git init --quiet --initial-branch=main && git config user.name Tester && "
         "git config user.email tester@example.org && git add --all && git commit --quiet -m start",

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tests.chat_server import Chat
 from tests.pages.pages import plan, replaced
-from tests.repositories import environment, leaves, repository, smoke_sizes
+from tests.repositories import PROJECT, environment, repository, smoke_sizes
 
-from compo_pipeline.configuration.settings import with_values
+from compo_pipeline.configuration.settings import leaves, with_values
 
 PLAN = plan()
 # Each step is a file that the same shell runs, so that functions, variables and the folder stay.
@@ -97,7 +97,8 @@ def test_the_commands_of_a_story_succeed(
         repository(project, changes(story.get("config", {})))
     file = written / "story.sh"
     file.write_text(script(steps, story.get("replace", {}), written))
-    status = execute(file, project, HOME=str(home), STEPS=str(written), CHAT=captioner)
+    variables = {"HOME": home, "STEPS": written, "PROJECT": PROJECT, "CHAT": captioner}
+    status = execute(file, project, **{name: str(each) for name, each in variables.items()})
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     record_property("processor", round(used.ru_utime + used.ru_stime))
     begun = [line.split() for line in (written / "begun").read_text().splitlines()]
