@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import sys
 import threading
 import time
 from collections import deque
@@ -27,7 +25,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Challenger, Deployment, Follower, load_beside
 from compo_pipeline.serving.exchange import CANARY, Exchange, Served
 from compo_pipeline.serving.metrics import Metrics
-from compo_pipeline.serving.waiting import QueuedExchange, Waiting
+from compo_pipeline.serving.waiting import QueuedExchange, Waiting, lower_priority
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.model import Answered, RequestError, Vectors
@@ -42,7 +40,6 @@ from compo_pipeline.versions.signing import key_problems
 
 _QUEUE = 1000  # rows that may wait
 _KEPT = 100_000  # compared requests, the last ones
-_NICE = 10
 _MEASURED, _STORED = 5, 600  # seconds between two agreements that are shown, and stored
 _LAST = 10  # seconds in which the thread of a server that ends is waited for
 _OVER = "DEADLINE_EXCEEDED"
@@ -263,8 +260,7 @@ class Shadow:
 
     def _work(self) -> None:
         """The thread: ask, compare, and store now and then."""
-        if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        lower_priority()
         measured = stored = time.monotonic()
         while not self._waiting.ended:
             if time.monotonic() >= measured + _MEASURED:
