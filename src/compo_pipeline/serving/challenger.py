@@ -103,11 +103,11 @@ class Trial:
         # One model for both, as its tokenizer has one lock.
         prepare = deployment.batched if self.canary else deployment.alone
         challenger = Challenger(prepare, *load_beside(found, signing, device))
-        served = challenger.current.served
-        log.info(
-            "%s version %s answers %g%% of the requests, and is asked %g%% of the others besides",
-            *(served.model, served.version, 100 * self.canary, 100 * self.shadow),
-        )
+        parts = [f"answers {100 * self.canary:g}% of the requests"] if self.canary else []
+        if self.shadow:
+            others = "others" if self.canary else "requests"
+            parts.append(f"is asked {100 * self.shadow:g}% of the {others} besides")
+        log.info("%s version %s %s", found.name, found.version, " and ".join(parts))
         shadow = canary = follower = None
         if self.shadow:
             shadow = Shadow(deployment, challenger, self.shadow, _storage(signing))
@@ -324,6 +324,11 @@ class Shadow:
             try:
                 self._store(pair[0], agreement)
                 del self._unstored[pair]
+                log.info(
+                    "version %s orders %.1f%% [%.1f, %.1f] of %d requests as the champion does",
+                    *(pair[0].version, agreement.value, agreement.low, agreement.high),
+                    agreement.requests,
+                )
             except Exception as error:  # noqa: BLE001  stores raise any
                 reason = error.message if isinstance(error, PlainError) else repr(error)
                 log.warning("the agreement in shadow cannot be stored: %s", reason)
