@@ -36,6 +36,7 @@ from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
+from compo_pipeline.serving.table import write_answer
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import model, registration
 from compo_pipeline.versions.model import RequestLimits
@@ -233,6 +234,29 @@ def test_a_file_below_the_root(server: TestClient) -> None:
     (found,) = answers(server, payload({"image": "red.png", "text": "x"}))
     (expected,) = answers(server, payload({"image": IMAGES[0], "text": "x"}))
     assert found["similarity"] == pytest.approx(expected["similarity"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "params"),
+    [
+        (["image", "text"], {}),
+        (["image"], {"texts": TEXTS}),
+        (["text"], {"task": "embed"}),
+        (["image"], {"task": "rank", "texts": [*TEXTS, 'ein "großer" Würfel \u2028 \n']}),
+        (["image"], {"task": "classify", "labels": ["Hündin", "cat"]}),
+    ],
+)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_answer_is_written_as_mlflow_writes_it(
+    loaded: LoadedModel, columns: list[str], params: dict[str, Any], count: int
+) -> None:
+    cells = {"image": IMAGES[:count], "text": [TEXTS[k % 2] for k in range(count)]}
+    table = pandas.DataFrame({name: cells[name] for name in columns}, dtype=object)
+    model = deployed(loaded, ServingSettings()).current.model
+    output = model.answer(table, params).output
+    expected = io.StringIO()
+    scoring_server.predictions_to_json(output, expected)
+    assert write_answer(output) == expected.getvalue()
 
 
 def test_no_rows_no_answers(server: TestClient) -> None:

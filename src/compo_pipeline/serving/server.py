@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import errno
-import io
 import logging
 import socket
 import sys
@@ -28,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-from mlflow.pyfunc.scoring_server import predictions_to_json
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge
@@ -42,7 +40,7 @@ from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.serving.table import JSON, Refusal, read_table
+from compo_pipeline.serving.table import JSON, Refusal, read_table, write_answer
 from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
@@ -437,6 +435,4 @@ def _answer(
         # The variable is that of MLflow's server.
         reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
         raise Refusal(status, reason, error.error_code) from None
-    answer = io.StringIO()
-    predictions_to_json(answered.output, answer)  # type: ignore[no-untyped-call]
-    return answer.getvalue()
+    return write_answer(answered.output)
