@@ -434,6 +434,15 @@ def test_health_and_version(client: TestClient, loaded: LoadedModel) -> None:
     }
 
 
+@pytest.mark.parametrize("cell", [["a", "b"], ["a"], [], [["a"], ["b"]], {"a": 1}, None, 1])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cell_that_is_no_text_is_refused(client: TestClient, cell: Any, count: int) -> None:
+    rows = [{"image": cell, "text": "a cat"}] * count
+    response = client.post("/invocations", json={"dataframe_records": rows})
+    assert response.status_code == 400
+    assert "row 0: image is empty, or not a text" in response.json()["message"]
+
+
 def test_a_large_body_is_refused(client: TestClient) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(10):

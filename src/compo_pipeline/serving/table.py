@@ -78,12 +78,14 @@ def read_table(
         if len(row) > len(columns):
             reason = f"row {number} has {len(row)} cells in {len(columns)} columns"
             raise Refusal(400, f"{reason}: a comma within a cell of CSV needs quotes around it")
-    names = [name for name in _COLUMNS if name in columns]
-    cells = np.empty((len(rows), len(names)), dtype=object)
-    for k, place in enumerate(map(columns.index, names)):
-        cells[:, k] = [row[place] if place < len(row) else None for row in rows]
+    places = {name: columns.index(name) for name in _COLUMNS if name in columns}
+    cells = np.full((len(rows), len(places)), None, dtype=object)
+    for number, row in enumerate(rows):
+        for k, place in enumerate(places.values()):
+            if place < len(row):
+                cells[number, k] = row[place]
     # Of objects, an array and names cost a fifth of the time that a dict does.
-    return pd.DataFrame(cells, columns=pd.Index(names, dtype=object), dtype=object), params
+    return pd.DataFrame(cells, columns=pd.Index([*places], dtype=object), dtype=object), params
 
 
 def write_answer(output: pd.DataFrame) -> str:
