@@ -1,6 +1,8 @@
 """Images of a finished demo: its last lines on the terminal, and pages that it wrote.
 
-python benchmarks/screenshots.py            # after `make demo`; needs chromium and Pillow
+python benchmarks/screenshots.py    # after docs/tutorials/demo.md and deploy-and-watch.md
+
+Needs chromium and Pillow.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ PAGES = (
     ("report", "report.html", "report.png"),
     ("views_preview", "index.html", "views.png"),
     ("data_docs", "index.html", "data_docs.png"),
+    ("monitoring_report", "monitoring.html", "monitoring.png"),
 )
 COLUMNS = 100
 WIDTH, HEIGHT = 1280, 1000

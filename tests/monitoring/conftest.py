@@ -93,7 +93,7 @@ def log(tmp_path: Path) -> Log:
             },
             schema=REQUESTS,
         )
-        write_requests(folder / hour_folder(time) / f"a-{number}.parquet", table)
+        write_requests(folder / hour_folder(time) / f"a-{number:06d}.parquet", table)
         return folder
 
     return write

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import threading
 import time
@@ -31,8 +32,8 @@ from compo_pipeline.serving import challenger as trials
 from compo_pipeline.serving import deployment as deployments
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.challenger import Canary, Shadow, Trial
-from compo_pipeline.serving.deployment import Deployment
-from compo_pipeline.serving.exchange import Deployed, Exchange, Served
+from compo_pipeline.serving.deployment import Challenger, Deployment
+from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 from compo_pipeline.storage.requests import read_requests
 from compo_pipeline.tracking import runs as tracking
@@ -95,17 +96,21 @@ class Server:
     def __init__(self, pair: tuple[LoadedModel, LoadedModel], shadow: float, canary: float) -> None:
         served = [Served("toy", n, each.fingerprint) for n, each in enumerate(pair, start=1)]
         self.deployment = Deployment(pair[0], served[0], ServingSettings())
-        self.challenger = Deployed(self.deployment.alone(pair[1]), served[1])
+        self.challenger = Challenger(self.deployment.alone, pair[1], served[1])
         self.stored: list[Agreement] = []
         self.seen: list[Exchange] = []
         metrics, observers = self.deployment.metrics, [self.seen.append]
         self.shadow = None
         if shadow:
-            self.shadow = Shadow(self.challenger, shadow, metrics, self.stored.append)
+            self.shadow = Shadow(self.deployment, self.challenger, shadow, self.store)
             observers.append(self.shadow)
         answers = Canary(self.challenger, canary, metrics) if canary else None
-        application = serving.build(self.deployment, observers, None, self.shadow, answers)
+        application = serving.build(self.deployment, observers, (), self.shadow, answers)
         self.client = TestClient(application)
+
+    def store(self, version: Served, agreement: Agreement) -> None:
+        assert version.fingerprint == agreement.challenger
+        self.stored.append(agreement)
 
     def ask(self, body: dict[str, Any]) -> Any:
         return self.client.post("/invocations", json=body)
@@ -232,7 +237,7 @@ def test_a_shadow_that_fails_or_is_slow_is_not_the_users_problem(
         go.wait(60)
         raise RequestError("broken", error_code=INTERNAL_ERROR)
 
-    monkeypatch.setattr(served.challenger.model, "answer", slow)
+    monkeypatch.setattr(served.challenger.current.model, "answer", slow)
     count = 20
     for number in range(count):
         assert served.ask(question(number)).status_code == 200
@@ -274,6 +279,93 @@ def test_another_champion_begins_anew(
     until(lambda: served.counted("shadow")["same model"] == 1)
 
 
+def test_another_challenger_begins_anew(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
+) -> None:
+    served, other = server(shadow=1.0), load(tiny_clip)
+    bodies = [question(number) for number in range(LEAST)]
+    for number, body in enumerate(bodies):
+        served.ask(body)
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    served.challenger.swap(other, Served("toy", 3, other.fingerprint))
+    until(lambda: served.client.get("/shadow").json()["challenger"]["version"] == 3)
+    told = served.client.get("/shadow").json()
+    assert (told["compared"], told["agreement"]) == (0, None), "before the next request"
+    assert "compo_shadow_agreement_percent{" not in served.client.get("/metrics").text
+    for number, body in enumerate(bodies):
+        served.ask(body)
+        until(lambda n=number: served.counted("shadow").total() > LEAST + n)  # type: ignore[misc]
+    assert served.shadow is not None
+    served.shadow.close()
+    for loaded, stored in zip((pair[1], other), served.stored, strict=True):
+        expected = [shares((pair[0], loaded), body) for body in bodies]
+        assert (stored.challenger, stored.champion) == (loaded.fingerprint, pair[0].fingerprint)
+        assert (stored.requests, stored.value) == (LEAST, pytest.approx(100 * np.mean(expected)))
+
+
+def test_too_few_requests_of_a_pair_are_not_stored(
+    server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel], tiny_clip: Path
+) -> None:
+    served, other = server(shadow=1.0), load(tiny_clip)
+    for turn in range(4):
+        for number in range(LEAST - 1):
+            served.ask(question(turn * LEAST + number))
+        until(lambda n=turn: served.counted("shadow").total() == (n + 1) * (LEAST - 1))  # type: ignore[misc]
+        loaded, version = ((other, 3), (pair[1], 2))[turn % 2]
+        served.challenger.swap(loaded, Served("toy", version, loaded.fingerprint))
+        until(lambda: served.client.get("/shadow").json()["compared"] == 0)
+    assert served.stored == []
+
+
+def test_a_challenger_with_the_weights_of_the_champion_pauses(
+    server: Callable[..., Server],
+    pair: tuple[LoadedModel, LoadedModel],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served, promoted = server(shadow=1.0), Served("toy", 2, pair[1].fingerprint)
+    for number in range(LEAST):
+        served.ask(question(number))
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+    assert not served.client.get("/shadow").json()["paused"]
+    served.deployment.swap(pair[1], promoted)
+    until(lambda: served.client.get("/shadow").json()["paused"])
+    assert [each.requests for each in served.stored] == [LEAST]
+    for number in range(3):
+        assert served.ask(question(number)).headers["x-model-version"] == "2"
+    until(lambda: served.counted("shadow")["same model"] == 3)
+    lines = [line for line in caplog.messages if line.startswith("--shadow: version 2 pauses")]
+    assert len(lines) == 1
+    served.challenger.swap(pair[0], Served("toy", 3, pair[0].fingerprint))
+    until(lambda: not served.client.get("/shadow").json()["paused"])
+    served.ask(question(0))
+    until(lambda: served.client.get("/shadow").json()["compared"] == 1)
+
+
+def test_an_agreement_that_could_not_be_stored_is_stored_with_the_next(
+    server: Callable[..., Server],
+    pair: tuple[LoadedModel, LoadedModel],
+    tiny_clip: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served, other = server(shadow=1.0), load(tiny_clip)
+    for number in range(LEAST):
+        served.ask(question(number))
+        until(lambda n=number: served.counted("shadow").total() > n)  # type: ignore[misc]
+
+    def away(*_: Any) -> None:
+        raise SettingsError("tracking.uri: no answer")
+
+    assert served.shadow is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(served.shadow, "_store", away)
+        served.challenger.swap(other, Served("toy", 3, other.fingerprint))
+        until(lambda: served.client.get("/shadow").json()["compared"] == 0)
+    assert "tracking.uri: no answer" in caplog.text and not served.stored
+    served.shadow.close()
+    assert [each.challenger for each in served.stored] == [pair[1].fingerprint]
+
+
 def test_a_canary_answers_its_share_by_the_request(
     server: Callable[..., Server], pair: tuple[LoadedModel, LoadedModel]
 ) -> None:
@@ -303,7 +395,7 @@ def test_a_canary_that_fails_is_replaced_once(
     def broken(*_: Any) -> None:
         raise RuntimeError("of the challenger")
 
-    monkeypatch.setattr(served.challenger.model, "_rank", broken)
+    monkeypatch.setattr(served.challenger.current.model, "_rank", broken)
     response = served.ask(question(0))
     assert (response.status_code, response.headers["x-model-version"]) == (200, "1")
     assert served.counted("canary") == {"answered": 1, "failed": 1}
@@ -466,6 +558,130 @@ def test_rows_of_the_canary_are_logged_as_such(registry: Registry, tmp_path: Pat
     assert set(found) == {("champion", 1), ("canary", 2)} and found.total() == 20
     # The versions have words.parquet, of no training captions.
     assert all(row["unknown_words"] == row["words"] == 5 for row in rows)
+
+
+def add_version(
+    registry: Registry,
+    loaded: LoadedModel,
+    folder: Path,
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+) -> Path:
+    """Register a model as the next version, whose folder is returned."""
+    tags = version_files(loaded, folder)
+    run_id = tracking.open_run("made", {})
+    version = mlflow.MlflowClient().create_model_version(
+        registry.name, str(folder), run_id, tags=tags
+    )
+    sealed(version, registry.registration.signing)
+    return folder
+
+
+@pytest.mark.parametrize("canary", [0.0, 0.5])
+def test_the_challenger_follows_its_alias_while_requests_come(
+    registry: Registry,
+    pair: tuple[LoadedModel, LoadedModel],
+    tiny_clip: Path,
+    tmp_path: Path,
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    canary: float,
+) -> None:
+    other, keys = load(tiny_clip), registry.registration.signing
+    damaged = add_version(registry, other, tmp_path / "damaged", version_files, sealed)
+    weights = next(damaged.rglob("open_clip_model.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    add_version(registry, other, tmp_path / "sound", version_files, sealed)
+    ended, statuses = threading.Event(), Counter[int]()
+
+    def ask(client: TestClient) -> None:
+        def asking() -> None:
+            for number in itertools.count():
+                if ended.is_set():
+                    return
+                statuses[client.post("/invocations", json=question(number)).status_code] += 1
+
+        def move(version: int, alias: str = "challenger") -> None:
+            mlflow.MlflowClient().set_registered_model_alias(registry.name, alias, str(version))
+
+        def told() -> dict[str, Any]:
+            found: dict[str, Any] = client.get("/shadow").json()
+            return found
+
+        thread = threading.Thread(target=asking)
+        thread.start()
+        try:
+            until(lambda: told()["compared"] > 2 * LEAST)
+            move(3)
+            until(lambda: "version 2 stays" in caplog.text)
+            assert told()["challenger"]["version"] == 2 and told()["compared"] > 2 * LEAST
+            move(4)
+            until(lambda: told()["challenger"]["version"] == 4 and told()["compared"] > 2 * LEAST)
+            move(4, "champion")
+            until(lambda: told()["paused"])
+            assert client.get("/version").json()["version"] == 4
+            move(1)
+            until(lambda: told()["challenger"]["version"] == 1 and told()["compared"] > 2 * LEAST)
+        finally:
+            ended.set()
+            thread.join()
+
+    settings = ServingSettings(reload_seconds=0.05)
+    registry.serve(Trial("challenger", 1.0, canary), ask, settings)
+    assert set(statuses) == {200}
+    for version, loaded, champion in (
+        (2, pair[1], pair[0]),
+        (4, other, pair[0]),
+        (1, pair[0], other),
+    ):
+        names = loaded.fingerprint, champion.fingerprint
+        found = read_agreement(find(registry.name, "", version), *names, keys)
+        assert found is not None and found.requests >= LEAST
+
+
+def test_the_canary_follows_its_alias(
+    registry: Registry,
+    tiny_clip: Path,
+    tmp_path: Path,
+    version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
+) -> None:
+    add_version(registry, load(tiny_clip), tmp_path / "other", version_files, sealed)
+
+    def ask(client: TestClient) -> None:
+        def versions() -> list[str]:
+            answers = (client.post("/invocations", json=question(number)) for number in range(20))
+            return [each.headers["x-model-version"] for each in answers]
+
+        before = versions()
+        assert set(before) == {"1", "2"}
+        mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "3")
+        until(lambda: "3" in versions())
+        assert versions() == [{"2": "3"}.get(each, each) for each in before]
+
+    registry.serve(Trial(canary=0.5), ask, ServingSettings(reload_seconds=0.05))
+
+
+def test_a_promoted_challenger_waits_for_the_next_one(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is started again after a promotion, when both aliases name one version."""
+    mlflow.MlflowClient().set_registered_model_alias(registry.name, "champion", "2")
+
+    def ask(client: TestClient) -> None:
+        until(lambda: client.get("/shadow").json()["paused"])
+        mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "1")
+        until(lambda: client.get("/shadow").json()["challenger"]["version"] == 1)
+        ask_enough(client)
+
+    registry.serve(Trial("challenger", shadow=1.0), ask, ServingSettings(reload_seconds=0.05))
+    never = ServingSettings(reload_seconds=0)
+    mlflow.MlflowClient().set_registered_model_alias(registry.name, "challenger", "2")
+    with pytest.raises(SettingsError, match="--shadow: version 2 has the weights of version 2"):
+        registry.serve(Trial("challenger", shadow=1.0), settings=never)
 
 
 def test_a_challenger_that_cannot_be_tried_is_refused(

@@ -104,7 +104,7 @@ def follower(deployment: Deployment) -> Follower:
 
 def reloads(deployment: Deployment, outcome: str) -> float:
     found = deployment.metrics.registry.get_sample_value(
-        "compo_reloads_total", {"outcome": outcome}
+        "compo_reloads_total", {"role": "champion", "outcome": outcome}
     )
     return found or 0
 
@@ -157,7 +157,7 @@ def test_a_version_that_is_not_the_registered_one_is_refused(
     assert reloads(deployment, "refused") == 1
     assert client.post("/invocations", json=BODY).headers["x-model-version"] == "1"
     (line,) = [each for each in caplog.messages if "serving.reload_seconds" in each]
-    assert f"{NAME} version 1 still answers" in line and f"{NAME} version 3 is not" in line
+    assert f"{NAME} version 1 stays" in line and f"{NAME} version 3 is not" in line
     tries = []
     for _ in range(7):
         now += deployment.settings.reload_seconds
@@ -210,7 +210,7 @@ def test_a_registry_that_does_not_answer_changes_nothing(
 def test_a_running_server_looks_again_and_again(
     registry: Registry, deployment: Deployment, follower: Follower
 ) -> None:
-    with TestClient(serving.build(deployment, follower=follower)) as client:
+    with TestClient(serving.build(deployment, followers=[follower])) as client:
         for version in (2, 1):
             registry.move(version)
             end = time.monotonic() + 20

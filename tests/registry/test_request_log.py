@@ -432,6 +432,50 @@ def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Loggi
     assert len(found) == 10_000 and len({row["image_hash"] for row in found}) == 1
 
 
+def test_files_of_a_past_hour_become_one_and_are_deleted_later(
+    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers on one folder, each of which has asked for ten files in an hour."""
+    monkeypatch.setattr(request_log, "_COMPACTING", 0.05)
+    # Half past an hour that is over by the clock of the files.
+    now = datetime.now(UTC).replace(minute=30) - timedelta(hours=2)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return now
+
+    monkeypatch.setattr(waiting, "datetime", Clock)
+    monkeypatch.setattr(request_log.RequestLog, "_now", lambda self: now.timestamp())
+    pair = [served() for _ in range(2)]
+    asked = []
+    for number in range(10):
+        for server in pair:
+            asked.append(server.ask({"text": f"{number}"}, task="embed"))
+            until(lambda server=server, n=number: server.log.written > n)  # type: ignore[misc]
+    folder = pair[0].folder / requests.hour_folder(now)
+
+    def files(compacted: bool) -> list[Path]:
+        return [
+            path for path in folder.glob("*.parquet") if (path.name.count("-") > 1) == compacted
+        ]
+
+    time.sleep(0.2)
+    assert len(files(compacted=False)) == 20 and not files(compacted=True)
+    now += timedelta(hours=1)
+    until(lambda: len(files(compacted=True)) == 2)
+    assert sorted(row["request"] for row in logged(pair[0].folder)) == sorted(asked)
+    pair[0].ask({"text": "now"}, task="embed")
+    until(lambda: pair[0].log.written == 11)
+    assert len(files(compacted=False)) == 20, "a reader may be about to read them"
+    pair[1].log.close()
+    now += timedelta(hours=3)
+    # A server deletes what is superseded of another one, too.
+    pair[0].ask({"text": "later"}, task="embed")
+    until(lambda: not files(compacted=False))
+    assert len(logged(pair[0].folder)) == 22 and len(files(compacted=True)) == 2
+
+
 SERVER = """
 import sys, time
 from pathlib import Path

@@ -36,6 +36,7 @@ from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.settings import ServingLimits, ServingSettings
+from compo_pipeline.serving.table import write_answer
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import model, registration
 from compo_pipeline.versions.model import RequestLimits
@@ -235,6 +236,29 @@ def test_a_file_below_the_root(server: TestClient) -> None:
     assert found["similarity"] == pytest.approx(expected["similarity"], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("columns", "params"),
+    [
+        (["image", "text"], {}),
+        (["image"], {"texts": TEXTS}),
+        (["text"], {"task": "embed"}),
+        (["image"], {"task": "rank", "texts": [*TEXTS, 'ein "großer" Würfel \u2028 \n']}),
+        (["image"], {"task": "classify", "labels": ["Hündin", "cat"]}),
+    ],
+)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_answer_is_written_as_mlflow_writes_it(
+    loaded: LoadedModel, columns: list[str], params: dict[str, Any], count: int
+) -> None:
+    cells = {"image": IMAGES[:count], "text": [TEXTS[k % 2] for k in range(count)]}
+    table = pandas.DataFrame({name: cells[name] for name in columns}, dtype=object)
+    model = deployed(loaded, ServingSettings()).current.model
+    output = model.answer(table, params).output
+    expected = io.StringIO()
+    scoring_server.predictions_to_json(output, expected)
+    assert write_answer(output) == expected.getvalue()
+
+
 def test_no_rows_no_answers(server: TestClient) -> None:
     empty = {"columns": ["image", "text"], "data": []}
     assert answers(server, {"dataframe_split": empty}) == []
@@ -408,6 +432,15 @@ def test_health_and_version(client: TestClient, loaded: LoadedModel) -> None:
         "fingerprint": loaded.fingerprint,
         "program": __version__,
     }
+
+
+@pytest.mark.parametrize("cell", [["a", "b"], ["a"], [], [["a"], ["b"]], {"a": 1}, None, 1])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cell_that_is_no_text_is_refused(client: TestClient, cell: Any, count: int) -> None:
+    rows = [{"image": cell, "text": "a cat"}] * count
+    response = client.post("/invocations", json={"dataframe_records": rows})
+    assert response.status_code == 400
+    assert "row 0: image is empty, or not a text" in response.json()["message"]
 
 
 def test_a_large_body_is_refused(client: TestClient) -> None:

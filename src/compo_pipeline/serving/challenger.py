@@ -1,34 +1,31 @@
 """A challenger beside the model that answers: asked besides (shadow), or in its place (canary).
 
 In shadow its answers are compared and thrown away. It is asked in a thread of low priority, after
-the request was answered; what does not fit into its queue, and what fails, is counted.
+the request was answered; what does not fit into its queue, and what fails, is counted. Its alias is
+followed as that of the model that answers.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
-from mlflow.entities.model_registry import ModelVersion
 from numpy.typing import NDArray
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.serving.deployment import Deployment, load_beside
-from compo_pipeline.serving.exchange import CANARY, Deployed, Exchange
+from compo_pipeline.serving.deployment import Challenger, Deployment, Follower, load_beside
+from compo_pipeline.serving.exchange import CANARY, Exchange, Served
 from compo_pipeline.serving.metrics import Metrics
-from compo_pipeline.serving.waiting import QueuedExchange, Waiting
+from compo_pipeline.serving.waiting import QueuedExchange, Waiting, lower_priority
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.model import Answered, RequestError, Vectors
@@ -43,7 +40,6 @@ from compo_pipeline.versions.signing import key_problems
 
 _QUEUE = 1000  # rows that may wait
 _KEPT = 100_000  # compared requests, the last ones
-_NICE = 10
 _MEASURED, _STORED = 5, 600  # seconds between two agreements that are shown, and stored
 _LAST = 10  # seconds in which the thread of a server that ends is waited for
 _OVER = "DEADLINE_EXCEEDED"
@@ -67,7 +63,7 @@ class Trial:
 
     def load(
         self, deployment: Deployment, registration: RegistrationSettings, device: str
-    ) -> tuple[Shadow | None, Canary | None]:
+    ) -> tuple[Shadow | None, Canary | None, Follower | None]:
         """Load the challenger beside the model that answers.
 
         Args:
@@ -75,13 +71,17 @@ class Trial:
             registration: aliases and keys of the versions.
             device: where the challenger goes.
 
+        Returns:
+            What asks it, and what follows its alias.
+
         Raises:
-            SettingsError: there is no such version, or it has the weights of the one that answers.
+            SettingsError: there is no such version, or it has the weights of the one that answers
+                and no alias that may be moved.
             VersionError: its files are not those that were registered.
             PlainError: there is not enough memory.
         """
         option, champion = "--shadow" if self.shadow else "--canary", deployment.current.served
-        name = self.challenger or registration.alias
+        name, signing = self.challenger or registration.alias, registration.signing
         if champion.version is None:
             raise SettingsError(
                 f"{option}: expected a registered version that answers, not a folder"
@@ -91,42 +91,51 @@ class Trial:
                 f"{option}: registration.alias is null; name the version by --shadow"
             )
         number = int(name) if name.isdecimal() else None
+        follows = number is None and name != CHAMPION and deployment.settings.reload_seconds > 0
         found = versions.find(champion.model, name, number, option)
-        if Lineage.of(found).fingerprint == champion.fingerprint:
+        # A promoted challenger keeps its alias until the next one is registered: a server that is
+        # started in between waits for that.
+        if Lineage.of(found).fingerprint == champion.fingerprint and not follows:
             raise SettingsError(
                 f"{option}: version {found.version} has the weights of version {champion.version}, "
                 "which answers; name another one"
             )
-        loaded, served, words = load_beside(found, registration.signing, device)
         # One model for both, as its tokenizer has one lock.
-        model = deployment.batched(loaded) if self.canary else deployment.alone(loaded)
-        challenger = Deployed(model, served, words)
-        shadow = canary = None
+        prepare = deployment.batched if self.canary else deployment.alone
+        challenger = Challenger(prepare, *load_beside(found, signing, device))
+        parts = [f"answers {100 * self.canary:g}% of the requests"] if self.canary else []
         if self.shadow:
-            store = _storage(found, registration.signing)
-            shadow = Shadow(challenger, self.shadow, deployment.metrics, store)
+            others = "others" if self.canary else "requests"
+            parts.append(f"is asked {100 * self.shadow:g}% of the {others} besides")
+        log.info("%s version %s %s", found.name, found.version, " and ".join(parts))
+        shadow = canary = follower = None
+        if self.shadow:
+            shadow = Shadow(deployment, challenger, self.shadow, _storage(signing))
         if self.canary:
             canary = Canary(challenger, self.canary, deployment.metrics)
-        log.info(
-            "%s version %s answers %g%% of the requests, and is asked %g%% of the others besides",
-            *(served.model, served.version, 100 * self.canary, 100 * self.shadow),
-        )
-        return shadow, canary
+        if follows:
+            follower = Follower(deployment, signing, found.name, name, device, challenger)
+        return shadow, canary, follower
 
 
-def _storage(version: ModelVersion, signing: SigningSettings) -> Callable[[Agreement], None]:
-    """What stores an agreement of a version; nothing is stored without the key that signs."""
+def _storage(signing: SigningSettings) -> Callable[[Served, Agreement], None]:
+    """What stores a version's agreement; nothing is stored without the key that signs."""
     problem = next(key_problems(signing, signs=True), None)
-    if problem is None:
-        return partial(write_agreement, version, signing=signing)
-    log.warning("--shadow: the agreement is shown by /shadow, and not stored: %s", problem)
-    return lambda agreement: None
+    if problem is not None:
+        log.warning("--shadow: the agreement is shown by /shadow, and not stored: %s", problem)
+        return lambda version, agreement: None
+
+    def store(version: Served, agreement: Agreement) -> None:
+        found = versions.find(version.model, "", version.version)
+        write_agreement(found, agreement, signing)
+
+    return store
 
 
 class Canary:
     """A challenger that answers a share of the requests; one that it fails is the champion's."""
 
-    def __init__(self, challenger: Deployed, share: float, metrics: Metrics) -> None:
+    def __init__(self, challenger: Challenger, share: float, metrics: Metrics) -> None:
         """Answer a share of the requests, by their bodies: equal ones have one model."""
         self._challenger, self._share, self._metrics = challenger, share, metrics
 
@@ -140,14 +149,15 @@ class Canary:
         asked, champion, failure = (exchange.table, exchange.params), exchange.deployed, None
         number = int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "big")
         if number < self._share * 2**64:
+            challenger = self._challenger.current
             try:
-                answered = self._challenger.model.answer(*asked)
+                answered = challenger.model.answer(*asked)
             except RequestError as error:
                 if error.error_code == _OVER:
                     raise
                 failure = error
             else:
-                exchange.deployed, exchange.role = self._challenger, CANARY
+                exchange.deployed, exchange.role = challenger, CANARY
                 self._metrics.canary.labels("answered").inc()
                 return answered
         answered = champion.model.answer(*asked)
@@ -168,30 +178,37 @@ class _Compared:
 
 
 class Shadow:
-    """Asks a challenger what the champion was asked; called with each exchange."""
+    """Asks a challenger what the champion was asked; called with each exchange.
+
+    Requests are counted for a pair of versions: when one of them is replaced, a new count begins.
+    While both have the same weights, nothing is asked.
+    """
 
     def __init__(
         self,
-        challenger: Deployed,
+        deployment: Deployment,
+        challenger: Challenger,
         share: float,
-        metrics: Metrics,
-        store: Callable[[Agreement], None],
+        store: Callable[[Served, Agreement], None],
     ) -> None:
         """Start the thread.
 
         Args:
-            challenger: the model.
+            deployment: the champion; its metrics get what became of the requests.
+            challenger: what is asked besides.
             share: of the requests that it is asked, by their ids.
-            metrics: get what became of them, and the agreement.
-            store: keeps an agreement; is called now and then, and at the end.
+            store: keeps an agreement of a version; is called now and then, when a count ends, and
+                at the end.
         """
-        self._challenger, self._share = challenger, share
-        self._metrics, self._store = metrics, store
+        self._deployment, self._challenger, self._share = deployment, challenger, share
+        self._metrics, self._store = deployment.metrics, store
         self._waiting = Waiting(_QUEUE)
         self._compared: deque[_Compared] = deque(maxlen=_KEPT)
-        self._champion = ""
+        self._asked, self._champion = challenger.current, ""
         self._measured: Agreement | None = None
-        self._stored: Agreement | None = None
+        self._kept: Agreement | None = None
+        # By challenger, and fingerprint of the champion.
+        self._unstored: dict[tuple[Served, str], Agreement] = {}
         self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
         self._thread.start()
 
@@ -204,7 +221,7 @@ class Shadow:
             return
         if digest("shadow", exchange.id) >= self._share * 2**64:
             return
-        if exchange.served.fingerprint == self._challenger.served.fingerprint:
+        if exchange.served.fingerprint == self._challenger.current.served.fingerprint:
             self._metrics.shadow.labels("same model").inc()
             return
         if not self._waiting.put(QueuedExchange.of(exchange)):
@@ -212,9 +229,10 @@ class Shadow:
 
     def summary(self) -> dict[str, Any]:
         """What `/shadow` tells: the challenger, and the agreement from enough requests on."""
-        measured = self._measured
+        asked, measured = self._asked.served, self._measured
         return {
-            "challenger": asdict(self._challenger.served),
+            "challenger": asdict(asked),
+            "paused": asked.fingerprint == self._champion,
             "compared": len(self._compared),
             "needed": LEAST_REQUESTS,
             "agreement": None if measured is None else asdict(measured),
@@ -226,7 +244,7 @@ class Shadow:
         if len({each.request for each in compared}) < LEAST_REQUESTS:
             return None
         return Agreement.of(
-            self._challenger.served.fingerprint,
+            self._asked.served.fingerprint,
             self._champion,
             [each.share for each in compared],
             [each.request for each in compared],
@@ -242,8 +260,7 @@ class Shadow:
 
     def _work(self) -> None:
         """The thread: ask, compare, and store now and then."""
-        if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        lower_priority()
         measured = stored = time.monotonic()
         while not self._waiting.ended:
             if time.monotonic() >= measured + _MEASURED:
@@ -253,26 +270,40 @@ class Shadow:
                 self._keep()
                 stored = time.monotonic()
             queued = self._waiting.get(time.monotonic() + 1)
+            self._follow()
             if queued is not None:
                 self._metrics.shadow.labels(self._compare(queued)).inc()
+
+    def _follow(self) -> None:
+        """Begin a new count where another version is tried, or answers."""
+        asked, champion = self._challenger.current, self._deployment.current.served
+        if (asked.served, champion.fingerprint) == (self._asked.served, self._champion):
+            return
+        self._measure()
+        self._keep()
+        self._compared.clear()
+        self._asked, self._champion = asked, champion.fingerprint
+        self._measure()
+        if asked.served.fingerprint == champion.fingerprint:
+            log.warning(
+                "--shadow: version %s pauses, as version %s, which answers, has the same weights",
+                *(asked.served.version, champion.version),
+            )
 
     def _compare(self, queued: QueuedExchange) -> str:
         """Ask the challenger, and note whether it orders alike; the outcome in a word."""
         exchange = queued.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None
+        if exchange.served.fingerprint != self._champion:
+            return "champion replaced"
         try:
-            own = self._challenger.model.answer(table, exchange.params).similarities
+            own = self._asked.model.answer(table, exchange.params).similarities
         except RequestError:
             return "failed"
         assert own is not None
         alike = (_orders(own) == _orders(answered.similarities)).all(axis=1)
         key = (*table["image"], None, answered.task, *(answered.candidates or ()))
-        if exchange.served.fingerprint != self._champion:
-            self._measure()
-            self._keep()
-            self._compared.clear()
-            self._champion = exchange.served.fingerprint
         self._compared.append(_Compared(queued.time, float(alike.mean()), hash(key)))
         return "same" if alike.all() else "different"
 
@@ -286,16 +317,21 @@ class Shadow:
             self._metrics.agreement.labels(end).set(getattr(self._measured, end))
 
     def _keep(self) -> None:
-        """Store the agreement, if it is a new one."""
-        found = self._measured
-        if found is None or found == self._stored:
-            return
-        try:
-            self._store(found)
-            self._stored = found
-        except Exception as error:  # noqa: BLE001  stores raise any
-            reason = error.message if isinstance(error, PlainError) else repr(error)
-            log.warning("the agreement in shadow cannot be stored: %s", reason)
+        """Store the agreement, if it is a new one, and those that could not be stored before."""
+        if self._measured is not None and self._measured != self._kept:
+            self._unstored[self._asked.served, self._champion] = self._kept = self._measured
+        for pair, agreement in list(self._unstored.items()):
+            try:
+                self._store(pair[0], agreement)
+                del self._unstored[pair]
+                log.info(
+                    "version %s orders %.1f%% [%.1f, %.1f] of %d requests as the champion does",
+                    *(pair[0].version, agreement.value, agreement.low, agreement.high),
+                    agreement.requests,
+                )
+            except Exception as error:  # noqa: BLE001  stores raise any
+                reason = error.message if isinstance(error, PlainError) else repr(error)
+                log.warning("the agreement in shadow cannot be stored: %s", reason)
 
 
 def _orders(similarities: Vectors) -> NDArray[np.intp]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -19,13 +20,13 @@ from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import WEIGHTS_FILE
 from compo_pipeline.serving.batching import Batcher, TextCache
-from compo_pipeline.serving.exchange import Deployed, Served
+from compo_pipeline.serving.exchange import CHALLENGER, Deployed, Served
 from compo_pipeline.serving.metrics import Metrics
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.model import Encoder, ImageTextModel, RequestLimits, Vectors
 from compo_pipeline.versions.reference import read_words
-from compo_pipeline.versions.settings import SigningSettings
+from compo_pipeline.versions.settings import CHAMPION, SigningSettings
 from compo_pipeline.versions.verification import verified_files, with_model
 
 # Seconds after which a refused version is tried again at the latest.
@@ -91,8 +92,29 @@ class Deployment:
             return encoder(inputs)
 
 
+class Challenger:
+    """The model that is tried beside the one that answers; a request reads `current` once."""
+
+    def __init__(
+        self,
+        prepare: Callable[[LoadedModel], ImageTextModel],
+        loaded: LoadedModel,
+        served: Served,
+        words: frozenset[str] | None = None,
+    ) -> None:
+        """Try a loaded model; `prepare` is `alone` or `batched` of the deployment beside it."""
+        self._prepare = prepare
+        self.swap(loaded, served, words)
+
+    def swap(
+        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
+    ) -> None:
+        """Try another model from now on; `words` are those of its training captions."""
+        self.current = Deployed(self._prepare(loaded), served, words)
+
+
 class Follower:
-    """Replaces a deployment's model when an alias is moved to another version.
+    """Replaces the model that answers, or is tried, when its alias is moved to another version.
 
     The new version is verified as at the start. One that fails, or finds no memory, is refused, and
     tried again after twice as long each time, an hour at most.
@@ -105,46 +127,65 @@ class Follower:
         name: str,
         alias: str,
         device: str,
+        challenger: Challenger | None = None,
     ) -> None:
-        """Follow the alias of a registered model."""
-        self._deployment, self._signing, self._device = deployment, signing, device
-        self._name, self._alias = name, alias
+        """Follow the alias of a registered model.
+
+        Args:
+            deployment: the model that answers.
+            signing: the configured keys.
+            name: of the registered model.
+            alias: of the version that is followed.
+            device: where its models go.
+            challenger: what the alias is of; None is the model that answers.
+        """
+        self._settings, self._reloads = deployment.settings, deployment.metrics.reloads
+        self._signing, self._device, self._name, self._alias = signing, device, name, alias
+        self._followed = deployment if challenger is None else challenger
+        self._role, self._does = (
+            (CHAMPION, "answers") if challenger is None else (CHALLENGER, "is tried")
+        )
         self._refused: int | None = None
+        self._unreachable = ""
         self._wait = self._next = 0.0
 
     def look(self) -> None:
-        """Serve the version that the alias names, if it is another one; raises nothing."""
+        """Use the version that the alias names, if it is another one; raises nothing."""
         outcome, version = "unreachable", None
         try:
             found = versions.find(self._name, self._alias, None)
-            version = int(found.version)
-            if version == self._deployment.current.served.version:
+            version, self._unreachable = int(found.version), ""
+            if version == self._followed.current.served.version:
                 self._refused = None
                 return
             if version == self._refused and time.monotonic() < self._next:
                 return
             outcome = "refused"
-            loaded, served, words = load_beside(found, self._signing, self._device)
-            self._deployment.swap(loaded, served, words)
+            self._followed.swap(*load_beside(found, self._signing, self._device))
             outcome, self._refused = "served", None
-            log.info("%s version %d answers from now on (%s)", self._name, version, self._alias)
+            log.info(
+                "%s version %d %s from now on (%s)", self._name, version, self._does, self._alias
+            )
         except Exception as error:  # noqa: BLE001  stores and damaged files raise any
             self._refuse(version, error)
-        self._deployment.metrics.reloads.labels(outcome).inc()
+        self._reloads.labels(self._role, outcome).inc()
 
     def _refuse(self, version: int | None, error: Exception) -> None:
         """Log why the model stays; a version is tried again later."""
-        current = self._deployment.current.served
+        current = self._followed.current.served
+        reason = error.message if isinstance(error, PlainError) else repr(error)
         if version is not None:
-            shortest = self._deployment.settings.reload_seconds
             again = version == self._refused
+            shortest = self._settings.reload_seconds
             self._wait = min(2 * self._wait, _RETRY) if again else shortest
             self._refused, self._next = version, time.monotonic() + self._wait
+        elif reason == self._unreachable:
+            return
+        else:
+            self._unreachable = reason
         log.error(
-            "serving.reload_seconds: %s version %s still answers, as the alias %s cannot be "
-            "followed: %s",
-            *(current.model, current.version, self._alias),
-            error.message if isinstance(error, PlainError) else repr(error),
+            "serving.reload_seconds: %s version %s stays, as the alias %s cannot be followed: %s",
+            *(current.model, current.version, self._alias, reason),
             exc_info=None if isinstance(error, PlainError) else error,
         )
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from compo_pipeline.versions.model import Answered, ImageTextModel
 
-# Role of a challenger that answers a share of the requests.
-CANARY = "canary"
+# Roles of a version that is tried, and of one that answers a share of the requests meanwhile.
+CHALLENGER, CANARY = "challenger", "canary"
 
 
 @dataclass(frozen=True)

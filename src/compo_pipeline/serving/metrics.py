@@ -28,7 +28,8 @@ class Metrics:
     Attributes:
         queue: requests that were read and wait for a thread.
         batches: images, or texts, of each forward pass, by `tower`.
-        reloads: versions that an alias was moved to, by `outcome`.
+        reloads: versions that an alias was moved to, by its `role` (champion, challenger) and
+            `outcome`.
         dropped: rows that the request log did not write, by `reason`.
         shadow: requests that a challenger was to be asked besides, by `outcome`.
         agreement: per cent of these that it orders as the champion does: `value`, and `low` and
@@ -52,7 +53,7 @@ class Metrics:
             Histogram, "batch_items", "Inputs of a forward pass", "tower", buckets=_ITEMS
         )
         self.reloads = self._of(
-            Counter, "reloads", "Versions that the served alias was moved to", "outcome"
+            Counter, "reloads", "Versions that an alias was moved to", "role", "outcome"
         )
         self.dropped = self._of(
             Counter, "log_rows_dropped", "Rows that the request log did not write", "reason"

@@ -2,7 +2,7 @@
 
 A request hands on what it was asked and what it answered; one thread computes the rows and writes
 them. A request never waits for it: what does not fit into the queue, and what cannot be written, is
-dropped and counted by reason.
+dropped and counted by reason. A second thread, of low priority, makes the files of a past hour one.
 
 n rows of a request, K candidates, D width of the embeddings.
 """
@@ -30,15 +30,18 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
-from compo_pipeline.serving.waiting import QueuedExchange, Waiting
+from compo_pipeline.serving.waiting import QueuedExchange, Waiting, lower_priority
 from compo_pipeline.storage.files import is_full_disk, write_plain_json
 from compo_pipeline.storage.requests import (
     DROPPED,
     MOST_ORDERED,
     REQUESTS,
+    compact,
+    compactable,
     hour_folder,
     hour_of,
     log_files,
+    superseded,
     write_requests,
 )
 from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
@@ -52,7 +55,10 @@ if TYPE_CHECKING:
 _FILE, _ROW = 64_000_000, 1000
 _TOKENIZED = 64  # texts at once: requests wait for the tokenizer meanwhile
 _BETWEEN_LINES = 60  # seconds between lines about dropped rows
-_LEFTOVER = 3600  # seconds after which a file that was not completed is one of a killed server
+# Seconds after which a file that was not completed is one of a killed server, and after which
+# nobody reads those that a compacted file supersedes.
+_LEFTOVER = 3600
+_COMPACTING = 60  # seconds between two looks for hours that are over
 _LAST = 10  # seconds in which the rows of a server that ends are written
 _DAY = 86_400
 
@@ -105,8 +111,13 @@ class RequestLog:
         self._line = float("-inf")
         # A clock that jumps ahead deletes no file: ages are by the clock that does not jump.
         self._started = time.time() - time.monotonic()
-        self._thread = threading.Thread(target=self._write, name="request log", daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._write, "request log"), (self._compact, "compaction"))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def __call__(self, exchange: Exchange) -> None:
         """Put an answered request into the queue; a sample of the requests, by their ids."""
@@ -120,9 +131,11 @@ class RequestLog:
             self._drop("queue full", hour_folder(queued.time), queued.rows)
 
     def close(self) -> None:
-        """Write what waits, and end the writer; a disk that does not answer is not waited for."""
+        """Write what waits, and end the threads; a disk that does not answer is not waited for."""
         self._waiting.end()
-        self._thread.join(_LAST)
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(_LAST)
 
     def _write(self) -> None:
         """The thread: rows of the exchanges, and a file of them every `flush_seconds`."""
@@ -137,6 +150,29 @@ class RequestLog:
                 due = time.monotonic() + self._settings.flush_seconds
             if ending:
                 return
+
+    def _compact(self) -> None:
+        """The second thread: files of each hour that is over become one."""
+        lower_priority()
+        refused: set[tuple[Path, ...]] = set()
+        while not self._ended.wait(_COMPACTING):
+            until = datetime.fromtimestamp(self._now(), UTC) - timedelta(
+                hours=1, seconds=2 * self._settings.flush_seconds
+            )
+            for files in compactable(self._folder, self.server, until):
+                if self._ended.is_set() or tuple(files) in refused:
+                    continue
+                try:
+                    compact(files, lambda: not self._ended.is_set())
+                except InterruptedError:
+                    return
+                except Exception as error:  # noqa: BLE001  its files are read as they are
+                    refused.add(tuple(files))
+                    log.warning("request log: %s is not compacted: %s", files[0].parent, error)
+
+    def _now(self) -> float:
+        """The time in seconds; a clock that jumps ahead is not believed."""
+        return min(time.time(), self._started + time.monotonic())
 
     def _add(self, queued: QueuedExchange) -> None:
         hour = hour_folder(queued.time)
@@ -219,7 +255,7 @@ class RequestLog:
 
     def _tidy(self) -> None:
         """Delete the oldest files beyond the limits of size and age, of all servers."""
-        now = min(time.time(), self._started + time.monotonic())
+        now = self._now()
         found = sorted(self._contents(now))
         total = sum(size for *_, size in found)
         days = timedelta(days=self._settings.max_age_days, hours=1)
@@ -239,17 +275,27 @@ class RequestLog:
                     path.parent.parent.rmdir()
 
     def _contents(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
-        """Hour, time, path and bytes of the log's files, and of those that were not completed."""
-        for path in log_files(self._folder):
+        """Hour, time, path and bytes of the log's files, and of those that were not completed.
+
+        A superseded file that nobody reads any more is of the first hour of all.
+        """
+        paths = [
+            path for path in log_files(self._folder) if path.name.endswith((".parquet", DROPPED))
+        ]
+        stale = superseded(paths)
+        for path in paths:
             unfinished = path.parent.name.startswith(".")
             whole = path.parent if unfinished else path
             hour = hour_of(whole, self._folder)
-            if hour is None or not path.name.endswith((".parquet", DROPPED)):
+            if hour is None:
                 continue
             with suppress(OSError):  # deleted meanwhile
                 status = path.stat()
-                if not unfinished or now - status.st_mtime > _LEFTOVER:
-                    yield hour, status.st_mtime, whole, status.st_size
+                if unfinished and now - status.st_mtime <= _LEFTOVER:
+                    continue
+                if path in stale and now - stale[path].stat().st_mtime > _LEFTOVER:
+                    hour = datetime.min.replace(tzinfo=UTC)
+                yield hour, status.st_mtime, whole, status.st_size
 
 
 def _reason(error: OSError) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import errno
-import io
 import logging
 import socket
 import sys
@@ -28,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-from mlflow.pyfunc.scoring_server import predictions_to_json
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge
@@ -42,7 +40,7 @@ from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
-from compo_pipeline.serving.table import JSON, Refusal, read_table
+from compo_pipeline.serving.table import JSON, Refusal, read_table, write_answer
 from compo_pipeline.serving.telemetry import REQUEST
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
@@ -134,16 +132,19 @@ def run(
             follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
     tracer = trace.get_tracer(__name__, tracer_provider=tracing)
     deployment = Deployment(loaded, served, settings, tracer=tracer, words=words)
-    follower = None if follow is None else follow(deployment, device=device)
     request_log = None
     if settings.log.folder is not None:
         dropped = deployment.metrics.dropped
         request_log = RequestLog(settings.log, settings.log.folder, dropped)
-    shadow, canary = (None, None) if trial is None else trial.load(deployment, registration, device)
+    shadow = canary = follows_challenger = None
+    if trial is not None:
+        shadow, canary, follows_challenger = trial.load(deployment, registration, device)
+    follows_champion = None if follow is None else follow(deployment, device=device)
+    followers = [each for each in (follows_champion, follows_challenger) if each is not None]
     observers = [each for each in (request_log, shadow) if each is not None]
     at_end = [observer.close for observer in observers]
     at_end += [] if tracing is None else [tracing.shutdown]
-    application = build(deployment, observers, follower, shadow, canary, at_end)
+    application = build(deployment, observers, followers, shadow, canary, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     uvicorn.run(application, host=host, port=port, **server_options(settings))
@@ -165,7 +166,7 @@ def server_options(settings: ServingSettings) -> dict[str, Any]:
 def build(
     deployment: Deployment,
     observers: Sequence[Observer] = (),
-    follower: Follower | None = None,
+    followers: Sequence[Follower] = (),
     shadow: Shadow | None = None,
     canary: Canary | None = None,
     at_end: Sequence[Callable[[], object]] = (),
@@ -176,7 +177,7 @@ def build(
         deployment: the model that answers, limits, metrics.
         observers: are called, in a thread, with every exchange once its response is sent; what one
             raises is logged.
-        follower: looks every `serving.reload_seconds` for another version.
+        followers: look every `serving.reload_seconds` for another version, one after the other.
         shadow: for `/shadow`; it is one of the observers.
         canary: answers a share of the requests.
         at_end: are called, in a thread, when the server ends and all requests are answered; after
@@ -259,14 +260,15 @@ def build(
     async def in_shadow(request: Request) -> Response:
         return JSONResponse({"challenger": None} if shadow is None else shadow.summary())
 
-    async def follow(look: Callable[[], None]) -> None:
+    async def follow() -> None:
         while True:
             await asyncio.sleep(settings.reload_seconds)
-            await asyncio.to_thread(look)
+            for follower in followers:
+                await asyncio.to_thread(follower.look)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        following = None if follower is None else asyncio.create_task(follow(follower.look))
+        following = asyncio.create_task(follow()) if followers else None
         yield
         if following is not None:
             following.cancel()
@@ -433,6 +435,4 @@ def _answer(
         # The variable is that of MLflow's server.
         reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
         raise Refusal(status, reason, error.error_code) from None
-    answer = io.StringIO()
-    predictions_to_json(answered.output, answer)  # type: ignore[no-untyped-call]
-    return answer.getvalue()
+    return write_answer(answered.output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 from compo_pipeline.serving.exchange import Exchange
 
 _BYTES = 200_000_000
+_NICE = 10
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,9 @@ class Waiting:
         with self._changed:
             self.ended = True
             self._changed.notify()
+
+
+def lower_priority() -> None:
+    """Have this thread computed after those that answer requests, where the system can do so."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

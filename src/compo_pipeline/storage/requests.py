@@ -1,8 +1,10 @@
 """The request log: a row for each row that a served model answered, in Parquet files by hour.
 
 `date=YYYY-MM-DD/hour=HH/<server>-<number>.parquet` (UTC, the hour of the request; `<server>` is the
-id of a server process). `<server>.dropped.json` beside them counts the rows that were not written,
-by reason. `serving.request_log` writes both, and monitoring reads them.
+id of a server process). Once the hour is over, `<server>-<first>-<last>.parquet` has the rows of
+the files with these numbers, which are not read any more, and deleted later. Beside them,
+`<server>.dropped.json` counts the rows that were not written, by reason. `serving.request_log`
+writes all of them, and monitoring reads them.
 
     request, row                what was asked: id of the request, row of its table
     time, latency               when it was answered, and seconds of the whole request
@@ -27,16 +29,18 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain, groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compo_pipeline.storage.files import atomic_file
-from compo_pipeline.storage.untrusted import path_below, read_batches, read_json
+from compo_pipeline.storage.untrusted import parquet_file, path_below, read_batches, read_json
 
 REQUESTS = pa.schema(
     [
@@ -72,6 +76,9 @@ DROPPED = ".dropped.json"
 """The end of the names of the files that count dropped rows."""
 _NULLABLE = frozenset(field.name for field in REQUESTS if field.nullable)
 _FOLDERS = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/[^/]+")
+_NUMBERED = re.compile(r"([^-]+)-(\d+)(?:-(\d+))?\.parquet")
+# Bytes of a compacted file's rows, which a reader holds at once, and of its groups of rows.
+_COMPACTED, _GROUP = 128_000_000, 16_000_000
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +106,39 @@ def log_files(folder: Path) -> Iterator[Path]:
             yield from (Path(place) / name for name in names)
 
 
+class _Numbered(NamedTuple):
+    """A file of rows: its folder, server, first and last number, which may be equal."""
+
+    folder: Path
+    server: str
+    first: int
+    last: int
+    path: Path
+
+    @classmethod
+    def among(cls, paths: Iterable[Path]) -> list[_Numbered]:
+        """The files with such names, in order; of those that begin alike, the widest first."""
+        matches = ((path, _NUMBERED.fullmatch(path.name)) for path in paths)
+        found = [
+            cls(path.parent, match[1], int(match[2]), int(match[3] or match[2]), path)
+            for path, match in matches
+            if match
+        ]
+        return sorted(found, key=lambda each: (*each[:3], -each.last))
+
+
+def superseded(paths: Iterable[Path]) -> dict[Path, Path]:
+    """The files whose rows a compacted file among them has, each with that file."""
+    found: dict[Path, Path] = {}
+    widest: _Numbered | None = None
+    for each in _Numbered.among(paths):
+        if widest and each[:2] == widest[:2] and each.last <= widest.last:
+            found[each.path] = widest.path
+        else:
+            widest = each
+    return found
+
+
 def write_requests(path: Path, rows: pa.Table) -> None:
     """Write a file of the log, which appears as a whole.
 
@@ -106,17 +146,93 @@ def write_requests(path: Path, rows: pa.Table) -> None:
         path: of the file, below `hour_folder`.
         rows: with the columns of `REQUESTS`.
     """
+    _write(path, [rows])
+
+
+def _write(path: Path, groups: Iterable[pa.Table]) -> None:
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "row" else "zstd" for name in REQUESTS.names}
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
-    with atomic_file(path) as temporary:
-        pq.write_table(
-            rows.cast(REQUESTS),
+    with (
+        atomic_file(path) as temporary,
+        pq.ParquetWriter(
             temporary,
+            REQUESTS,
             compression=compression,
             use_dictionary=texts,
             write_page_checksum=True,
-        )
+        ) as writer,
+    ):
+        for rows in groups:
+            writer.write_table(rows.cast(REQUESTS))
+
+
+def compactable(folder: Path, server: str, until: datetime) -> Iterator[list[Path]]:
+    """Files of a server that can become one: of one hour, with consecutive numbers, two or more.
+
+    Args:
+        folder: of the log.
+        server: id of the server, which writes no more rows of these hours.
+        until: before which the last hour begins.
+    """
+    found = [path for path in log_files(folder) if path.name.startswith(f"{server}-")]
+    current = _Numbered.among(set(found) - set(superseded(found)))
+    for _, of_hour in groupby(current, key=lambda each: each.folder):
+        paths = [each.path for each in of_hour]
+        hour = hour_of(paths[0], folder)
+        if hour is None or hour >= until or len(paths) == 1:
+            continue
+        run, size = list[Path](), 0
+        for path in paths:
+            own = _row_bytes(path)
+            if size + own > _COMPACTED:
+                if len(run) > 1:
+                    yield run
+                run, size = [], 0
+            run.append(path)
+            size += own
+        if len(run) > 1:
+            yield run
+
+
+def _row_bytes(path: Path) -> int:
+    """Bytes of a file's rows in memory; of one that cannot be read more than a file may have."""
+    try:
+        with parquet_file(path) as file:
+            groups = range(file.metadata.num_row_groups)
+            return sum(file.metadata.row_group(k).total_byte_size for k in groups)
+    except ValueError:
+        return _COMPACTED + 1
+
+
+def compact(files: Sequence[Path], goes_on: Callable[[], bool] = lambda: True) -> None:
+    """Write the rows of `compactable` files into one, which appears as a whole and supersedes them.
+
+    Args:
+        files: in the order of their numbers.
+        goes_on: is asked now and then; False ends it, and nothing has changed.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    numbered = _Numbered.among(files)
+    name = f"{numbered[0].server}-{numbered[0].first:06d}-{numbered[-1].last:06d}.parquet"
+
+    def groups() -> Iterator[pa.Table]:
+        waiting, size = list[pa.RecordBatch](), 0
+        batches = (read_batches(each, REQUESTS, _NULLABLE) for each in files)
+        for batch in chain.from_iterable(batches):
+            if not goes_on():
+                raise InterruptedError
+            waiting.append(batch)
+            size += batch.nbytes
+            if size > _GROUP:
+                yield pa.Table.from_batches(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield pa.Table.from_batches(waiting)
+
+    _write(files[0].with_name(name), groups())
 
 
 def read_requests(
@@ -128,8 +244,8 @@ def read_requests(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the log, few at a time, in the order of their hours.
 
-    A file that cannot be read gives no row and is counted. Servers may write and delete files
-    meanwhile.
+    A file that cannot be read gives no row and is counted. Servers may write, compact and delete
+    files meanwhile.
 
     Args:
         folder: of the log.
@@ -189,8 +305,12 @@ def _files(
 ) -> Iterator[Path]:
     """The log's files of the hours between two times, in the order of the hours."""
     first = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    found = (path for path in log_files(folder) if path.name.endswith(ending))
-    for path in sorted(path for path in found if not path.parent.name.startswith(".")):
+    found = [
+        path
+        for path in log_files(folder)
+        if path.name.endswith(ending) and not path.parent.name.startswith(".")
+    ]
+    for path in sorted(set(found) - set(superseded(found))):
         hour = hour_of(path, folder)
         try:
             if hour is None:
