@@ -2,21 +2,17 @@
 
 import csv
 import json
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from tests.repositories import repository, shell, smoke_sizes
 
-from compo_pipeline.configuration.settings import leaves, with_values
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 from compo_scenes.dataset import SceneSettings, write
 
@@ -40,25 +36,6 @@ def section(title):
     """The commands of a section of the document."""
     found = dict(SECTIONS.findall((PROJECT / "docs" / "how-to" / "your-data.md").read_text()))
     return "".join(COMMANDS.findall(found[title]))
-
-
-def shell(commands, folder):
-    """Run commands as the document's reader does; their output."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        ["bash", "-euc", commands],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout + done.stderr
 
 
 def ran(output):
@@ -88,25 +65,6 @@ def scenes_as_coco(folder, train):
     shutil.rmtree(rendered)
 
 
-def repository(folder, changes):
-    """The project's files as a repository of their own, with other values in some YAML files."""
-    listed = shell("git ls-files --cached --others --exclude-standard", PROJECT).splitlines()
-    for name in listed:
-        if (PROJECT / name).is_file() and not name.startswith("data/"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(PROJECT / name, folder / name)
-    for name, overrides in changes.items():
-        values = yaml.safe_load((folder / name).read_text())
-        changed = with_values(values, dict(leaves(overrides)))
-        (folder / name).write_text(yaml.safe_dump(changed))
-    shell(
-        "git init --quiet --initial-branch=main && git config user.name Tester && "
-        "git config user.email tester@example.org && git add --all && git commit --quiet -m start",
-        folder,
-    )
-    return folder
-
-
 def mlflow(folder, query):
     with sqlite3.connect(folder / "mlruns" / "mlflow.db") as store:
         return store.execute(query).fetchall()
@@ -115,11 +73,7 @@ def mlflow(folder, query):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo with the sizes of conf/smoke, reproduced: the folder, and what DVC said when."""
-    smoke = yaml.safe_load((PROJECT / "conf" / "smoke" / "parameters.yml").read_text())
-    apart = ("training", "promotion", "tuning")
-    changes = {f"conf/base/parameters_{key}.yml": {key: smoke.pop(key)} for key in apart}
-    changes["conf/base/parameters.yml"] = smoke
-    folder = repository(tmp_path_factory.mktemp("demo") / "project", changes)
+    folder = repository(tmp_path_factory.mktemp("demo") / "project", smoke_sizes())
     weight = "conf/base/parameters_methods/clic.yml"
     said = {name: shell("dvc repro", folder) for name in ("first", "second")}
     compute = "training: {microbatch: 8}\nevaluation: {workers: 1}\n"

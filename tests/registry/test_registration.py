@@ -87,7 +87,11 @@ def registered(
 ) -> Registered:
     tracking.configure(TrackingSettings(experiment="registration"), mlflow_project)
     folder = tmp_path_factory.mktemp("out") / "export"
-    return registered_in_a_run(checkpoint, folder, comparison, SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        # As Python does where no environment variable says otherwise.
+        patch.setattr(sys, "dont_write_bytecode", False)
+        patch.setattr(sys, "pycache_prefix", None)
+        return registered_in_a_run(checkpoint, folder, comparison, SETTINGS)
 
 
 def version_of(alias: str) -> Any:

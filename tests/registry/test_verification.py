@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -684,3 +685,17 @@ def test_keys_that_are_no_pair_are_refused(signing: SigningSettings, key_pair: K
 def test_a_private_key_needs_its_public_key() -> None:
     with pytest.raises(SettingsError, match=r"registration\.signing\.public_key: expected"):
         parse(SigningSettings, {"private_key": "a.pem"}, "registration.signing")
+
+
+def test_bytecode_that_python_writes_when_mlflow_loads_a_version_is_not_taken(
+    version: ModelVersion, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    mlflow.pyfunc.load_model(f"models:/{version.name}/{version.version}")
+    assert list((files / "__pycache__").iterdir())
+    copy = verified(version, tmp_path / "copy", UNSIGNED).folder
+    assert not (copy / "__pycache__").exists()
+    (files / "__pycache__").rename(export_of(files) / "__pycache__")
+    with pytest.raises(VersionError, match="__pycache__ is a folder that this program"):
+        verified(version, tmp_path / "other", UNSIGNED)

@@ -6,8 +6,10 @@ import base64
 import io
 import json
 import logging
+import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -245,15 +247,16 @@ def _new_version(
 ) -> ModelVersion:
     """Log the model to the run and register it as a new version."""
     _delete_pending(run)
-    info = mlflow.pyfunc.log_model(
-        name="model",
-        python_model=str(SERVED_CODE),
-        artifacts={ARTEFACT: str(folder)},
-        signature=_signature(),
-        input_example=_example(),
-        pip_requirements=requirements(folder),
-        tags=dict(tags),
-    )
+    with _without_bytecode():
+        info = mlflow.pyfunc.log_model(
+            name="model",
+            python_model=str(SERVED_CODE),
+            artifacts={ARTEFACT: str(folder)},
+            signature=_signature(),
+            input_example=_example(),
+            pip_requirements=requirements(folder),
+            tags=dict(tags),
+        )
     run.metrics(run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
     client = mlflow.MlflowClient()
     with tempfile.TemporaryDirectory() as temporary:
@@ -265,6 +268,16 @@ def _new_version(
         for file in seal(version, logged, settings.signing):
             client.log_model_artifact(info.model_id, str(file))
     return version
+
+
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Let imports write no `__pycache__`: MLflow tries the code within the folder that it logs."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _delete_pending(run: RunLog) -> None:

@@ -10,6 +10,7 @@ P probe images, T probe texts, D width of the joint space.
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -193,12 +194,18 @@ def _refusals(name: str, number: int | str, folder: Path) -> Iterator[None]:
 
 
 def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
-    """Copy a version's files; MLflow's own function knows the configured registry alone."""
+    """Copy a version's files, without bytecode of their code, which is not run there.
+
+    MLflow's own function knows the configured registry alone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
     uri = client.get_model_version_download_uri(version.name, str(version.version))
     repository: Any = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
-    return Path(repository.download_artifacts("", dst_path=str(folder)))
+    copy = Path(repository.download_artifacts("", dst_path=str(folder)))
+    # Python writes it where MLflow runs a version from a store that is a folder.
+    shutil.rmtree(copy / "__pycache__", ignore_errors=True)
+    return copy
 
 
 def load_model(
