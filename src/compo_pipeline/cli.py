@@ -178,6 +178,7 @@ def try_version(
 
 
 def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
+    """Refuse a share that is not above 0 and at most 1."""
     # Not click's FloatRange, which takes NaN.
     if value is not None and not 0 < value <= 1:
         raise click.BadParameter(f"{value:g} is no share above 0, and at most 1", param=option)

@@ -116,7 +116,7 @@ SUGAR_CREPE_PP = SUGAR_CREPE[:5]
 
 
 def _claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
-    """The claim of the true captions.
+    """The claim that the true captions of an item make.
 
     It names the relation where the subtask is about it or one thing is inside the other, else half
     the time; and the colours, except in half of the items about relations alone.

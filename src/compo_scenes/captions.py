@@ -194,6 +194,7 @@ def _looking(named: str, looks: str, random_: random.Random) -> str:
 
 
 def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
+    """The sides of the image that a thing is at; "middle" if it is at none."""
     return place(thing, scene) or ("middle",)
 
 
@@ -202,6 +203,7 @@ def _of_a_place(thing: Thing, scene: Scene, random_: random.Random) -> str:
 
 
 def _of_place(thing: Thing, where: str, random_: random.Random) -> str:
+    """A sentence that says at which side of the image a thing is."""
     side = f"{where} side" if where in ("left", "right") and random_.random() < 0.3 else where
     named = Phrase(thing.kind, thing.colour if random_.random() < 0.6 else None)
     at = "in" if where == "middle" else random_.choice(("on", "at"))

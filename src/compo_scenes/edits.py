@@ -72,6 +72,7 @@ def _index(scene: Scene, claim: WordClaim) -> int:
 
 
 def _with(scene: Scene, index: int, thing: Thing) -> Scene:
+    """The scene with another thing at an index."""
     return replace(scene, things=(*scene.things[:index], thing, *scene.things[index + 1 :]))
 
 

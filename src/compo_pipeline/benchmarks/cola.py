@@ -30,14 +30,15 @@ def load(root: Path, images: Path) -> list[Subtask]:
     single = sorted(root.glob(f"{_SINGLE}*.json"))
     subtasks = [_objects(file, images) for file in single]
     if (root / _PAIRS).is_file():
-        items = tuple(_pairs(read_file(root / _PAIRS), images))
+        items = tuple(_pair_items(read_file(root / _PAIRS), images))
         subtasks.insert(0, Subtask(NAME, ALL, ("group",), images, items))
     if not subtasks:
         raise SettingsError(f"there is no {_PAIRS} or {_SINGLE}*.json in {root}")
     return subtasks
 
 
-def _pairs(file: Record, images: Path) -> Iterator[Item]:
+def _pair_items(file: Record, images: Path) -> Iterator[Item]:
+    """Items of CoLa's multi-object part: two images and a caption of each."""
     for record in file.records():
         texts = record.part("texts", record.content).texts("texts", least=4)
         if len(texts) != 4:
@@ -47,6 +48,7 @@ def _pairs(file: Record, images: Path) -> Iterator[Item]:
 
 
 def _objects(file: Path, images: Path) -> Subtask:
+    """The subtask of single objects: images, and for each label whether it is right or wrong."""
     content = read_content(file)
     if isinstance(content, list) and len(content) == 2:
         content = {"labels": content[0], "data": content[1]}
@@ -76,6 +78,7 @@ def _objects(file: Path, images: Path) -> Subtask:
 
 
 def _flags(values: object, count: int, where: str) -> list[bool]:
+    """Parse the zeros and ones of all labels."""
     if not isinstance(values, list) or len(values) != count or any(v not in (0, 1) for v in values):
         raise SettingsError(f"{where}: expected 0 or 1 for each of {count} labels")
     return [bool(value) for value in values]

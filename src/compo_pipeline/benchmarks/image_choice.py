@@ -84,6 +84,7 @@ def _spec(root: Path, images: Path) -> list[Subtask]:
 
 
 def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
+    """SPEC's items in one direction (image to text, or back), with the name of their subtask."""
     for file in sorted(root.glob(f"*/{direction}.json")):
         subset = file.parent.name
         for record in read_file(file).records():

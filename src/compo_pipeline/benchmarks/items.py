@@ -104,13 +104,13 @@ class Subtask:
         return tuple(self.images / image for image in (item.image, *item.other_images))
 
     def places(self, item: Item) -> tuple[ImagePlace, ...]:
-        """What `images.decoding` needs to open an item's image and its other images."""
+        """Root folder, path and size limits of an item's image, and of its other images."""
         return tuple(
             (self.images, image, self.limits) for image in (item.image, *item.other_images)
         )
 
     def place(self, item: Item) -> ImagePlace:
-        """What `images.decoding` needs to open an item's image."""
+        """Root folder, path below it, and size limits of an item's image."""
         return self.places(item)[0]
 
 

@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 def with_key(message: str, key: str) -> str:
-    """A message about `benchmarks`, where these settings are those of another YAML key."""
+    """Replace the key `benchmarks` in an error message by the YAML key that has these settings."""
     return _KEY.sub(f"{key}.", message)
 
 

@@ -26,17 +26,18 @@ def load(root: Path, images: Path) -> list[Subtask]:
     subtasks = []
     for file in read_files(root, "*.csv"):
         if "captions" in file.content[0]:
-            subtasks += subtasks_of(NAME, "retrieval", images, _retrieval(file, images))
+            subtasks += subtasks_of(NAME, "retrieval", images, _retrieval_items(file, images))
         else:
             # The official code takes the first of equal candidates, of all but the synthetic
             # images the right one.
             first = all(f"{row.get('correct_answer')}" == "0" for row in file.content)
-            choices = subtasks_of(NAME, "image_to_text", images, _choices(file, images))
+            choices = subtasks_of(NAME, "image_to_text", images, _choice_items(file, images))
             subtasks += [replace(subtask, ties_right=first) for subtask in choices]
     return subtasks
 
 
-def _choices(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+def _choice_items(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+    """Multiple-choice items with the name of their subtask: one caption is right, others wrong."""
     for row in file.records():
         keys = takewhile(row.content.__contains__, (f"caption_{place}" for place in count()))
         texts = [row.text(key) for key in keys]
@@ -48,7 +49,8 @@ def _choices(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
         yield name, Item(row.name, image, (texts[right],), wrong)
 
 
-def _retrieval(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+def _retrieval_items(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+    """Retrieval items with the name of their subtask: an image and all its captions."""
     for row in file.records():
         image = tail_of(row.text("filepath"), images)
         yield file.name, Item(row.name, image, row.texts("captions"))

@@ -95,17 +95,19 @@ def load(
 
 
 def _coco(root: Path, images: Path) -> list[Subtask]:
+    """COCO's subtasks: CLIC's one of val2017's annotations, and Karpathy's test split."""
     found = []
     for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
         if file.name == _VAL:
-            found.append(_subtask("coco", "clic", images, _annotated(file), clic_text))
+            found.append(_subtask("coco", "clic", images, _coco_items(file), clic_text))
         else:
-            found.append(_subtask("coco", "karpathy", images, _karpathy(file)))
+            found.append(_subtask("coco", "karpathy", images, _karpathy_items(file)))
     return found
 
 
 def _flickr30k(root: Path, images: Path) -> list[Subtask]:
-    items = list(_karpathy(read_files(root, "dataset_flickr30k.json", kind=dict)[0]))
+    """Karpathy's test split of Flickr30k, with its texts as they are and as CLIC has them."""
+    items = list(_karpathy_items(read_files(root, "dataset_flickr30k.json", kind=dict)[0]))
     return [
         _subtask("flickr30k", protocol, images, items, text)
         for protocol, text in (("karpathy", str), ("clic", clic_text))
@@ -113,17 +115,19 @@ def _flickr30k(root: Path, images: Path) -> list[Subtask]:
 
 
 def _flickr8k(root: Path, images: Path) -> list[Subtask]:
-    items = _karpathy(read_files(root, "dataset_flickr8k.json", kind=dict)[0])
+    """Karpathy's test split of Flickr8k."""
+    items = _karpathy_items(read_files(root, "dataset_flickr8k.json", kind=dict)[0])
     return [_subtask("flickr8k", "karpathy", images, items)]
 
 
 def _docci(root: Path, images: Path) -> list[Subtask]:
+    """The test split of DOCCI's descriptions."""
     (file,) = read_files(root, "docci_descriptions.jsonlines")
     items = [
         Item(
             record.text("example_id"),
             record.text("image_file"),
-            (_line(record.text("description")),),
+            (_one_line(record.text("description")),),
         )
         for record in file.records()
         if record.text("split") == "test"
@@ -156,25 +160,28 @@ def _urban1k(root: Path, images: Path) -> list[Subtask]:
     for file in files_of(root, *_URBAN1K_FILES):
         record = read_file(file)
         text = record.part("caption", record.content[0]).text("caption")
-        items.append(Item(record.name, f"{record.name}.jpg", (_line(text),)))
+        items.append(Item(record.name, f"{record.name}.jpg", (_one_line(text),)))
     if not items:
         raise SettingsError(f"there is no {' or '.join(_URBAN1K_FILES)} in {root}")
     return _of_long_captions("urban1k", "test", own if own.is_dir() else images, items)
 
 
 def _keys(path: Path) -> tuple[str, str]:
+    """The keys under which an image file is found: its name without and with its ending."""
     return path.stem, path.name
 
 
 def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
+    """The item of a record of IIW: image and description, by humans or by a model."""
     key = record.text("image" if record.get("image/key") is None else "image/key")
     by_model = record.get("IIW") is None and record.get("IIW-P5B") is not None
     text = record.text("IIW-P5B" if by_model else "IIW")
     default = key if PurePath(key).suffix else f"{key}.jpg"
-    return Item(key, names.get(key, default), (_line(text),))
+    return Item(key, names.get(key, default), (_one_line(text),))
 
 
-def _annotated(file: Record) -> Iterator[Item]:
+def _coco_items(file: Record) -> Iterator[Item]:
+    """Items of COCO's annotation format: each image with its captions."""
     captions: dict[str, list[str]] = {}
     for record in file.listed("annotations", "annotation"):
         captions.setdefault(f"{record.get('image_id')}", []).append(record.text("caption"))
@@ -191,7 +198,8 @@ def _annotated(file: Record) -> Iterator[Item]:
         )
 
 
-def _karpathy(file: Record) -> Iterator[Item]:
+def _karpathy_items(file: Record) -> Iterator[Item]:
+    """Items of the test split in the format of Karpathy's splits."""
     for record in file.listed("images", "image"):
         if record.text("split") == "test":
             name = record.text("filename")
@@ -200,7 +208,8 @@ def _karpathy(file: Record) -> Iterator[Item]:
             yield Item(name, folder + name, tuple(texts))
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
+    """The text with all white space replaced by single spaces."""
     return " ".join(text.split())
 
 
@@ -243,6 +252,7 @@ def _benchmark(
     download: Download = UNKNOWN,
     parts: tuple[str, ...] = (),
 ) -> Benchmark:
+    """The declaration of a retrieval benchmark, with recall at 1 and 5 as headlines."""
     return Benchmark(
         name=name,
         role="retrieval",

@@ -26,7 +26,7 @@ class RetrievalSettings:
 
 @settings
 class FoilBenchmarkSettings:
-    """Foils of the dataset's own captions (`foils`)."""
+    """Settings of the benchmark of foils made from the dataset's own captions (`foils`)."""
 
     split: str | None = None
     """Set of foils that is scored, a name of `foils.splits`; null switches them off."""

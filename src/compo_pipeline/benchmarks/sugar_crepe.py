@@ -73,6 +73,7 @@ def _rows_pp(root: Path, images: Path) -> dict[str, hub.Rows]:
 
 
 def _item_pp(record: Record) -> Item:
+    """The item of a record of SugarCrepe++: two captions of one meaning, and a foil."""
     caption, same, foil = map(record.text, _TEXTS_PP)
     name = f"{record.get('id', record.name)}"
     return Item(name, record.text("filename"), (caption, same), (foil,))

@@ -67,10 +67,12 @@ class PaperSuite:
 
 
 def _sets(*names: str, **drawn: BenchmarkSet) -> dict[str, BenchmarkSet]:
+    """Benchmark sets by name: those named alone have the default settings."""
     return {name: BenchmarkSet() for name in names} | drawn
 
 
 def _single(benchmark: str, metric: str, names: Iterable[str]) -> tuple[Member, ...]:
+    """Members of a mean that are one subtask each."""
     return tuple(((benchmark, metric, name),) for name in names)
 
 

@@ -40,7 +40,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
         raise SettingsError(f"there is no *.yaml in {root / _INDEX}")
     subtasks = []
     for file in files:
-        annotations, folder = _index(root, file)
+        annotations, folder = _read_index(root, file)
         items = tuple(_parse_item(record, folder) for record in read_file(annotations).records())
         name = f"{_category(root, file)}/{file.stem.partition('_')[0]}/{file.stem}"
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
@@ -57,8 +57,8 @@ def _category(root: Path, file: Path) -> str:
     raise SettingsError(f"{file} is in no folder of an official category ({expected})")
 
 
-def _index(root: Path, file: Path) -> tuple[Path, str]:
-    """The annotation file and the folder of images that a file of the index names."""
+def _read_index(root: Path, file: Path) -> tuple[Path, str]:
+    """Read an index file: its annotation file, and its folder of images."""
     try:
         text = read_bytes(file).decode("utf-8")
         # PyYAML's time grows with the square of the brackets that are open.

@@ -41,7 +41,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
     """Read the files that are there."""
     subtasks = []
     for file in read_files(root, *(f"{name}.json" for name in _FILES)):
-        read = _controlled if file.name.startswith("controlled") else _question
+        read = _controlled_item if file.name.startswith("controlled") else _photo_item
         name, items = _FILES[file.name], [read(record, file.name) for record in file.records()]
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, tuple(items)))
         if pairs := _PAIRS.get(file.name):
@@ -77,13 +77,15 @@ def _joint(items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str) 
             )
 
 
-def _controlled(record: Record, _: str) -> Item:
+def _controlled_item(record: Record, _: str) -> Item:
+    """The item of a record of the controlled photographs: a right caption and the wrong ones."""
     path = PurePosixPath(record.text("image_path"))
     right, *wrong = record.texts("caption_options", least=2)
     return Item(record.name, "/".join(path.parts[-2:]), (right,), tuple(wrong))
 
 
-def _question(record: Record, file: str) -> Item:
+def _photo_item(record: Record, file: str) -> Item:
+    """The item of a record of COCO or GQA: an image id, a right and a wrong caption."""
     content = record.content
     if not isinstance(content, list) or len(content) != 3:
         raise SettingsError(

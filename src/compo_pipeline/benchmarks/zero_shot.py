@@ -20,6 +20,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(file: Record, images: Path) -> Subtask:
+    """The subtask of a file: classes, prompt templates, and the class of each image."""
     where, classes, templates = file.where, file.texts("classes"), file.texts("templates")
     if len(set(classes)) < max(2, len(classes)):
         raise SettingsError(f"{where}: expected two different classes or more, got {classes}")

@@ -87,8 +87,8 @@ class Pace:
                 )
             self.sent += 1
 
-    def close(self, until: float) -> None:
-        """Send nothing before a time, in seconds since 1970, which the server has named."""
+    def pause_until(self, until: float) -> None:
+        """Send no request before a time that the server has named, in seconds since 1970."""
         with self._lock:
             self.closed_until = max(self.closed_until, until)
 
@@ -291,7 +291,7 @@ def with_retries(
             limit = f"asks to wait {requested:.0f} s, longest is {settings.longest:g}"
             raise BrokenReply(f"{reason} ({limit})")
         if requested:
-            pace.close(now() + requested)
+            pace.pause_until(now() + requested)
     raise BrokenReply(f"{reason} (sent {settings.most + 1} times)")
 
 

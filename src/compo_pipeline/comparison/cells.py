@@ -40,7 +40,7 @@ class CellsFailed(PlainError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CellSet:
-    """The cells of a set, and how often each is run."""
+    """A set of cells (a method under a variant), and how often each is run."""
 
     name: str
     """Name of the set."""

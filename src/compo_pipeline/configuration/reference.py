@@ -39,7 +39,7 @@ _PIPE = r"\|"
 
 @dataclass(frozen=True, slots=True)
 class ParameterEntry:
-    """A key of the parameters.
+    """One key of the parameters, with its description, allowed values, default and value.
 
     Attributes:
         key: dotted.

@@ -77,5 +77,5 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
 
 
 def note(rows: int) -> str:
-    """One sentence about results of a rehearsal."""
+    """A sentence that says that results are of a rehearsal: a run on few training rows."""
     return f"A rehearsal on {rows:,} training rows: it tries the chain, its figures say nothing."

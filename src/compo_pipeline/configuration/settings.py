@@ -149,7 +149,7 @@ def parse(
         return values
     if not isinstance(values, Mapping):
         raise SettingsError(f"{key}: expected a mapping, got {_SHOWN.repr(values)}")
-    problems = list(_unusable(values, key))
+    problems = list(_unusable_values(values, key))
     parsed = None
     if not problems:
         try:
@@ -314,8 +314,8 @@ def type_at(cls: Any, location: Iterable[str | int]) -> Any:
     return cls
 
 
-def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Key and error of values that no file, database or page can hold, such as infinite numbers."""
+def _unusable_values(values: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield key and error of each value that cannot be stored, such as infinite numbers."""
     stack = [(key, values, 0)]
     while stack:
         path, value, depth = stack.pop()

@@ -169,15 +169,13 @@ def _layers(parameters: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _untuned(name: str, known: Container[str]) -> str:
-    """A variant without the label of a study's best values; a named variant is no such label."""
+    """The variant's name without the suffix that stands for a study's best values."""
     base, _, last = name.rpartition(PLUS)
     return base if base and last.partition("-")[0] == TUNED and last not in known else name
 
 
 def _refuse_unknown(name: str, parameters: Mapping[str, Any], *, labelled: bool) -> None:
-    """Refuse a label in a combination, or one that looks like a misspelt variant: the run would
-    have the default values.
-    """
+    """Refuse a variant without values if it is part of a combination, or looks misspelt."""
     variant, method = str(parameters["variant"]), parameters["method"]
     combined = name != variant
     if labelled and not combined:

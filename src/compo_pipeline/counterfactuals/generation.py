@@ -100,7 +100,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Jobs(Iterable[Job]):
-    """All jobs: each role of the first sentences of each row."""
+    """The edits to make: for each row, each of its first sentences and each role."""
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray

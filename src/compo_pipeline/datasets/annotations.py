@@ -412,7 +412,7 @@ class _Reading:
         return list(value) if isinstance(value, list) else [value]
 
     def _is_text(self, value: Any) -> bool:
-        """Whether a value is a text that is not blank; another one is counted."""
+        """Whether a value is text and not blank; values that are no text are counted."""
         if text_problem(value):
             self.problems["values that are no text"] += 1
             return False

@@ -206,9 +206,10 @@ class DataSettings:
         """
         if not self.sources:
             return {self.format: self}
-        return {name: self._part(name) for name in self.sources}
+        return {name: self._settings_of_source(name) for name in self.sources}
 
-    def _part(self, name: str) -> DataSettings:
+    def _settings_of_source(self, name: str) -> DataSettings:
+        """The settings of one source, as if it were the only one."""
         source = self.sources[name]
         own = {each.name: getattr(source, each.name) for each in fields(source)}
         given = {key: value for key, value in own.items() if value is not None}

@@ -100,6 +100,7 @@ class Stored:
         write_json(self._note, self._state(self._stored_version()))
 
     def _stored_version(self) -> int | None:
+        """Version of the stored object; None if there is none."""
         try:
             with filesystem(self._object) as (files, key):
                 files.invalidate_cache()
@@ -127,8 +128,10 @@ class Stored:
 
     @staticmethod
     def _checksums(folder: Path) -> dict[str, str]:
+        """SHA-256 of each file below a folder by its relative path."""
         return {file.relative_to(folder).as_posix(): file_sha256(file) for file in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:
+    """All files below a folder, sorted."""
     return sorted(file for file in folder.rglob("*") if file.is_file())

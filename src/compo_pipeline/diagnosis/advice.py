@@ -83,7 +83,7 @@ def advise(
     run: TrainingRun,
     settings: Iterable[RuleSetting],
 ) -> tuple[Step, ...]:
-    """The settings with which training has negatives of the weak kinds, and can learn from them.
+    """Settings to change so that training has negatives of the kinds in which the model is weak.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of

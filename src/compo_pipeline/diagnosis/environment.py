@@ -29,8 +29,8 @@ def write_environment(
         advice: values by dotted key, which override them.
     """
     folders = [conf / name for name in dict.fromkeys(("base", env)) if name is not None]
-    everything = {kind: _content(folders, kind) for kind in ("globals", "parameters")}
-    values = {kind: _content(folders[1:], kind) for kind in everything}
+    everything = {kind: _merged_files(folders, kind) for kind in ("globals", "parameters")}
+    values = {kind: _merged_files(folders[1:], kind) for kind in everything}
     for own in folders[1:]:
         for file in keys.read(own, "catalog"):
             shutil.copyfile(file, folder / file.name)
@@ -44,8 +44,8 @@ def write_environment(
         write_text(folder / f"{kind}.yml", yaml.safe_dump(content, sort_keys=False))
 
 
-def _content(folders: Sequence[Path], kind: str) -> dict[str, Any]:
-    """The files of one kind in some folders, of which later ones override."""
+def _merged_files(folders: Sequence[Path], kind: str) -> dict[str, Any]:
+    """The files of one kind in several folders, merged; files of later folders override."""
     contents = [each for folder in folders for each in keys.read(folder, kind).values()]
     merged = OmegaConf.to_container(OmegaConf.merge({}, *contents))
     return {str(name): value for name, value in cast(dict[Any, Any], merged).items()}

@@ -39,7 +39,7 @@ class AggregateRow:
 
 
 def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
-    """The means of the comparison's suite; without one, those of any paper that are complete.
+    """The means of the comparison's suite; without one, those of papers that are complete.
 
     Benchmarks whose files are not the official ones are members of none.
     """
@@ -59,13 +59,18 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
             means = () if missing else tuple(map(one.mean, values.values()))
             found.append(
                 AggregateRow(
-                    one.label, one.source, means, _names(one, missing), _names(one, partial)
+                    one.label,
+                    one.source,
+                    means,
+                    _member_names(one, missing),
+                    _member_names(one, partial),
                 )
             )
     return found
 
 
-def _names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
+def _member_names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
+    """Names of some members of a mean, each once."""
     return tuple(dict.fromkeys(map(one.name, members)))
 
 

@@ -326,9 +326,7 @@ def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
 
 
 class _Results:
-    """A model's rows of one (metric, subtask), 16 bytes each: numbers of the names of item and
-    image, and the value.
-    """
+    """A model's values of one (metric, subtask), with item and image as numbers: 16 bytes a row."""
 
     def __init__(self) -> None:
         self._items, self._images, self._values = array("i"), array("i"), array("d")

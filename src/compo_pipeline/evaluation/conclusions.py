@@ -48,10 +48,11 @@ def summary_lines(rows: Sequence[Row]) -> tuple[str, ...]:
     chosen += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
     headlines = [row for row in rows if row.headline and row not in chosen]
     chosen += [row for row in headlines if not chosen or row.difference.significance == "below"]
-    return tuple(map(_line, chosen))
+    return tuple(map(_differences_in_words, chosen))
 
 
-def _line(row: Row) -> str:
+def _differences_in_words(row: Row) -> str:
+    """One line: a row's label and how it differs from each other model."""
     parts = []
     for difference in row.differences:
         found = difference.significance

@@ -139,7 +139,7 @@ def read_training_tables(tables: TrainingTables) -> tuple[Sequence[Caption], Seq
         return [], []
     captions = _read(tables.captions, Caption, "captions")
     facts = _read(tables.facts, Fact, "facts")
-    rows = that_train(captions)
+    rows = training_captions(captions)
     if not rows:
         splits = ", ".join(sorted(captions.column("split").unique().to_pylist()))
         raise SettingsError(
@@ -174,7 +174,7 @@ def training_rows(
     Raises:
         SettingsError: images are to be compared, and none can be read.
     """
-    rows, measured = that_train(Table.of(captions, Caption), split), Table.of(facts, Fact)
+    rows, measured = training_captions(Table.of(captions, Caption), split), Table.of(facts, Fact)
     images = rows.column("image").unique()
     shown = measured.where(np.asarray(pc.is_in(measured.column("image"), value_set=images)))
     near = None
@@ -196,8 +196,10 @@ def training_rows(
     )
 
 
-def that_train(captions: Iterable[Caption], split: Splits = TRAINING_SPLIT) -> Table[Caption]:
-    """The captions of the split that trains, or of those that do."""
+def training_captions(
+    captions: Iterable[Caption], split: Splits = TRAINING_SPLIT
+) -> Table[Caption]:
+    """The captions of the splits that are trained on."""
     return Table.of(captions, Caption).having("split", splits_of(split))
 
 
@@ -365,7 +367,7 @@ def without_reported(
 def _text_key(
     task: Subtask, item: Item
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Subtask and texts of an item; None if all items of the subtask have the same texts."""
+    """Subtask and texts of an item, to find equal ones; None if all items have the same texts."""
     if task.classes or not item.negatives:
         return None
     return task.benchmark, task.name, item.positives, item.negatives

@@ -94,9 +94,9 @@ def item_changes(
     items = items_by_key(subtasks)
     baseline, model = pair
     table = Table.of(scores, Score)
-    before = {_key(row): row for row in table.having("model", [baseline])}
+    before = {_item_key(row): row for row in table.having("model", [baseline])}
     for after in table.having("model", [model]):
-        row = before.get(_key(after))
+        row = before.get(_item_key(after))
         if row is None or row.correct == after.correct:
             continue
         if after.metric == PER_CLASS or row.correct is None or after.correct is None:
@@ -121,7 +121,8 @@ def item_changes(
         )
 
 
-def _key(row: Score) -> tuple[str, str, str, str]:
+def _item_key(row: Score) -> tuple[str, str, str, str]:
+    """What identifies a score's item: benchmark, subtask, metric and item."""
     return row.benchmark, row.subtask, row.metric, row.item
 
 

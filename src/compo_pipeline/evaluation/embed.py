@@ -57,16 +57,17 @@ class Vectors:
 
     def of(self, names: Iterable[str]) -> NDArray[np.float32]:
         """[names, D]."""
-        picked: NDArray[np.float32] = self.rows[self._places(names)]
+        picked: NDArray[np.float32] = self.rows[self._row_numbers(names)]
         return picked
 
     def of_many(self, names: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """[names, names of each, D]; every entry must be of one length."""
-        flat = self._places(name for group in names for name in group)
+        flat = self._row_numbers(name for group in names for name in group)
         picked: NDArray[np.float32] = self.rows[flat.reshape(len(names), -1)]
         return picked
 
-    def _places(self, names: Iterable[str]) -> NDArray[np.int64]:
+    def _row_numbers(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Row numbers of the names."""
         return np.array([self.index[name] for name in names], dtype=np.int64)
 
 
@@ -252,6 +253,7 @@ class Embedder:
             return project_images(loaded.model, pooled).cpu(), pooled.cpu()
 
     def _image_compute(self, loaded: LoadedModel) -> AbstractContextManager[Any]:
+        """Autocast to the precision in which images are embedded."""
         return Compute(loaded.device, self.settings.image_precision).autocast()
 
     @torch.inference_mode()
@@ -328,11 +330,13 @@ class _Known:
         return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
 
     def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
+        """Add embeddings to those in memory."""
         start = sum(map(len, self._blocks))
         self._index.update((key, start + row) for row, key in enumerate(keys))
         self._blocks.append(embeddings)
 
     def _save(self) -> None:
+        """Write the embeddings that are new to the store."""
         if self._store is not None and self._unsaved:
             with self._store.locked():
                 stacked = torch.stack(list(self._unsaved.values()))

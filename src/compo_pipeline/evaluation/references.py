@@ -30,7 +30,8 @@ class Result(NamedTuple):
     value: float
 
 
-def _zero_shot(name: str) -> Key:
+def _zero_shot_key(name: str) -> Key:
+    """The key of a zero-shot set's top-1 accuracy."""
     return "zero_shot_sets", "top1", name
 
 
@@ -43,7 +44,7 @@ _MTEB: dict[tuple[str, str], Key] = {
     ("AROCocoOrder", "text_acc"): ("aro", "accuracy", "coco_order"),
     ("AROFlickrOrder", "text_acc"): ("aro", "accuracy", "flickr30k_order"),
     **{
-        (f"{task}ZeroShot", "accuracy"): _zero_shot(name)
+        (f"{task}ZeroShot", "accuracy"): _zero_shot_key(name)
         for task, name in {
             "Food101": "food101",
             "CIFAR10": "cifar10",
@@ -74,7 +75,7 @@ _UNIBENCH: dict[tuple[str, str], Key] = {
     ("coco_order", ""): ("aro", "accuracy", "coco_order"),
     ("flickr30k_order", ""): ("aro", "accuracy", "flickr30k_order"),
     **{
-        (theirs, ""): _zero_shot(ours)
+        (theirs, ""): _zero_shot_key(ours)
         for theirs, ours in {
             **{name: name for name in _SAME_NAMES.split()},
             "cars": "stanford_cars",
@@ -128,6 +129,7 @@ def _paper(
     keys: Mapping[tuple[str, str], Key],
     setting: str,
 ) -> Paper:
+    """Published values as a paper; refuses two files with different values of one score."""
     found: dict[tuple[str, str], Result] = {}
     for one in results:
         place = "/".join(keys[one.benchmark, one.score]), one.model
@@ -154,13 +156,15 @@ def _files(place: Path, key: str, pattern: str) -> list[Path]:
     return found
 
 
-def _share(value: Any, file: Path, what: str, key: str) -> float:
+def _checked_share(value: Any, file: Path, what: str, key: str) -> float:
+    """Check that a value is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise SettingsError(f"{key}: {file}: expected a share from 0 to 1 as {what}, got {value!r}")
     return float(value)
 
 
-def _mteb(place: Path, key: str) -> Iterator[Result]:
+def _mteb_results(place: Path, key: str) -> Iterator[Result]:
+    """The results in a folder of MTEB's result files."""
     for file in _files(place, key, "*.json"):
         if file.name == "model_meta.json":
             continue
@@ -176,7 +180,7 @@ def _mteb(place: Path, key: str) -> Iterator[Result]:
                 values = {k: v for k, v in subset.items() if (name, k) in _MTEB}
                 # A task that is not known is counted once.
                 for score, value in (values or {"": 0.0}).items():
-                    share = _share(value, file, f"{name} {score}", key)
+                    share = _checked_share(value, file, f"{name} {score}", key)
                     yield Result(file, model, str(name), score, share)
         except SettingsError:
             raise
@@ -189,13 +193,15 @@ def _mteb(place: Path, key: str) -> Iterator[Result]:
 
 
 def _mteb_model(file: Path) -> str:
+    """The model's name in `model_meta.json`, otherwise by the name of the folder."""
     meta = file.parent / "model_meta.json"
     if meta.is_file() and isinstance(content := read_json(meta), dict) and "name" in content:
         return str(content["name"])
     return file.parent.parent.name.replace("__", "/")
 
 
-def _unibench(place: Path, key: str) -> Iterator[Result]:
+def _unibench_results(place: Path, key: str) -> Iterator[Result]:
+    """The results in a folder of UniBench's tables: means over their rows."""
     sums: dict[tuple[str, str], list[float]] = {}
     for file in _files(place, key, "*.f"):
         sums.clear()
@@ -210,12 +216,13 @@ def _unibench(place: Path, key: str) -> Iterator[Result]:
                     f"correctness, got {shown(row)}"
                 ) from error
             name = name if task in _TASKS else f"{name} ({task})"
-            sums.setdefault((model, name), []).append(_share(value, file, name, key))
+            sums.setdefault((model, name), []).append(_checked_share(value, file, name, key))
         for (model, name), values in sums.items():
             yield Result(file, model, name, "", math.fsum(values) / len(values))
 
 
 def _unibench_rows(file: Path, key: str) -> Iterable[Mapping[str, Any]]:
+    """The rows of a UniBench table in CSV or feather format."""
     import pyarrow as pa
 
     wanted = ("model_name", "benchmark_name", "correctness", "task_name")
@@ -234,7 +241,7 @@ def _unibench_rows(file: Path, key: str) -> Iterable[Mapping[str, Any]]:
 _Reader = Callable[[Path, str], Iterator[Result]]
 
 _HARNESSES: dict[str, tuple[str, Mapping[tuple[str, str], Key], _Reader]] = {
-    "mteb": ("mteb", _MTEB, _mteb),
-    "unibench": ("UniBench", _UNIBENCH, _unibench),
+    "mteb": ("mteb", _MTEB, _mteb_results),
+    "unibench": ("UniBench", _UNIBENCH, _unibench_results),
 }
 """Label, metrics that we have too, and reader of each harness."""

@@ -59,7 +59,7 @@ def item_slices(
             dict.fromkeys(
                 f"{kind}={value}"
                 for kind in sorted(kinds)
-                for value in _values(kind, item, parses, seen, of_rows)
+                for value in _slices_of_kind(kind, item, parses, seen, of_rows)
             )
         )
         for task in tasks
@@ -75,35 +75,38 @@ def _read(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
     return item.positives[:1] + (item.negatives if "binding" in kinds else ())
 
 
-def _values(
+def _slices_of_kind(
     kind: SliceKind,
     item: Item,
     parses: Mapping[str, Parse],
     seen: Set[Binding],
     source_of: Mapping[str, str],
 ) -> Iterator[str]:
+    """The slices of one kind that an item belongs to."""
     text = item.positives[0]
     if kind == "source":
         yield from filter(None, [source_of.get(item.image)])
     elif kind == "length":
-        yield _length(len(text.split()))
+        yield _length_range(len(text.split()))
     elif kind == "binding":
         right = set(bindings(parses[text]))
         wrong = {pair for each in item.negatives for pair in bindings(parses[each])}
-        yield f"right {_known(right - wrong, seen)}, wrong {_known(wrong - right, seen)}"
+        yield f"right {_novelty(right - wrong, seen)}, wrong {_novelty(wrong - right, seen)}"
     elif kind == "attribute":
         yield from (pair.attribute for pair in bindings(parses[text]))
     else:
         yield from (objects if kind == "object" else relations)(parses[text])
 
 
-def _known(pairs: Set[Binding], seen: Set[Binding]) -> str:
+def _novelty(pairs: Set[Binding], seen: Set[Binding]) -> str:
+    """Whether pairs (attribute, noun) are all in `seen`: "seen" or "unseen"; "none" for no pair."""
     if not pairs:
         return "none"
     return "seen" if pairs <= seen else "unseen"
 
 
-def _length(words: int) -> str:
+def _length_range(words: int) -> str:
+    """The range of lengths that a number of words is in, such as "6-10 words"."""
     place = bisect_left(_LONGEST, words)
     if place == len(_LONGEST):
         return f"{_LONGEST[-1] + 1}+ words"

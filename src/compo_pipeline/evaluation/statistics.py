@@ -29,7 +29,7 @@ _SMALLEST_P = 1e-100
 
 
 class Part(NamedTuple):
-    """One part of an average: per cent of every item [S, n], and each item's image [n] by number.
+    """One component of a mean: values [S, n] of n items in per cent, and each item's image [n].
 
     The numbers of images are those of all parts.
     """

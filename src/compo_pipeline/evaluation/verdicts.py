@@ -59,7 +59,8 @@ def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
         values = row.similarities
         if len(values) != length or not all(map(math.isfinite, values[:finite])):
             raise ValueError(
-                f"{_place(row)} has the similarities {list(values)}, expected {length} finite ones"
+                f"{_row_in_words(row)} has the similarities {list(values)}, expected {length} "
+                "finite ones"
             )
         if row.metric in GRADED:
             _check_precision(row, matches)
@@ -72,16 +73,19 @@ def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
         for row, verdict in zip(group, correct.tolist(), strict=True):
             if row.correct is not verdict:
                 raise ValueError(
-                    f"{_place(row)} is stored as correct={row.correct}, its similarities "
+                    f"{_row_in_words(row)} is stored as correct={row.correct}, its similarities "
                     f"{list(row.similarities)} give {verdict}"
                 )
 
 
 def _check_precision(row: Score, matches: int) -> None:
+    """Refuse an average precision that its stored similarities do not give."""
     stored, *cosines = row.similarities
     value = protocols.average_precision(np.array(cosines), matches)
     if row.correct is not None or not math.isclose(value, stored):
-        raise ValueError(f"{_place(row)} is stored as {stored}, its similarities give {value}")
+        raise ValueError(
+            f"{_row_in_words(row)} is stored as {stored}, its similarities give {value}"
+        )
 
 
 _Items = Mapping[tuple[str, str, str], ScoredItem]
@@ -138,5 +142,6 @@ def _expected(
     return 1, 2, 2
 
 
-def _place(row: Score) -> str:
+def _row_in_words(row: Score) -> str:
+    """The row in words, for errors."""
     return f"{row.benchmark} {row.subtask} {row.metric}, item '{row.item}'"

@@ -136,7 +136,7 @@ def _differences(couples: Sequence[Couple]) -> csr_array:
     texts = [
         [" \n ".join(one.texts[side] for one in couple) for couple in couples] for side in (0, 1)
     ]
-    vectorizer = CountVectorizer(analyzer=_of_lines, dtype=np.float64)
+    vectorizer = CountVectorizer(analyzer=_line_ngrams, dtype=np.float64)
     vectorizer.fit([*texts[0], *texts[1]])
     found = csr_array(vectorizer.transform(texts[0]) - vectorizer.transform(texts[1]))
     differs = np.asarray((found != 0).sum(axis=0)).ravel()
@@ -144,5 +144,6 @@ def _differences(couples: Sequence[Couple]) -> csr_array:
     return csr_array(found @ diags_array(scales))
 
 
-def _of_lines(text: str) -> list[str]:
+def _line_ngrams(text: str) -> list[str]:
+    """The n-grams of each line of a text."""
     return [each for line in text.split("\n") for each in ngrams(line)]

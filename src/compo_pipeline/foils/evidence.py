@@ -20,7 +20,7 @@ from compo_pipeline.storage.records import Parse
 
 
 def names(word: str, upos: str, tag: str) -> frozenset[str]:
-    """Lemmas that may be true where a word is: itself, synonyms, and what goes with it."""
+    """Lemmas that may be true of what a word names: its own, its synonyms and compatible ones."""
     lemma = load_lexicon().reading(fold_case(word), upos, tag)
     return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
 
@@ -67,7 +67,7 @@ class Evidence:
 
     def names(self, word: str, upos: str, tag: str) -> bool:
         """Whether a word of the captions may be true of the same as this one."""
-        return (upos, name(word, upos, tag)) in self._named
+        return (upos, name(word, upos, tag)) in self._named_lemmas
 
     def is_caption(self, text: str) -> bool:
         """Whether a text is one of the captions but for case and closing punctuation."""
@@ -75,22 +75,30 @@ class Evidence:
 
     def binds(self, attribute: Iterable[str], noun: Iterable[str]) -> bool:
         """Whether a caption gives one of these attributes to one of these nouns."""
-        return not self._bound.isdisjoint((one, other) for one in attribute for other in noun)
+        return not self._attribute_noun_pairs.isdisjoint(
+            (one, other) for one in attribute for other in noun
+        )
 
     def relates(self, relation: Iterable[str], noun: Iterable[str]) -> bool:
         """Whether a caption has one of these prepositions before one of these nouns."""
-        return not self._related.isdisjoint((one, other) for one in relation for other in noun)
+        return not self._relation_object_pairs.isdisjoint(
+            (one, other) for one in relation for other in noun
+        )
 
     def states(self, subject: Iterable[str], other: Iterable[str]) -> bool:
         """Whether a caption relates one of these nouns, as subject, to one of the others."""
-        return not self._stated.isdisjoint((one, two) for one in subject for two in other)
+        return not self._subject_object_pairs.isdisjoint(
+            (one, two) for one in subject for two in other
+        )
 
     @cached_property
     def _captions(self) -> set[str]:
+        """The captions of the image, without case and closing marks."""
         return {bare(parse.text) for parse in self._parses}
 
     @cached_property
-    def _named(self) -> set[tuple[str, str]]:
+    def _named_lemmas(self) -> set[tuple[str, str]]:
+        """Part of speech and lemma of all that the captions name."""
         return {
             (upos, found)
             for parse in self._parses
@@ -99,7 +107,8 @@ class Evidence:
         }
 
     @cached_property
-    def _bound(self) -> set[tuple[str, str]]:
+    def _attribute_noun_pairs(self) -> set[tuple[str, str]]:
+        """Pairs (attribute, noun) that the captions state."""
         found = set[tuple[str, str]]()
         for parse, element in self._elements("attribute"):
             noun = noun_of(parse, element.start)
@@ -109,7 +118,8 @@ class Evidence:
         return found
 
     @cached_property
-    def _related(self) -> set[tuple[str, str]]:
+    def _relation_object_pairs(self) -> set[tuple[str, str]]:
+        """Pairs (relation word, object) that the captions state."""
         found = set[tuple[str, str]]()
         for parse, element in self._elements("relation"):
             noun = object_of(parse, element.end)
@@ -119,7 +129,8 @@ class Evidence:
         return found
 
     @cached_property
-    def _stated(self) -> set[tuple[str, str]]:
+    def _subject_object_pairs(self) -> set[tuple[str, str]]:
+        """Pairs (subject, object) of the relations that the captions state."""
         found = set[tuple[str, str]]()
         for parse in self._parses:
             for unit in units(parse):
@@ -129,6 +140,7 @@ class Evidence:
         return found
 
     def _elements(self, category: str) -> Iterator[tuple[Parse, Element]]:
+        """Elements of a category in the captions' scene graphs, with their parse."""
         for parse in self._parses:
             for element in scene_graph(parse).elements:
                 if element.category == category:
@@ -136,11 +148,12 @@ class Evidence:
 
 
 def noun_names(parse: Parse, place: int) -> frozenset[str]:
-    """Lemmas that may be true where the noun at a place is."""
+    """Lemmas that may be true of what the noun at a place names."""
     return names(parse.words[place], "NOUN", fine_tag(parse, place))
 
 
 def _span(element: Element) -> Phrase:
+    """First word of an element, and the word after its last."""
     return element.start, element.end
 
 

@@ -90,11 +90,11 @@ def drafts(parses: Sequence[Parse], wanted: Sequence[Kind]) -> Iterator[Draft]:
     for number, parse in enumerate(parses):
         for kind in wanted:
             for draft in _MAKERS[kind](parse, evidence, parses):
-                yield _checked(draft._replace(sentence=number), evidence)
+                yield _mark_true_foil(draft._replace(sentence=number), evidence)
 
 
-def _checked(draft: Draft, evidence: Evidence) -> Draft:
-    """A draft with a problem if its foil is a caption of the image, which then has its words."""
+def _mark_true_foil(draft: Draft, evidence: Evidence) -> Draft:
+    """The draft, with the problem `SAME` if its foil is itself a caption of the image."""
     same = (
         not draft.problem
         and evidence.says(draft.words[1])
@@ -276,6 +276,7 @@ def _details(
 
 
 def _folded(words: tuple[str, str]) -> tuple[str, str]:
+    """Two words in lower case."""
     return fold_case(words[0]), fold_case(words[1])
 
 

@@ -54,6 +54,7 @@ class Trigrams:
         )
 
     def _log_probability(self, sequence: tuple[str, ...]) -> float:
+        """Logarithm of the probability of a trigram; computed once for each."""
         if sequence not in self._known:
             self._known[sequence] = math.log(self._probability(sequence))
         return self._known[sequence]
@@ -69,6 +70,7 @@ class Trigrams:
 
 
 def _padded(text: str) -> list[str]:
+    """The tokens of a text between marks of its start and end."""
     return [*[_START] * (_ORDER - 1), *tokens(text), _END]
 
 
@@ -99,8 +101,9 @@ class Preference:
 
     def __call__(self, caption: str, foil: str) -> float:
         """That of the caption minus that of the foil, in nats."""
-        return self._of(caption) - self._of(foil)
+        return self._score(caption) - self._score(foil)
 
-    def _of(self, text: str) -> float:
+    def _score(self, text: str) -> float:
+        """Log-likelihood as a caption, plus the log ratio of true to false texts, in nats."""
         ratio = self._true.log_likelihood(text) - self._false.log_likelihood(text)
         return self._captions.log_likelihood(text) + ratio

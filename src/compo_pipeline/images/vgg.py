@@ -71,7 +71,7 @@ def load(layers: Sequential, path: Path, key: str) -> Sequential:
     if not path.is_file():
         raise SettingsError(f"{key}: there is no file '{path}'")
     try:
-        state = _state(path)
+        state = _read_weights(path)
         wanted = layers.state_dict()
         layers.load_state_dict({name: state[name] for name in wanted})
     except Exception as error:
@@ -82,7 +82,8 @@ def load(layers: Sequential, path: Path, key: str) -> Sequential:
     return layers.eval()
 
 
-def _state(path: Path) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a safetensors or PyTorch file."""
     if path.suffix == ".safetensors":
         return load_file(path)
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)

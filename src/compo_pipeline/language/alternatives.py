@@ -253,9 +253,9 @@ def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Al
 
 
 def _inflect(name: str, upos: str, tag: str) -> str | None:
-    """The form of a name that the lexicon does not have; of several words the head is inflected:
-    a verb's first ("blowing up"), a noun's before its preposition ("mothers of pearl") or last.
-    None for one that is plural already where a singular is asked for ("widow's weeds").
+    """Inflect a name that is not in the lexicon; of several words the head is inflected: a verb's
+    first ("blowing up"), a noun's before its preposition ("mothers of pearl") or last. None for one
+    that is plural already where a singular is asked for ("widow's weeds").
     """
     words = name.split()
     if upos not in ("NOUN", "VERB") or len(words) == 1:

@@ -132,7 +132,7 @@ def _category(parse: Parse, phrase: Phrase) -> Category | None:
     elements = scene_graph(parse).elements
     found = {one.category for one in elements if one.start < end and start < one.end}
     upos = {parse.upos[place] for place in range(start, end)}
-    if not found and _modifies(parse, phrase):
+    if not found and _is_participle_modifier(parse, phrase):
         return "attribute"
     if "relation" in found or (not found and upos & _RELATING):
         return None if "entity" in found or (not found and upos & NOUNS) else "relation"
@@ -141,8 +141,8 @@ def _category(parse: Parse, phrase: Phrase) -> Category | None:
     return "attribute" if found or upos <= _MODIFIERS else None
 
 
-def _modifies(parse: Parse, phrase: Phrase) -> bool:
-    """Whether a phrase is participles before the noun of a noun phrase."""
+def _is_participle_modifier(parse: Parse, phrase: Phrase) -> bool:
+    """Whether a phrase consists of participles that stand before the noun of a noun phrase."""
     start, end = phrase
     return all(parse.tags[place] in _PARTICIPLES for place in range(start, end)) and any(
         first <= start and end < last for first, last in noun_phrases_of(parse)

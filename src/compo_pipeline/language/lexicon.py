@@ -130,8 +130,8 @@ class Lexicon:
         return self._lemmas_by_form.get((word, upos, tag))
 
     @cached_property
-    def longest(self) -> dict[str, int]:
-        """Number of words of the longest preposition, by its first word."""
+    def longest_prepositions(self) -> dict[str, int]:
+        """By the first word of prepositions: the number of words of the longest one."""
         longest: dict[str, int] = {}
         for name, upos in self.lemmas:
             if upos == "ADP":

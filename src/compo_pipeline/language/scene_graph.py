@@ -140,7 +140,7 @@ def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
     lexicon, index = load_lexicon(), 0
     while index < len(words):
         end = index + 1
-        longest = lexicon.longest.get(words[index], 0)
+        longest = lexicon.longest_prepositions.get(words[index], 0)
         for length in range(min(longest, len(words) - index), 0, -1):
             known = (" ".join(words[index : index + length]), "ADP") in lexicon.lemmas
             if known and (length > 1 or parse.upos[index] in _PREPOSITIONS):

@@ -124,7 +124,7 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
 
 
 def _read_units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
-    """The units of a record that have foils."""
+    """The entities and relations of a record that have foils."""
     others = {
         _text(entity): _texts(foils)
         for entity, foils in (record.get("negative_entities") or {}).items()

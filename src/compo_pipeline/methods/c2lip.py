@@ -115,7 +115,7 @@ class C2lip(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: phrases."""
+        """Fields of an external table that views can use: phrases."""
         return frozenset({"phrases"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:

@@ -223,7 +223,8 @@ class Clic(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: positives, and for swaps in a caption negatives.
+        """Fields of an external table that views can use: positives; negatives, for swaps in a
+        caption.
 
         Positives are further sentences. A swap across two captions is no text of one.
         """
@@ -246,7 +247,7 @@ class Clic(Method):
         return view
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """Which captions can have a view: another image has their orientation; if single, all."""
+        """Which captions can have a view: all, or those with another image of their orientation."""
         if self.view_settings.images == "single":
             return super().anchors(captions)
         images, turned = captions.codes("image_id"), np.array(_orientations(captions))

@@ -93,7 +93,7 @@ class ViewContext(NamedTuple):
         return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further, annotations)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
-        """The parse of a caption's sentence; None of a further one that was not parsed."""
+        """The parse of a sentence of a caption; None if it is a later one and was not parsed."""
         if sentence == 0:
             return self.parses[caption.sample_id]
         further = self.sentences.get(caption.sample_id, ())
@@ -239,8 +239,8 @@ class Method:
 
     @property
     def annotations(self) -> frozenset[str]:
-        """What its views can have of a table of others (`views.from_table`): names of fields of
-        `AnnotationColumns`. A table with anything else is refused before a run.
+        """Fields of `AnnotationColumns` that views can take from an external table; a table with
+        anything else (`views.from_table`) is refused before a run.
         """
         return frozenset()
 

@@ -116,7 +116,7 @@ class CounterfactualPairs(Method):
         tokens = preprocessor.tokens([text or "" for kind in texts for text in kind]).view(
             len(KINDS), len(examples), -1
         )
-        texts_there, images_there = _there(texts), _there(images)
+        texts_there, images_there = _presence_mask(texts), _presence_mask(images)
         alike = (tokens[[REAL, POSITIVE]] == tokens[NEGATIVE]).all(-1)
         equal = texts_there[NEGATIVE] & (alike & texts_there[[REAL, POSITIVE]]).any(0)
         texts_there[NEGATIVE] &= ~equal
@@ -152,7 +152,8 @@ def _spread(embeddings: Tensor, there: Tensor) -> Tensor:
     return empty.masked_scatter(there[..., None], embeddings)
 
 
-def _there(kinds: Sequence[Sequence[object | None]]) -> Tensor:
+def _presence_mask(kinds: Sequence[Sequence[object | None]]) -> Tensor:
+    """Mask of the entries that are not None."""
     return torch.tensor([[one is not None for one in kind] for kind in kinds])
 
 

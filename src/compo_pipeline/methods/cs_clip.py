@@ -104,7 +104,7 @@ class CsClip(TextPairs):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: negatives of the whole caption."""
+        """Fields of an external table that views can use: negatives of the whole caption."""
         return frozenset({"negatives"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
@@ -124,9 +124,9 @@ class CsClip(TextPairs):
                 order: tuple[Category, ...] = ("relation", "entity")
                 for category in order if preferred else order[::-1]:
                     drawn = (
-                        _written(records, category, draws)
+                        _pair_from_files(records, category, draws)
                         if records
-                        else _parsed(parse, category, draws, source)
+                        else _pair_from_parse(parse, category, draws, source)
                     )
                     if drawn:
                         pairs.append(drawn)
@@ -176,8 +176,10 @@ class CsClip(TextPairs):
         return terms
 
 
-def _parsed(parse: Parse, category: Category, rng: random.Random, source: Replacer) -> _Pair | None:
-    """A drawn unit of a kind that has a foil, by the parse."""
+def _pair_from_parse(
+    parse: Parse, category: Category, rng: random.Random, source: Replacer
+) -> _Pair | None:
+    """A random unit of a category in the parse, with a rule-made foil; None if none has one."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
@@ -185,8 +187,8 @@ def _parsed(parse: Parse, category: Category, rng: random.Random, source: Replac
     return None
 
 
-def _written(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
-    """A drawn unit of a kind and one of its foils, by the files."""
+def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
+    """A random unit of a category in the files, with one of its foils; None if there is none."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None

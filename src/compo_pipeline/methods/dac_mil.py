@@ -90,7 +90,7 @@ class DacMil(TextPairs):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: negatives, of the first or any other sentence."""
+        """Fields of an external table that views can use: negatives, of any sentence."""
         return frozenset({"negatives"})
 
     @property

@@ -42,9 +42,7 @@ def apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 class SourceRows(NamedTuple):
-    """Rows of a source that train, those of them that have a view, and how many of these an epoch
-    takes.
-    """
+    """A source's training rows, those of them that have a view, and how many an epoch has."""
 
     captions: Table[Caption]
     anchors: Table[Caption]

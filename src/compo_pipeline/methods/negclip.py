@@ -68,8 +68,8 @@ class Contrasted(NamedTuple):
     negatives: Sequence[str | None]
 
 
-def contrasted(example: Example) -> list[Contrasted]:
-    """The rows of an example: one, or the two of a pair."""
+def contrasted_rows(example: Example) -> list[Contrasted]:
+    """The rows of an example, each an image with its texts: one, or two where images are paired."""
     view = example.view
     if view.kind != PAIR:
         return [Contrasted(single_image(example), view.positives[0], view.negatives)]
@@ -131,7 +131,7 @@ class TextNegatives(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: negatives, and rows with a similar image."""
+        """Fields of an external table that views can use: negatives; rows with a similar image."""
         return frozenset({"negatives", "neighbours"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
@@ -173,7 +173,7 @@ class TextNegatives(Method):
 
     def images(self, example: Example, step: int) -> list[ImageInput]:
         """The image of each of the example's rows."""
-        return [row.image for row in contrasted(example)]
+        return [row.image for row in contrasted_rows(example)]
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
         """Texts that are true of the caption's image: the caption itself, alone."""
@@ -209,7 +209,7 @@ class TextNegatives(Method):
         """Images, captions and negatives; one with the same tokens as its caption is absent, and
         counted. The empty text in place of a missing negative is masked. Of a pair each row counts.
         """
-        rows = [row for example in examples for row in contrasted(example)]
+        rows = [row for example in examples for row in contrasted_rows(example)]
         texts = [
             [row.caption.lower(), *((one or "").lower() for one in row.negatives)] for row in rows
         ]

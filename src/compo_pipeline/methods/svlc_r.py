@@ -84,7 +84,7 @@ class SvlcR(TextNegatives):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields that a table of others may have: negatives, and positives as paraphrases."""
+        """Fields of an external table that views can use: negatives; positives as paraphrases."""
         return frozenset({"negatives", "positives"})
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:

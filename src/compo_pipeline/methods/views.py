@@ -286,6 +286,7 @@ class _Drawing:
 
     @cached_property
     def _sampler(self) -> Sampler:
+        """Samples the views of one epoch."""
         return _view_sampler(self.method, self.captions, self.context, self.long_share)
 
     def __len__(self) -> int:
@@ -313,6 +314,7 @@ class _MixedDrawing:
 
     @cached_property
     def _sampler(self) -> Callable[[str, int], Sampler]:
+        """The sampler of a source in an epoch; the last two are in memory."""
         return lru_cache(2)(self._sampler_of)
 
     def _sampler_of(self, name: str, number: int) -> Sampler:
@@ -322,6 +324,7 @@ class _MixedDrawing:
 
     @cached_property
     def _anchors(self) -> dict[str, Anchors]:
+        """The rows of each source that are anchors in this epoch."""
         epoch = self.context.epoch
         return {
             name: self.mixture.anchors(name, len(source.anchors), source.share, epoch)
@@ -439,6 +442,7 @@ class EpochViews:
         return EpochViews, (self.folder,)
 
     def _read_table(self, number: int) -> Table[View]:
+        """Open the views of an epoch, mapped to memory."""
         file = self.files[number]
         # DVC compares the folder: nothing is put into it.
         copies = self.folder.with_name(f"{self.folder.name}_mapped")

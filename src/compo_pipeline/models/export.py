@@ -59,7 +59,7 @@ def write(
     Raises:
         ValueError: a weight is not finite, or too large for fp16.
     """
-    state = _rounded(loaded.model, precision)
+    state = _weights_in_precision(loaded.model, precision)
     # The header travels with the file where someone copies the weights alone.
     header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
     record = {
@@ -79,7 +79,8 @@ def write(
     write_json(folder / RECORD_FILE, record)
 
 
-def _rounded(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
+def _weights_in_precision(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
+    """The weights on the CPU in a precision; refuses those that are not finite in it."""
     kind = {"fp32": torch.float32, "fp16": torch.float16}[precision]
     state = {}
     for name, tensor in model.state_dict().items():

@@ -140,12 +140,12 @@ def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
     tokens = loaded.tokenize(list(PROBES))
     texts = encode_texts(loaded.model, tokens)
     images = model.get_image_features(pixel_values=pixels).pooler_output
-    _near("image tower", F.normalize(images, dim=-1), encode_images(loaded.model, pixels))
-    _near("text tower", _texts(model, tokens), texts)
+    _require_close("image tower", F.normalize(images, dim=-1), encode_images(loaded.model, pixels))
+    _require_close("text tower", _text_embeddings(model, tokens), texts)
     inputs = processor.tokenizer(
         list(PROBES), padding="max_length", truncation=True, return_tensors="pt"
     )
-    _near("tokenizer", _texts(model, inputs["input_ids"]), texts)
+    _require_close("tokenizer", _text_embeddings(model, inputs["input_ids"]), texts)
     # Of a shape at which both round alike where they crop or fill up.
     image = Image.radial_gradient("L").resize((2 * size, size)).convert("RGB")
     seen = processor.image_processor(image, return_tensors="pt")["pixel_values"][0]
@@ -154,11 +154,13 @@ def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
         raise _unequal("preprocessing", f"{grey.abs().max():.0f} of 255 grey levels")
 
 
-def _texts(model: Any, tokens: Tensor) -> Tensor:
+def _text_embeddings(model: Any, tokens: Tensor) -> Tensor:
+    """Normalised text embeddings of a Hugging Face model."""
     return F.normalize(model.get_text_features(input_ids=tokens).pooler_output, dim=-1)
 
 
-def _near(part: str, got: Tensor, wanted: Tensor) -> None:
+def _require_close(part: str, got: Tensor, wanted: Tensor) -> None:
+    """Refuse embeddings that differ by more than the tolerance."""
     apart = (got - wanted).abs().max().item()
     # Written so that NaN is refused too.
     if not apart <= TOLERANCE:

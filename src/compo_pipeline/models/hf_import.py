@@ -123,16 +123,17 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
     if context_length is not None:
         text["max_position_embeddings"] = context_length
     model_cfg = (
-        _clip(folder, int(config.get("projection_dim", 512)), vision, text)
+        _clip_config(folder, int(config.get("projection_dim", 512)), vision, text)
         if kind == "clip"
         else _siglip(folder, vision, text)
     )
     return {"model_cfg": model_cfg, "preprocess_cfg": _preprocessing(folder)}
 
 
-def _clip(
+def _clip_config(
     folder: Path, width: int, vision: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """open_clip's configuration of a Hugging Face CLIP; refuses what open_clip cannot express."""
     activations = {vision["hidden_act"], text["hidden_act"]}
     epsilons = {vision["layer_norm_eps"], text["layer_norm_eps"]}
     if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:

@@ -53,7 +53,7 @@ def ask(repository: str) -> None:
 
 
 def download(repository: str, files: Sequence[str]) -> Path:
-    """Folder of a repository, with the files of these patterns, from a hub that answers.
+    """Download the files of a repository that match patterns, if its hub answers; their folder.
 
     Raises:
         Exception: it does not, of one of several kinds.

@@ -100,7 +100,7 @@ def import_model(request: ImportRequest, folder: Path) -> bool:
     """
     with (
         TemporaryDirectory() as scratch,
-        _renamed(_OPTIONS | {scratch: str(request.tokenizer)}),
+        _renaming_in_errors(_OPTIONS | {scratch: str(request.tokenizer)}),
     ):
         conversion = _conversion(request, folder.name)
         tokenizer = tokenizer_files(request.tokenizer)
@@ -120,8 +120,8 @@ def import_model(request: ImportRequest, folder: Path) -> bool:
 
 
 @contextmanager
-def _renamed(names: Mapping[str, str]) -> Iterator[None]:
-    """Replace names in the messages of errors."""
+def _renaming_in_errors(names: Mapping[str, str]) -> Iterator[None]:
+    """Context manager that replaces names in the messages of errors."""
     try:
         yield
     except SettingsError as error:
@@ -132,10 +132,11 @@ def _renamed(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def _conversion(request: ImportRequest, name: str) -> _Conversion:
+    """How the source is converted: as an architecture of open_clip, or as a folder of files."""
     source = request.source
     prefixed = source.startswith((HUB_PREFIX, LOCAL_PREFIX))
     if not prefixed and (source in open_clip.list_models() or not Path(source).is_dir()):
-        return _of_architecture(request, name)
+        return _architecture_conversion(request, name)
     for option in _OF_FILES:
         if getattr(request, option) is not None:
             raise SettingsError(
@@ -148,6 +149,7 @@ def _conversion(request: ImportRequest, name: str) -> _Conversion:
 
 
 def _download(name: str) -> Path:
+    """Folder with the downloaded weights of a repository: open_clip's, otherwise safetensors."""
     wanted: tuple[str, ...] = (sources.OPEN_CLIP_WEIGHTS,)
     folder = sources.download_repository(name, *wanted)
     if not (folder / weights.CONFIG_FILE).is_file():
@@ -174,7 +176,8 @@ def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversi
     return _Conversion(parts, config["model_cfg"]["text_cfg"]["context_length"])
 
 
-def _of_architecture(request: ImportRequest, name: str) -> _Conversion:
+def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
+    """The conversion of an open_clip architecture with the given weights, or random ones."""
     given, quick_gelu, length = request.weights, request.quick_gelu, request.context_length
     if open_clip.get_model_config(request.source) is None:
         hint = nearest(request.source, open_clip.list_models())
@@ -208,7 +211,7 @@ def _of_architecture(request: ImportRequest, name: str) -> _Conversion:
             )
         return _Conversion(parts, length)
     base = request.mixed_with or layout.base
-    with _renamed({"model.pretrained": "--mixed-with"}):
+    with _renaming_in_errors({"model.pretrained": "--mixed-with"}):
         file = (
             sources.local_file(Path(base))
             if is_file(base)
@@ -325,7 +328,7 @@ def _verify(source: LoadedModel, written: LoadedModel) -> None:
     """
     apart = max(
         float((one - other).abs().max())
-        for one, other in zip(_embeddings(source), _embeddings(written), strict=True)
+        for one, other in zip(_probe_embeddings(source), _probe_embeddings(written), strict=True)
     )
     if not apart <= TOLERANCE:
         raise SettingsError(
@@ -335,8 +338,8 @@ def _verify(source: LoadedModel, written: LoadedModel) -> None:
 
 
 @torch.no_grad()
-def _embeddings(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
-    """Embeddings of two images of noise, wide and high, and of two texts."""
+def _probe_embeddings(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+    """Embeddings of two images of random pixels, one wide and one high, and of two texts."""
     noise = np.random.default_rng(0).integers(0, 256, (2, 90, 60, 3), dtype=np.uint8)
     images = [Image.fromarray(noise[0]), Image.fromarray(noise[1]).rotate(90, expand=True)]
     pixels = torch.stack([loaded.preprocess(image) for image in images])

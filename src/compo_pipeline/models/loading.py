@@ -130,7 +130,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
         image_fingerprint=image_fingerprint(model.state_dict(), config),
         fingerprint=found,
         model=model.eval(),
-        preprocess=_transform(preprocess_cfg),
+        preprocess=_image_transform(preprocess_cfg),
         tokenize=tokenize,
         image_size=size,
         mean=tuple(preprocess_cfg["mean"]),
@@ -210,7 +210,8 @@ def _square(name: str, model: torch.nn.Module) -> int:
     return int(height)
 
 
-def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
+def _image_transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
+    """open_clip's preprocessing of images, as in evaluation."""
     arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocess_cfg.items()}
     transform: Callable[[Image], torch.Tensor] = image_transform_v2(
         PreprocessCfg(**arguments), is_train=False

@@ -98,30 +98,31 @@ def targets_of(model: Any, name: str, towers: Set[str]) -> list[str]:
     """
     parts: list[Any] = []
     if "image" in towers:
-        parts += _of_images(model.visual, name)
+        parts += _image_modules(model.visual, name)
     if "text" in towers:
         tower = text_tower(model)
         if tower is None:
             raise _refusal(name, "its text tower is of another kind than CLIP's")
-        parts += _of_blocks(tower.transformer.resblocks, name)
+        parts += _block_modules(tower.transformer.resblocks, name)
     names = {id(module): key for key, module in model.named_modules()}
     return [names[id(part)] for part in parts]
 
 
-def _of_images(visual: Any, name: str) -> Iterator[nn.Module]:
+def _image_modules(visual: Any, name: str) -> Iterator[nn.Module]:
+    """The modules of the image tower that get adapters; refuses an unknown kind of tower."""
     if isinstance(visual, VisionTransformer) and visual.attn_pool is None:
         yield from _of_stem(visual.conv1, name)
-        yield from _of_blocks(visual.transformer.resblocks, name)
+        yield from _block_modules(visual.transformer.resblocks, name)
         return
     trunk: Any = visual.trunk if isinstance(visual, TimmModel) else None
     if not isinstance(trunk, TimmTransformer | Eva | Xcit):
         kind = type(trunk or visual).__name__
         raise _refusal(name, f"its image tower, a {kind}, is of no known kind")
     yield from _of_stem(trunk.patch_embed, name)
-    yield from _of_blocks(trunk.blocks, name)
+    yield from _block_modules(trunk.blocks, name)
     if isinstance(trunk, Xcit) and trunk.global_pool == "token":
         # Under average pooling nothing reads the class token, which these blocks alone change.
-        yield from _of_blocks(trunk.cls_attn_blocks, name)
+        yield from _block_modules(trunk.cls_attn_blocks, name)
     if getattr(trunk, "attn_pool", None) is not None:
         yield from _of_block(trunk.attn_pool, name)
 
@@ -134,7 +135,8 @@ def _of_stem(stem: nn.Module, name: str) -> list[nn.Module]:
     return list(found)
 
 
-def _of_blocks(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
+def _block_modules(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
+    """The modules of transformer blocks that get adapters."""
     for block in blocks:
         yield from _of_block(block, name)
 
@@ -193,6 +195,7 @@ def _mixed(embeddings: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def _refusal(name: str, problem: str) -> SettingsError:
+    """The error that LoRA does not fit a model."""
     return SettingsError(
         f"model.name: LoRA does not fit '{name}': {problem}; set training.lora.rank to null, or "
         "model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"

@@ -87,7 +87,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
         _write(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
         _write(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
-        write_plain_json(new / NOTES_FILE, _notes(loaded, new))
+        write_plain_json(new / NOTES_FILE, _description(loaded, new))
     return folder
 
 
@@ -163,7 +163,8 @@ def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]
     return run
 
 
-def _notes(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+def _description(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+    """Description of the exported files: inputs, outputs, preprocessing and logit scale."""
     bias = getattr(loaded.model, "logit_bias", None)
     scale: Any = loaded.model.logit_scale
     held = (folder / TOKENIZER_FILE).is_file()

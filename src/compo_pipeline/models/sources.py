@@ -159,7 +159,7 @@ def of_folder(folder: Path, name: str) -> ModelSource:
     if "model_cfg" not in config:
         raise SettingsError(f"model '{name}': {path} has no 'model_cfg'")
     file = weights.find(folder)
-    quick_gelu = _quick_gelu(config["model_cfg"])
+    quick_gelu = _has_quick_gelu(config["model_cfg"])
     recorded = weights.recorded_quick_gelu(file)
     if recorded != quick_gelu:
         raise SettingsError(
@@ -232,8 +232,8 @@ def _check_activation(name: str, file: Path, quick_gelu: bool | None) -> None:
             "(OpenAI's, DFN's and MetaCLIP's weights) or --no-quick-gelu (LAION's, DataComp's and "
             "most others)"
         )
-    if trained_with != _quick_gelu(open_clip.get_model_config(name)):
-        raise _wrong_activation(name, str(file), trained_with)
+    if trained_with != _has_quick_gelu(open_clip.get_model_config(name)):
+        raise _wrong_activation_error(name, str(file), trained_with)
 
 
 def of_tag(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
@@ -245,22 +245,23 @@ def of_tag(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
 def _tag_entry(name: str, tag: str) -> dict[str, Any]:
     """open_clip's entry of a pretrained tag."""
     entry = pretrained_weights.get_pretrained_cfg(name, tag)
-    quick_gelu = _quick_gelu(open_clip.get_model_config(name))
+    quick_gelu = _has_quick_gelu(open_clip.get_model_config(name))
     if not entry:
         tags = pretrained_weights.list_pretrained_tags_by_model(name)
         sibling = _sibling(name)
         if sibling and pretrained_weights.get_pretrained_cfg(sibling, tag):
-            raise _wrong_activation(name, tag, not quick_gelu)
+            raise _wrong_activation_error(name, tag, not quick_gelu)
         raise SettingsError(
             f"model.pretrained: '{tag}' is no tag of {name} and no file{nearest(tag, tags)} "
             f"(tags: {', '.join(tags) or 'none'}; null gives random weights)"
         )
-    if _quick_gelu(entry) != quick_gelu:
-        raise _wrong_activation(name, tag, not quick_gelu)
+    if _has_quick_gelu(entry) != quick_gelu:
+        raise _wrong_activation_error(name, tag, not quick_gelu)
     return dict(entry)
 
 
-def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> SettingsError:
+def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> SettingsError:
+    """The error that weights were trained with another activation function than the model has."""
     right = _sibling(name)
     fix = f"set model.name to '{right}'" if right else "choose other weights"
     return SettingsError(
@@ -273,19 +274,21 @@ def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> Setting
 def _sibling(name: str) -> str | None:
     """The architecture that differs from one in its activation alone."""
     model_cfg = open_clip.get_model_config(name)
-    wanted = {**model_cfg, "quick_gelu": not _quick_gelu(model_cfg)}
+    wanted = {**model_cfg, "quick_gelu": not _has_quick_gelu(model_cfg)}
     for other in open_clip.list_models():
         config = open_clip.get_model_config(other)
-        if {**config, "quick_gelu": _quick_gelu(config)} == wanted:
+        if {**config, "quick_gelu": _has_quick_gelu(config)} == wanted:
             return str(other)
     return None
 
 
-def _quick_gelu(config: Mapping[str, Any]) -> bool:
+def _has_quick_gelu(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration has the activation QuickGELU."""
     return bool(config.get("quick_gelu", False))
 
 
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
+    """Download open_clip's pretrained weights of a tag; path of the file."""
     # `owner/model/`, or `owner/model/file`.
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
@@ -301,7 +304,7 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
             f"model.pretrained: the weights '{tag}' of {name} could not be downloaded "
             f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch them "
             f"elsewhere ({place}) and use compo-pipeline import-model {name} <folder> --weights "
-            f"<file> --{'' if _quick_gelu(entry) else 'no-'}quick-gelu"
+            f"<file> --{'' if _has_quick_gelu(entry) else 'no-'}quick-gelu"
         ) from error
 
 

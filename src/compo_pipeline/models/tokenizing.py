@@ -71,7 +71,7 @@ def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
     else:
         length, given = text_cfg.get("context_length", 77), text_cfg.get("tokenizer_kwargs", {})
         tokenize = _clips_own(json.dumps([length, given]))
-    _check(plan, tokenize, text_cfg)
+    _check_tokenizer(plan, tokenize, text_cfg)
     return tokenize  # type: ignore[no-any-return]
 
 
@@ -95,7 +95,7 @@ def _hugging_face(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
     repository = str(text_cfg["hf_tokenizer_name"])
     folder = plan.folder or _from_hub(plan, repository)
     if not holds_tokenizer(folder):
-        raise _missing(plan, f"{folder} holds no tokenizer", repository)
+        raise _missing_tokenizer(plan, f"{folder} holds no tokenizer", repository)
     foreign.refuse_code(folder, f"model '{plan.name}'")
     try:
         tokenize = HFTokenizer(
@@ -108,7 +108,7 @@ def _hugging_face(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
     except Exception as error:
         # The tokenizers' own reader raises a bare Exception on a broken file.
         reason = f"{folder} could not be read ({type(error).__name__}: {hub.first_line(error)})"
-        raise _missing(plan, reason, repository) from error
+        raise _missing_tokenizer(plan, reason, repository) from error
     if tokenize.tokenizer.pad_token is None:
         raise SettingsError(
             f"model '{plan.name}': {folder} does not say which token fills texts up; put its "
@@ -160,11 +160,12 @@ def _from_hub(plan: ModelSource, repository: str) -> Path:
             found = hub.download(repository, _FILES)
         except Exception as error:
             reason = f"no download ({type(error).__name__}: {hub.first_line(error)})"
-            raise _missing(plan, reason, repository) from error
+            raise _missing_tokenizer(plan, reason, repository) from error
     return found
 
 
-def _missing(plan: ModelSource, reason: str, repository: str) -> SettingsError:
+def _missing_tokenizer(plan: ModelSource, reason: str, repository: str) -> SettingsError:
+    """The error that a model's tokenizer is not there."""
     return SettingsError(
         f"model '{plan.name}': its tokenizer is not there: {reason}. Provide {_NEEDED} from the "
         f"repository {repository} in a folder and use compo-pipeline import-model <model> "
@@ -172,7 +173,8 @@ def _missing(plan: ModelSource, reason: str, repository: str) -> SettingsError:
     )
 
 
-def _check(plan: ModelSource, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
+def _check_tokenizer(plan: ModelSource, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer with more tokens than the model embeds, or other ids than recorded."""
     rows = int(text_cfg.get("vocab_size", 49408))
     words = len(tokenize.encoder) if hasattr(tokenize, "encoder") else _words(tokenize.tokenizer)
     if words > rows:

@@ -99,7 +99,7 @@ def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> No
 def recorded_quick_gelu(path: Path) -> bool | None:
     """Whether a weights file was trained with QuickGELU, by its header or the files beside it."""
     if path.suffix == ".safetensors":
-        header = _header(path)
+        header = _read_metadata(path)
         if "quick_gelu" in header:
             return header["quick_gelu"] == "true"
     record = read_record(path.parent)
@@ -111,7 +111,8 @@ def recorded_quick_gelu(path: Path) -> bool | None:
     return None
 
 
-def _header(path: Path) -> dict[str, str]:
+def _read_metadata(path: Path) -> dict[str, str]:
+    """The metadata in a safetensors file's header."""
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
@@ -160,22 +161,25 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
 
 
 def _differences(got: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> list[str]:
+    """How the tensors of two states differ in words: missing, unknown, or of another shape."""
     missing = [key for key in wanted if key not in got]
     unknown = [key for key in got if key not in wanted]
     shapes = [
-        f"{key} is {_shape(got[key])}, expected {_shape(shape)}"
+        f"{key} is {_shape_in_words(got[key])}, expected {_shape_in_words(shape)}"
         for key, shape in wanted.items()
         if key in got and got[key] != shape
     ]
     parts = [(missing, "missing"), (unknown, "unknown"), (shapes, "of another shape")]
-    return [f"{len(keys)} {what} ({_some(keys)})" for keys, what in parts if keys]
+    return [f"{len(keys)} {what} ({_first_two(keys)})" for keys, what in parts if keys]
 
 
-def _shape(shape: tuple[int, ...]) -> str:
+def _shape_in_words(shape: tuple[int, ...]) -> str:
+    """A shape in words, such as "512x768"."""
     return "x".join(str(length) for length in shape) or "a scalar"
 
 
-def _some(items: list[str]) -> str:
+def _first_two(items: list[str]) -> str:
+    """The first two items, and "..." if there are more."""
     return ", ".join(items[:2]) + (", ..." if len(items) > 2 else "")
 
 
@@ -265,7 +269,7 @@ def interpolate(
             f"base and tuned weights are of different models: {len(apart)} names are in one "
             f"alone ({', '.join(apart[:3])}, ...); merge adapters before interpolating"
         )
-    return {name: _between(name, base[name], tuned[name], ratio) for name in base}
+    return {name: _interpolated(name, base[name], tuned[name], ratio) for name in base}
 
 
 def stretch(positions: Tensor) -> Tensor:
@@ -284,7 +288,8 @@ def stretch(positions: Tensor) -> Tensor:
     return torch.cat([positions[:_KEPT], between])
 
 
-def _between(name: str, base: Tensor, tuned: Tensor, ratio: float) -> Tensor:
+def _interpolated(name: str, base: Tensor, tuned: Tensor, ratio: float) -> Tensor:
+    """A weight interpolated linearly: (1 - ratio) * base + ratio * tuned."""
     if base.shape != tuned.shape:
         raise ValueError(
             f"the weight {name} is {tuple(base.shape)} in the base, {tuple(tuned.shape)} in the "

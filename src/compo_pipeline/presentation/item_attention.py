@@ -20,7 +20,7 @@ _SIDE = 2200  # of a grid, in pixels
 
 @dataclass(frozen=True, slots=True)
 class ItemAttention:
-    """Grids of attention maps, or the reason why there are none; neither without items."""
+    """Grids of attention maps, or the reason why there are none; both empty without items."""
 
     grids: tuple[ImageCard, ...] = ()
     problem: str = ""

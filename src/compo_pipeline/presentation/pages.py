@@ -68,7 +68,7 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
         lstrip_blocks=True,
     )
     jinja.filters.update(number=number, signed=signed, minus=minus, p_value=p_value)
-    jinja.filters.update(unwritten=unwritten)
+    jinja.filters.update(links_by_command=links_by_command)
     jinja.filters.update(filters, thousands="{:,}".format)
     return jinja.get_template(template).render({"facts": {}, "links": (), **context})
 
@@ -165,9 +165,9 @@ def minus(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
-def unwritten(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:
-    """Links to pages that do not exist yet by the command that makes them; commands that differ in
-    their pipeline alone are one, with NAME in its place.
+def links_by_command(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:
+    """Group links to pages that do not exist yet by the command that makes them; commands that
+    differ in their pipeline alone are one, with NAME in its place.
 
     Returns:
         Each command, and its links with the pipeline's name, empty where the command says it.

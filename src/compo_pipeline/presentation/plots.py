@@ -114,7 +114,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
         heights = [len(panel) for panel in panels.values()]
         axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False, sharex=True)
         for ax, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            _dots(ax, panel, models)
+            _plot_intervals(ax, panel, models)
             ax.set_title(title)
         axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
@@ -122,7 +122,8 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
         return save(figure, path)
 
 
-def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
+def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
+    """Plot values with their intervals, a colour for each model, and chance levels."""
     places = range(len(panel))
     for shift, role in enumerate(models):
         found = [row.values[role] for row in panel]
@@ -226,11 +227,11 @@ def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
         figure = Figure(figsize=(3.9 * len(panels), 3.2))
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for ax, panel in zip(axes, panels, strict=True):
-            _frontier(ax, panel)
+            _plot_frontier(ax, panel)
         axes[0].set_ylabel(panels[0].up)
         figure.tight_layout()
         for ax, panel in zip(axes, panels, strict=True):
-            _name_points(ax, _named(panel), panel.points.values())
+            _name_points(ax, _labelled_points(panel), panel.points.values())
         return save(figure, path)
 
 
@@ -246,14 +247,15 @@ def _best(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]
     )
 
 
-def _named(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
-    """The points to name: where models are many, those off the frontier are in the table alone."""
+def _labelled_points(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
+    """The points that get a label; where models are many, the base and those on the frontier."""
     points, best = panel.points, _best(panel.points)
     named = {next(iter(points)), *(name for name in points if points[name] in best)}
     return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}
 
 
-def _frontier(ax: Axes, panel: FrontierPanel) -> None:
+def _plot_frontier(ax: Axes, panel: FrontierPanel) -> None:
+    """Plot the models' points, and the line through those that no other model dominates."""
     points, best = panel.points, _best(panel.points)
     ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
     baseline = next(iter(points))

@@ -138,11 +138,11 @@ def show(decision: Decision, console: Console | None = None) -> None:
 
 
 def next_steps(checks: Sequence[Check]) -> list[str]:
-    """Sentences about what failed, under which YAML key, and the ways on; of a version that passed,
+    """What each failed check found, its YAML key, and what can be done; of a version that passed,
     how to score what was waived.
     """
     failed = [check for check in checks if not check.passed]
-    steps = [_failure(check) for check in failed]
+    steps = [_failure_in_words(check) for check in failed]
     absent = dict.fromkeys(check.absent for check in checks if check.absent is not None)
     steps += [
         f"A set of {ROLE_LABELS[role].lower()}, such as {EXAMPLES[role]}, is added by `kedro run "
@@ -172,7 +172,8 @@ def next_steps(checks: Sequence[Check]) -> list[str]:
     return steps
 
 
-def _failure(check: Check) -> str:
+def _failure_in_words(check: Check) -> str:
+    """What a failed check found, and its YAML key."""
     key = f" ({check.key})" if check.key else ""
     subject = f"{check.rule}, {check.subject}" if check.subject else check.rule
     found = check.numbers

@@ -68,19 +68,24 @@ def write(
     study = snapshot(study)
     drawn = plots(study)
     context = {
-        **_context(study, configured, space, run),
+        **_template_variables(study, configured, space, run),
         "confirmation": confirmation,
-        "plots": [(plot, _html(plot, place)) for place, plot in enumerate(drawn)],
+        "plots": [(plot, _plot_html(plot, place)) for place, plot in enumerate(drawn)],
         # plotly.js, once for all plots of the page.
         "library": f"<script>{get_plotlyjs()}</script>" if any(p.figure for p in drawn) else "",
     }
-    filters = {"figure": _figure, "value": results.format_value, "duration": results.duration}
+    filters = {
+        "figure": _format_number,
+        "value": results.format_value,
+        "duration": results.duration,
+    }
     return pages.write(folder / _PAGE, _PAGE, context, **filters)
 
 
-def _context(
+def _template_variables(
     study: Study, configured: Mapping[str, Value], space: Space, run: TunedRun
 ) -> dict[str, Any]:
+    """The variables of the study page's template."""
     trials = study.get_trials()
     best, plain = results.best(study), results.baseline(study, configured)
     table = rows(study, configured)
@@ -119,7 +124,7 @@ def rows(study: Study, configured: Mapping[str, Value]) -> list[TrialRow]:
             number=trial.number,
             state=_STATES[trial.state],
             remarks=tuple(_remarks(trial, configured, front)),
-            values=_values(trial, len(study.directions)),
+            values=_objective_values(trial, len(study.directions)),
             constraints={name: trial.constraints.get(name) for name in names},
             params={short[name]: value for name, value in trial.params.items()},
             seconds=trial.duration.total_seconds() if trial.duration else None,
@@ -145,7 +150,8 @@ def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int
     return remarks
 
 
-def _values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
+def _objective_values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
+    """A trial's objective values; None for each that it does not have."""
     if trial.state == TrialState.COMPLETE:
         return tuple(results.scores(trial))
     if count == 1 and SCORE in trial.user_attrs:
@@ -153,7 +159,8 @@ def _values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
     return (None,) * count
 
 
-def _html(plot: StudyPlot, place: int) -> str:
+def _plot_html(plot: StudyPlot, place: int) -> str:
+    """The HTML of a plot; empty where there is no figure."""
     if plot.figure is None:
         return ""
     html: str = plot.figure.to_html(
@@ -166,5 +173,6 @@ def _html(plot: StudyPlot, place: int) -> str:
     return html
 
 
-def _figure(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
+    """A number with four digits, or a dash for None."""
     return "\N{EN DASH}" if value is None else pages.minus(f"{value:.4g}")

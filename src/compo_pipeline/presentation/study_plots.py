@@ -80,6 +80,7 @@ def plots(study: Study) -> list[StudyPlot]:
 
 
 def _plots(study: Study) -> Iterator[StudyPlot]:
+    """The plots of a study: trade-off, objectives and parameters."""
     names = metric_names(study)
     if len(names) > 1:
         yield _plot(
@@ -150,6 +151,7 @@ def _objective_plots(study: Study, place: int) -> Iterator[StudyPlot]:
 
 
 def _plot(title: str, note: str, missing: str, draw: Callable[[], go.Figure]) -> StudyPlot:
+    """A plot with its note; if something is missing, that instead of a figure."""
     if missing:
         return StudyPlot(title, note, missing=missing)
     with warnings.catch_warnings():

@@ -78,7 +78,7 @@ class StudyDisplay:
             self._progress.add_task("", total=expected, completed=counts.finished)
         self._progress.update(self._progress.task_ids[0], total=expected, completed=counts.finished)
         top = best(study)
-        lines = [] if top is None else [f"best: {_described(study, top)}"]
+        lines = [] if top is None else [f"best: {_trial_line(study, top)}"]
         lines += [others] if (others := _others(study, trials)) else []
         if self._console.is_terminal:
             texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
@@ -90,7 +90,8 @@ class StudyDisplay:
         self._last = (counts.finished, others)
 
 
-def _described(study: Study, trial: FrozenTrial) -> str:
+def _trial_line(study: Study, trial: FrozenTrial) -> str:
+    """A trial's number, result and parameter values on one line."""
     names = short_names(trial.params)
     values = ", ".join(f"{names[key]}={format_value(value)}" for key, value in trial.params.items())
     return f"trial {trial.number}, {describe(study, trial)} with {values}"

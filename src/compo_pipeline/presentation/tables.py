@@ -83,6 +83,7 @@ def _short_label(row: Row) -> str:
 
 
 def _estimate_text(estimate: Estimate, *, wide: bool) -> Text:
+    """A value, in wide tables with its interval."""
     cell = Text(f"{estimate.value:.1f}")
     if wide:
         cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")

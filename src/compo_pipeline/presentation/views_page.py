@@ -77,7 +77,7 @@ class ViewCard:
 
 
 class NegativeTally(NamedTuple):
-    """How often one place for a negative is filled in an epoch, and with which categories."""
+    """How many views of an epoch have a negative at one position, and its categories."""
 
     generator: str
     filled: int

@@ -106,7 +106,7 @@ def _means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
 
 
 def axis_sets(frame: pd.DataFrame) -> dict[str, str]:
-    """The labels of the scored roles, to those of the sets that each is the mean of."""
+    """Label of each scored role, with the names of the sets whose mean it is."""
     found = {role: _means(frame, role) for role in _AXES}
     return {ROLE_LABELS[role]: own.sets.iloc[0] for role, own in found.items() if len(own)}
 

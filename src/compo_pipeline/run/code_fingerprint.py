@@ -25,7 +25,7 @@ def code_fingerprint(*modules: str) -> str:
     hashed = hashlib.sha256()
     for name in sorted(imported(*modules)):
         file = file_of(name)
-        text = _instructions(file, file.stat().st_mtime_ns)
+        text = _code_without_docs(file, file.stat().st_mtime_ns)
         hashed.update(f"{name}\n{text}\n".encode())
     return hashed.hexdigest()[:_DIGITS]
 
@@ -75,17 +75,18 @@ def _folder(package: str) -> Path | None:
 
 
 @cache
-def _instructions(file: Path, _changed: int) -> str:
-    """The source of a file without comments and strings that stand alone, in one layout."""
+def _code_without_docs(file: Path, _changed: int) -> str:
+    """The source of a file in one layout, without comments and string statements."""
     tree = ast.parse(file.read_bytes(), file)
     for node in ast.walk(tree):
         for name, block in ast.iter_fields(node):
             if isinstance(block, list):
-                setattr(node, name, [each for each in block if not _is_text(each)])
+                setattr(node, name, [each for each in block if not _is_string_statement(each)])
     return ast.unparse(tree)
 
 
-def _is_text(node: object) -> bool:
+def _is_string_statement(node: object) -> bool:
+    """Whether a statement is a string alone, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

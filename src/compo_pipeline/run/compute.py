@@ -199,6 +199,7 @@ def _offered(device: torch.device) -> tuple[Precision, ...]:
 
 
 def _devices_here() -> list[str]:
+    """The allowed values of a device on this machine."""
     import torch
 
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -247,16 +248,17 @@ def use_cores(processes: int = 1) -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(_share(processes))
+        torch.set_num_threads(_cores_per_process(processes))
 
 
 def use_cores_later(processes: int) -> None:
-    """`use_cores` for a process that imports torch later or not at all: it takes seconds."""
+    """`use_cores` without importing torch, for a process that may not need it: it takes seconds."""
     if "torch" in sys.modules:
         use_cores(processes)
     else:
-        os.environ.setdefault("OMP_NUM_THREADS", str(_share(processes)))
+        os.environ.setdefault("OMP_NUM_THREADS", str(_cores_per_process(processes)))
 
 
-def _share(processes: int) -> int:
+def _cores_per_process(processes: int) -> int:
+    """Cores of each of several processes, at least one."""
     return max(1, cores() // processes)

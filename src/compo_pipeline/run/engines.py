@@ -39,7 +39,7 @@ _STORED = "finished parts are stored, and the same command computes the rest"
 
 @settings
 class PrepareSettings:
-    """Where images are measured, sentences parsed and edited, views drawn and images embedded."""
+    """How images, sentences and views are prepared, and images embedded: here or in parallel."""
 
     engine: Literal["local", "processes", "ray"] = "local"
     """`local`: in this process, `processes`: in a pool on this machine, `ray`: by Ray (extra
@@ -111,12 +111,12 @@ def map_partitions(
         SettingsError: a worker died, or Ray cannot be reached.
     """
     if settings.engine == "ray":
-        return _by_ray(function, partitions, settings, gpus)
+        return _map_by_ray(function, partitions, settings, gpus)
     workers = settings.workers or compute.cores()
     if workers > 1 and settings.engine == "processes":
         return _by_processes(function, partitions, workers)
     if workers > 1 and threads:
-        return _by_pool(ThreadPoolExecutor(workers), function, partitions, workers)
+        return _map_by_pool(ThreadPoolExecutor(workers), function, partitions, workers)
     return map(function, partitions)
 
 
@@ -134,12 +134,13 @@ def in_order(
         waiting.extend(map(submit, islice(rest, 1)))
 
 
-def _by_pool(
+def _map_by_pool(
     pool: Executor,
     function: Callable[[Partition], Result],
     partitions: Iterable[Partition],
     workers: int,
 ) -> Iterator[Result]:
+    """Results of a process or thread pool, in the order of the partitions."""
     try:
         yield from in_order(
             lambda partition: pool.submit(function, partition),
@@ -159,7 +160,7 @@ def _by_processes(
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, _begin, (function, workers))
     try:
-        yield from _by_pool(pool, _call, partitions, workers)
+        yield from _map_by_pool(pool, _call, partitions, workers)
     except BrokenProcessPool:
         raise SettingsError(
             f"{KEY}.workers: one of {workers} processes died (killed, or out of memory); expected "
@@ -180,6 +181,7 @@ def _begin(function: Callable[[Any], Any], workers: int) -> None:
 
 
 def _end_with_parent() -> None:
+    """Wait for the end of the parent process, then end this one."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -187,15 +189,17 @@ def _end_with_parent() -> None:
 
 
 def _call(partition: Any) -> Any:
+    """Apply the function that this worker process was given to a partition."""
     return _function(partition)
 
 
-def _by_ray(
+def _map_by_ray(
     function: Callable[[Partition], Result],
     partitions: Iterable[Partition],
     settings: PrepareSettings,
     gpus: int,
 ) -> Iterator[Result]:
+    """Results of Ray's tasks, in the order of the partitions."""
     ray = _connected(settings)
     task = ray.remote(_ray_task).options(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)
     # Within a list a reference stays one: the task fetches the object once for each worker.

@@ -135,6 +135,7 @@ def _needs_of_the_page() -> str:
 
 
 def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Commands that follow a registration, each with what it does."""
     uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
     browse = []
     if uri.startswith("sqlite"):  # a tracking server has its own page
@@ -152,6 +153,7 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
 
 
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Commands that follow a promotion, each with what it does."""
     promotion = parameters["promotion"]
     if promotion["dry_run"]:
         return []

@@ -91,6 +91,7 @@ class Meter:
         return (self._done - self._begun) / max(now - self._started, 1e-9)
 
     def _figure_texts(self, now: float) -> list[str]:
+        """The figures and the rate as texts."""
         figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
         return [*figures, f"{self._rate(now):.3g}/s"]
 

@@ -24,7 +24,7 @@ KEYS = ("sample_id", "image", "caption")
 
 @settings
 class AnnotationColumns:
-    """Columns of a table of others: join keys to caption rows, and the contents that are read."""
+    """Columns of an external table: join keys to caption rows, and the contents that are read."""
 
     sample_id: str | None = None
     """Column with the id of the caption row, with or without the name of its split before it."""

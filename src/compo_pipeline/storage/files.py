@@ -272,7 +272,7 @@ def has_checksum(path: Path) -> bool:
 def write_checksum(path: Path) -> None:
     """Replace the `NO_CHECKSUM` in a file by the SHA-256 of the file as it is."""
     with path.open("r+b") as file:
-        with _mapped(file) as content:
+        with _map_to_memory(file) as content:
             start, _, actual = _checksums(content)
         file.seek(start)
         file.write(actual)
@@ -287,7 +287,7 @@ def verify_checksum(path: Path) -> str:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise DamagedFileError(path, "it is empty")
-        with _mapped(file) as content:
+        with _map_to_memory(file) as content:
             start, recorded, actual = _checksums(content)
     if start < 0:
         raise DamagedFileError(path, "it has no checksum, or another version wrote it")
@@ -296,7 +296,8 @@ def verify_checksum(path: Path) -> str:
     return recorded.decode()
 
 
-def _mapped(file: BinaryIO) -> mmap.mmap:
+def _map_to_memory(file: BinaryIO) -> mmap.mmap:
+    """Map a file to memory, for reading."""
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

@@ -250,7 +250,7 @@ class _Object(NamedTuple):
 
 
 def _object(path: Path) -> _Object | None:
-    """The object of a mirror's file; None of other paths."""
+    """The object that a file of a mirror stands for; None for other paths."""
     located = _located(path)
     return _Object(*located, *size_and_version(path)) if located else None
 

@@ -82,6 +82,7 @@ def configure(
 
 
 def _check_url(url: str, key: str, *, local: bool) -> None:
+    """Refuse a URL with credentials or "..", or where a local folder is expected."""
     if local:
         raise SettingsError(
             f"{key}: expected a local folder, got {url}; remote.store names the URL of the folder "

@@ -125,7 +125,7 @@ class KeyValueStore(Generic[Value]):
     def _transaction(self, work: _Work) -> list[tuple[str, str]]:
         """What `work` returns of the store, in one transaction; a damaged store is begun anew."""
         try:
-            return self._attempt(work)
+            return self._run_transaction(work)
         except sqlite3.DatabaseError as error:
             if is_full_disk(error):
                 raise
@@ -141,9 +141,10 @@ class KeyValueStore(Generic[Value]):
         self._path.replace(aside)
         for ending in ("journal", "wal", "shm"):
             self._path.with_name(f"{self._path.name}-{ending}").unlink(missing_ok=True)
-        return self._attempt(work)
+        return self._run_transaction(work)
 
-    def _attempt(self, work: _Work) -> list[tuple[str, str]]:
+    def _run_transaction(self, work: _Work) -> list[tuple[str, str]]:
+        """Do work on the database in one transaction; the table is made if it is missing."""
         with closing(sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)) as connection, connection:
             if self._logged:
                 connection.execute("PRAGMA synchronous=NORMAL")
@@ -205,8 +206,10 @@ class TensorStore:
             write_checksum(temporary)
 
     def _files(self) -> list[Path]:
+        """The store's files, sorted."""
         return sorted(self.folder.glob("*.safetensors"))
 
 
 def _entry_checksum(key: str, value: str) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of key and value."""
     return hashlib.sha256(f"{key}\0{value}".encode()).hexdigest()[:16]

@@ -62,6 +62,7 @@ class Parts(Iterable[Row]):
             yield from self.compute(part)
 
     def _ranges(self) -> list[range]:
+        """The row numbers of each part."""
         return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
 
     def files(self, folder: Path, row_type: type[Row]) -> list[Path]:

@@ -340,7 +340,7 @@ def split_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
 
 
 def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
-    """The captions of the split that trains, or of those that do, that have a sentence.
+    """The captions of the splits that are trained on that have a sentence.
 
     Raises:
         ValueError: there is none.

@@ -90,7 +90,7 @@ def read_json(path: Path) -> Any:
     Raises:
         ValueError: it cannot be read or holds no JSON; one line with the path.
     """
-    content = _bytes(path)
+    content = _file_bytes(path)
     try:
         return parse_json(content)
     except ValueError as error:
@@ -104,7 +104,7 @@ def read_json_lines(path: Path) -> list[Any]:
         ValueError: it cannot be read, or a line holds no JSON; one line with the path.
     """
     found = []
-    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+    for number, line in enumerate(_file_bytes(path).splitlines(), start=1):
         try:
             found += [parse_json(line)] if line.strip() else []
         except ValueError as error:
@@ -119,7 +119,7 @@ def read_lines(path: Path) -> list[str]:
         ValueError: it cannot be read, or is not UTF-8; one line with the path.
     """
     try:
-        text = _bytes(path).decode("utf-8-sig")
+        text = _file_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not valid UTF-8: {error.reason}") from error
     return [line for line in text.splitlines() if line.strip()]
@@ -136,7 +136,7 @@ def read_yaml(path: Path) -> Any:
     # Its import takes a tenth of a second.
     import yaml
 
-    content = _bytes(path)
+    content = _file_bytes(path)
     if len(content) > _LARGEST_YAML:
         raise ValueError(f"{path} has {len(content)} bytes, expected at most {_LARGEST_YAML}")
     try:
@@ -157,7 +157,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         ValueError: it cannot be read, or a row has not the header's length; one line with the path.
     """
     try:
-        text = io.StringIO(_bytes(path).decode("utf-8-sig"), newline="")
+        text = io.StringIO(_file_bytes(path).decode("utf-8-sig"), newline="")
         rows = [row for row in csv.reader(text) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not valid CSV in UTF-8: {error}") from error
@@ -266,7 +266,8 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
         raise ValueError(f"{path} cannot be read as Parquet: {problem}") from error
 
 
-def _bytes(path: Path) -> bytes:
+def _file_bytes(path: Path) -> bytes:
+    """Read a file; an error to do so names the file."""
     try:
         return read_bytes(path)
     except OSError as error:
@@ -280,7 +281,7 @@ def parse_json(text: bytes | str) -> Any:
         ValueError: it is no JSON, gives a key twice, or nests more than 100 levels.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=_dict_without_repeats)
     except RecursionError:
         raise ValueError(f"more than {_DEEPEST} nested levels") from None
     level = [value]
@@ -298,7 +299,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """A list of plain values as JSON or Python writes it; None of a text that is none."""
+    """Parse a list of plain values as JSON or Python writes it; None if the text is no list."""
     if len(text) > _LONGEST_LIST:
         return None
     try:
@@ -308,7 +309,8 @@ def parse_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _dict_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict; refuses a key that is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

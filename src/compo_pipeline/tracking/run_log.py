@@ -121,6 +121,7 @@ class RunLog:
     def _log_points(
         self, points: Iterable[tuple[str, float, int]], model_id: str | None = None
     ) -> None:
+        """Log points (name, value, step) in batches."""
         now = int(time.time() * 1000)
         metrics = (
             Metric(name, value, now, step, model_id=model_id) for name, value, step in points
@@ -131,7 +132,7 @@ class RunLog:
 
 @dataclass
 class LiveCurves:
-    """Curves of trainings, logged as they run; these go on while the store does not answer.
+    """Curves of trainings, logged as they run; training goes on while the store does not answer.
 
     Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
     run lacks. It can be pickled.

@@ -229,7 +229,7 @@ class Batches(Picklable, Dataset[Collated]):
                     yield key_of(image), place + number
 
     def _image(self, further: Sequence[ImageInput], place: int) -> ImageInput:
-        """The image of a place; places of further ones are below 0."""
+        """The image at a position among those that steps show; below 0, of those in `further`."""
         if place < 0:
             return further[-1 - place]
         row, number = divmod(place, _MOST_IMAGES)

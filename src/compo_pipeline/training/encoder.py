@@ -119,6 +119,7 @@ class ModelEncoder:
         return TextTokens(*encoded)
 
     def _counted_once(self, parameter: Tensor) -> Tensor:
+        """The parameter; detached in all processes but the first, so its gradient counts once."""
         return parameter if self.ranks.first else parameter.detach()
 
     def _images(self, encode: _Encode, own: Tensor) -> tuple[Tensor, ...]:
@@ -140,7 +141,7 @@ class ModelEncoder:
                 return encode(some)
 
         if len(own) == 0:  # no tower encodes zero texts
-            return self._in_parts(lambda some: _first(0, texts(some)), tokens[:1], len(tokens))
+            return self._in_parts(lambda some: _first_rows(0, texts(some)), tokens[:1], len(tokens))
         return self._in_parts(texts, own, len(tokens))
 
     def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
@@ -167,7 +168,8 @@ class ModelEncoder:
 _Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-def _first(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _first_rows(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The first rows of each tensor."""
     return tuple(tensor[:rows] for tensor in tensors)
 
 

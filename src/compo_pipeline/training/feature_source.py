@@ -35,7 +35,7 @@ class FeatureSource:
 
     def __init__(self, inputs: TrainingInputs, compute: Compute, ranks: Ranks) -> None:
         self._inputs, self._compute, self._ranks = inputs, compute, ranks
-        self._features = self._none(pooled=False)
+        self._features = self._empty_features(pooled=False)
 
     def serves(self, method: Method, loaded: LoadedModel) -> bool:
         """Whether a method trains on features: its image tower, or all but the projection, is
@@ -61,7 +61,7 @@ class FeatureSource:
         """
         pooled, patches = self._projects(method, loaded), method.uses_patches
         if pooled != self._features.pooled or (patches and self._features.patches is None):
-            self._features = self._none(pooled=pooled)
+            self._features = self._empty_features(pooled=pooled)
         patches = patches or self._features.patches is not None
         kind = {"patches": patches, "pooled": pooled}
         inputs, device = self._inputs, self._compute.device
@@ -82,7 +82,8 @@ class FeatureSource:
                     store.add(fresh)
         return self._features
 
-    def _none(self, *, pooled: bool) -> Features:
+    def _empty_features(self, *, pooled: bool) -> Features:
+        """Features of no image."""
         return Features(ImageRows(), torch.empty(0, device=self._compute.device), pooled=pooled)
 
     def _projects(self, method: Method, loaded: LoadedModel) -> bool:

@@ -92,6 +92,7 @@ class _Embedding:
 
     @cached_property
     def _loaded(self) -> LoadedModel:
+        """The model on this host; refuses other weights than the run has."""
         loaded = load(self.model, self.compute.device)
         if loaded.image_fingerprint != self.fingerprint:
             raise SettingsError(

@@ -40,7 +40,7 @@ class HeldOut:
 
     @property
     def fingerprint(self) -> str:
-        """Of the rows and the figures."""
+        """Hash of the held-out rows, and of the measure."""
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
         measure = self.measure.fingerprint if self.measure is not None else ""
         return f"{digest(measure, *rows):016x}"

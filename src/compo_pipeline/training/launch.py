@@ -106,13 +106,13 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
     settings = inputs.settings.distributed
     with ExitStack() as held:
         held.enter_context(_environment_restored())
-        config = _configured(settings, held)
+        config = _launch_config(settings, held)
         # A store for each round: in a shared one, a restarted process may find the addresses of
         # those before it.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         _silence_agent()
         held.enter_context(_handlers_restored())
-        return _agent(settings, config, inputs, jobs, points)
+        return _run_agent(settings, config, inputs, jobs, points)
 
 
 @contextmanager
@@ -126,9 +126,10 @@ def _environment_restored() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _configured(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
-    """The agent's configuration. Processes of one host meet in a file, as long as `held`, and
-    exchange on the loopback address: none of their ports is open to the network.
+def _launch_config(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
+    """Configuration of torch's elastic agent. Processes of one host meet through a file, which is
+    removed when `held` closes, and exchange on the loopback address: none of their ports is open to
+    the network.
     """
     address = _own_address(settings)
     rendezvous_of: dict[str, Any] = {
@@ -158,14 +159,14 @@ def _configured(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
     )
 
 
-def _agent(
+def _run_agent(
     settings: DistributedSettings,
     config: LaunchConfig,
     inputs: TrainingInputs,
     jobs: Sequence[Job],
     points: Path | None,
 ) -> dict[int, Any]:
-    """Run the agent; its errors are one line.
+    """Run torch's elastic agent; its errors are raised with a message of one line.
 
     Raises:
         TrainingError: a process ended, or hosts did not meet.
@@ -183,7 +184,7 @@ def _agent(
             f"{settings.rdzv_endpoint}; expected a new name, the same on all hosts"
         ) from None
     except RendezvousError as error:
-        raise _did_not_meet(settings, error) from None
+        raise _rendezvous_error(settings, error) from None
     return returned
 
 
@@ -224,7 +225,7 @@ def _own_address(settings: DistributedSettings) -> str:
                 return str(connection.getsockname()[0])
         except OSError as error:
             if left < 0:
-                raise _did_not_meet(settings, error) from None
+                raise _rendezvous_error(settings, error) from None
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
@@ -235,7 +236,8 @@ def _interface_of(address: str) -> str | None:
     return next(found, None)
 
 
-def _did_not_meet(settings: DistributedSettings, error: Exception) -> TrainingError:
+def _rendezvous_error(settings: DistributedSettings, error: Exception) -> TrainingError:
+    """The error that the hosts did not meet at the endpoint in time."""
     reason = f"; {error}" if str(error) else ""  # torch's timeout says nothing
     others = "1" if settings.nnodes == 2 else f"1 to {settings.nnodes - 1}"
     return TrainingError(

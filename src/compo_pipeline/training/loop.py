@@ -238,6 +238,7 @@ class Training:
             )
 
     def _is_due(self, step: int, every: int) -> bool:
+        """Whether something done every so many steps is done now; after the last step it is."""
         return self.progress.finished or step % every == 0
 
     def _read_losses(self) -> dict[str, float]:

@@ -179,7 +179,7 @@ class Trainer:
             features,
             settings,
             self.compute,
-            self._state(name),
+            self._state_file(name),
             run_fingerprint,
             report,
             eval_callback,
@@ -245,6 +245,7 @@ class Trainer:
 
     @cached_property
     def _inputs_fingerprints(self) -> dict[str, str]:
+        """Fingerprints of data, views and model, and of held-out rows if they select weights."""
         found = {
             "data": self.inputs.data_hash,
             "views": fingerprint.folder_fingerprint(self.inputs.views),
@@ -259,13 +260,14 @@ class Trainer:
         """Method and control share the features of a frozen tower."""
         return FeatureSource(self.inputs, self.compute, self.ranks)
 
-    def _state(self, name: str) -> Path:
+    def _state_file(self, name: str) -> Path:
+        """The file of a training's state, from which it can go on."""
         return self.inputs.resume / f"{name}.safetensors"
 
     def _saved(self, name: str, run_fingerprint: Mapping[str, Any]) -> Progress | None:
         """Progress of an earlier run of a fingerprint; None where there was none."""
         overwrite = self.inputs.settings.overwrite
-        saved = fingerprint.check(self._state(name), run_fingerprint, overwrite=overwrite)
+        saved = fingerprint.check(self._state_file(name), run_fingerprint, overwrite=overwrite)
         return Progress.from_dict(saved["progress"]) if saved else None
 
     def _is_finished(self, name: str, run_fingerprint: Mapping[str, Any]) -> bool:
@@ -282,6 +284,7 @@ class Trainer:
         return loaded if method.bias is None else give_bias(loaded, method.bias)
 
     def _preprocessor(self, loaded: LoadedModel) -> ModelPreprocessor:
+        """What reads and augments images, and tokenizes texts, for training."""
         return ModelPreprocessor(
             loaded,
             self.inputs.root,

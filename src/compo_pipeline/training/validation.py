@@ -182,20 +182,22 @@ class Selection:
 
     def best(self, curve: Sequence[Point]) -> Point:
         """The first of the best validated points, without the base's at step 0."""
-        return max(self._validated(curve), key=self._score)
+        return max(self._validated_points(curve), key=self._score)
 
     def stops(self, curve: Sequence[Point]) -> bool:
         """Whether training ends: there was no better value for `patience` validations."""
         reference, waited = float("-inf"), 0
-        for point in self._validated(curve):
+        for point in self._validated_points(curve):
             if self._score(point) > reference + self.min_delta:
                 reference, waited = self._score(point), 0
             else:
                 waited += 1
         return self.patience is not None and waited >= self.patience
 
-    def _validated(self, curve: Sequence[Point]) -> list[Point]:
+    def _validated_points(self, curve: Sequence[Point]) -> list[Point]:
+        """Points of the curve that have the selecting metric, without step 0."""
         return [point for point in curve if point["step"] and self.name in point]
 
     def _score(self, point: Mapping[str, float]) -> float:
+        """The selecting metric at a point, negated if lower is better."""
         return point[self.name] if self.higher_is_better else -point[self.name]

@@ -177,6 +177,7 @@ class _Training:
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:
+        """Train with the values and the seed, and score the benchmarks."""
         inputs = self.confirmation.inputs
         log.info("confirming: training with the %s values, seed %d", self.name, self.seed)
         method, recipe = inputs.build(self.values)

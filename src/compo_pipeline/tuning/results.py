@@ -195,15 +195,16 @@ def write(
         (folder / FRONT).mkdir()
         files |= {folder / FRONT / f"trial_{trial.number}.yml": trial for trial in found}
     for path, trial in files.items():
-        header = "".join(f"# {line}\n" for line in _header(study, trial, configured, run))
+        header = "".join(f"# {line}\n" for line in _comment_lines(study, trial, configured, run))
         values = yaml.safe_dump(run.entry(trial.params), sort_keys=False, allow_unicode=True)
         write_text(path, header + values)
     return folder / BEST
 
 
-def _header(
+def _comment_lines(
     study: Study, trial: FrozenTrial, configured: Mapping[str, Value], run: TunedRun
 ) -> list[str]:
+    """Comment lines of the tuned configuration: the trial, its result, and how it was found."""
     count = len(study.get_trials(deepcopy=False))
     line = describe(study, trial)
     plain = baseline(study, configured)

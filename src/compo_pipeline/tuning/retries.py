@@ -114,7 +114,7 @@ def run_objective(
         _set_failure(trial, Failure.INTERRUPTED, "interrupted")
         raise
     except Exception as error:
-        kind, why = _classify(error)
+        kind, why = _kind_and_reason(error)
         traced = error if kind is Failure.ERROR else None
         log.warning("trial %d failed: %s", trial.number, why, exc_info=traced)
     # Outside of the except clause: the error's frames hold the tensors of the failed trial.
@@ -224,7 +224,8 @@ def _check_value(value: Any, count: int) -> None:
         raise ValueError(f"expected {count} finite value(s) of the objective, got {value!r}")
 
 
-def _classify(error: Exception) -> tuple[Failure, str]:
+def _kind_and_reason(error: Exception) -> tuple[Failure, str]:
+    """The kind of a failure, and its reason on one line."""
     why = " ".join(str(error).split())
     if isinstance(error, SettingsError):
         return Failure.SETTINGS, f"configuration: {why}"
@@ -238,6 +239,7 @@ def _classify(error: Exception) -> tuple[Failure, str]:
 
 
 def _set_failure(trial: optuna.Trial, kind: Failure, why: str) -> None:
+    """Store kind and reason of a failure with the trial."""
     trial.set_user_attr(REASON, why[:_MOST_REASON_CHARACTERS])
     trial.set_user_attr(KIND, kind.value)
 

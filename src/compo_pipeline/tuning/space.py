@@ -248,12 +248,13 @@ def _distribution(
         if any(bounds.count(bound) > 1 for bound in bounds):
             raise SettingsError(f"'{name}': expected different values, got {bounds!r}")
         return CategoricalDistribution(bounds)
-    return _range(name, kind, bounds, own)
+    return _numeric_range(name, kind, bounds, own)
 
 
-def _range(
+def _numeric_range(
     name: str, kind: str, bounds: Sequence[Any], own: Any
 ) -> FloatDistribution | IntDistribution:
+    """The range of a numeric parameter, from two bounds."""
     numeric = int if kind == "int" else int | float
     if len(bounds) != 2 or not all(
         isinstance(bound, numeric) and not isinstance(bound, bool) and math.isfinite(bound)

@@ -257,6 +257,7 @@ def _serialise(storage: Storage) -> None:
 
 
 def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
+    """Store the study's fingerprint, or refuse a study that was begun with another one."""
     ours = {key: str(value) for key, value in plan.fingerprint.items()}
     ours["directions"] = ", ".join(plan.directions)
     theirs = study.user_attrs.get(_FINGERPRINT)

@@ -277,6 +277,7 @@ class TrialObjective:
     def _train(
         self, trial: optuna.Trial, trainer: Trainer, method: Method, checkpoint: Path
     ) -> TrialScore:
+        """Train a trial, score it at each saved step for pruning, and score the exported model."""
         scorer, views, recipe = self.scorer, trainer.inputs.views, trainer.inputs.settings
         last, every = _steps(views, asdict(recipe)), recipe.save_every
         before = trainer.steps_done(method, self.inputs.method)
@@ -357,6 +358,7 @@ def set_constraints(trial: optuna.Trial, constraints: Mapping[str, float]) -> No
 
 
 def _mean(metrics: Mapping[str, float], names: Sequence[str]) -> float:
+    """Mean of some of the metrics."""
     return sum(metrics[name] for name in names) / len(names)
 
 

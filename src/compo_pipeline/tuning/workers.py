@@ -139,6 +139,7 @@ class Interrupts(ExitStack):
             self.requested = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: remember it, and the first time interrupt what may be interrupted."""
         first, self.requested = not self.requested, True
         if first and self._allowed:
             raise KeyboardInterrupt
@@ -202,7 +203,7 @@ class Worker:
         self._taken = None
         try:
             self._study.optimize(
-                self._evaluate, n_trials=1, catch=(TrialFailed,), callbacks=[self._close]
+                self._evaluate, n_trials=1, catch=(TrialFailed,), callbacks=[self._close_run]
             )
         except (ValueError, AssertionError, UpdateFinishedTrialError):
             # Three ways in which Optuna reports that another worker has finished the trial.
@@ -211,6 +212,7 @@ class Worker:
             log.warning("a trial was failed as stale while it ran: its retry counts")
 
     def _evaluate(self, trial: optuna.Trial) -> float | Sequence[float]:
+        """Open the trial's run and compute its objective values."""
         self._taken = trial
         begin(trial, self._task.plan.settings.retries)
         self._lock.close()
@@ -219,7 +221,8 @@ class Worker:
             trial.set_user_attr(RUN_ID, run_id)
         return run_objective(self._task.objective, trial, self._interrupts.allowed)
 
-    def _close(self, study: optuna.Study, trial: FrozenTrial) -> None:
+    def _close_run(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Close the run of a finished trial, and log its state."""
         if RUN_ID in trial.user_attrs:
             with _recorded_later(trial.number):
                 _close_trial(self._task.recorder, trial.user_attrs[RUN_ID], trial)
@@ -228,6 +231,7 @@ class Worker:
             self._on_progress(study)
 
     def _failed_as_stale(self) -> bool:
+        """Whether another worker has set this worker's trial to failed, as if it were killed."""
         if self._taken is None:
             return False
         trial = self._taken.storage.get_trial(self._taken._trial_id)
@@ -245,7 +249,7 @@ def _work_in_processes(
     settings = task.plan.settings
     # As many replacements as if every attempt at every trial killed its worker.
     replacements = settings.trials * (settings.retries + 1)
-    processes = [_start(task, prepare) for _ in range(settings.workers or 1)]
+    processes = [_start_worker(task, prepare) for _ in range(settings.workers or 1)]
     try:
         while processes:
             with interrupts.allowed():
@@ -260,12 +264,13 @@ def _work_in_processes(
                 log.error("workers keep being killed; is there enough memory for all of them?")
                 break
             processes = [process for process in processes if process not in ended]
-            processes += [_start(task, prepare) for _ in range(killed)]
+            processes += [_start_worker(task, prepare) for _ in range(killed)]
     finally:
         _stop(processes)
 
 
-def _start(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseProcess:
+def _start_worker(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseProcess:
+    """Start a worker in a process of its own."""
     # Forked processes would share CUDA, threads and database connections with this one.
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_work_in_process, args=(task, prepare))
@@ -344,6 +349,7 @@ def _recorded_later(number: int) -> Iterator[None]:
 
 
 def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> None:
+    """Close a trial's run as finished, failed or killed."""
     kind = failure(trial)
     outcome: Outcome = "finished" if kind is None else "failed"
     if kind in (Failure.KILLED, Failure.INTERRUPTED):

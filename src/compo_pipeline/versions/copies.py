@@ -117,16 +117,17 @@ def copy_version(
             )
             return int(existing.version) if existing else None
         experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
-        copied = existing or _copied(target, version, files.folder, experiment, signing)
+        copied = existing or _register_copy(target, version, files.folder, experiment, signing)
     done = "Copied" if existing is None else "Was copied before:"
     log.info("%s %s version %s as version %s.", done, name, version.version, copied.version)
     target.set_registered_model_alias(name, settings.gives, copied.version)
     return int(copied.version)
 
 
-def _copied(
+def _register_copy(
     target: Any, version: ModelVersion, files: Path, experiment: str, signing: SigningSettings
 ) -> ModelVersion:
+    """Register the files of a version in another registry, with tags that name their origin."""
     origin = f"models:/{version.name}/{version.version}"
     tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
     name = f"copy of {version.name} {version.version}"

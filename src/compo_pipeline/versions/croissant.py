@@ -92,14 +92,14 @@ def write_croissant(
         "distribution": [
             # An id has no spaces, which a name may have.
             *(
-                _file(f"file-{number}", *file)
+                _file_object(f"file-{number}", *file)
                 for number, file in enumerate(manifest["files"].items())
             ),
             _image_files(table),
         ],
     }
     if table.file is not None:
-        metadata["distribution"].append(_file(_TABLE, _TABLE, file_sha256(table.file)))
+        metadata["distribution"].append(_file_object(_TABLE, _TABLE, file_sha256(table.file)))
         metadata["recordSet"] = [
             {
                 "@type": "cr:RecordSet",
@@ -113,7 +113,8 @@ def write_croissant(
     return folder / CROISSANT_FILE
 
 
-def _file(identifier: str, path: str, sha256: str) -> dict[str, Any]:
+def _file_object(identifier: str, path: str, sha256: str) -> dict[str, Any]:
+    """Croissant's description of a file."""
     return {
         "@type": "cr:FileObject",
         "@id": identifier,
@@ -139,6 +140,7 @@ def _image_files(table: Table[Caption]) -> dict[str, Any]:
 
 
 def _field(name: str, kind: str, about: str) -> dict[str, Any]:
+    """Croissant's description of a column of the captions."""
     field: dict[str, Any] = {
         "@type": "cr:Field",
         "@id": f"{_CAPTIONS}/{name}",

@@ -118,11 +118,12 @@ def write_evidence(
     renamed = (
         replace(score, model=name) for role, name in MODELS.items() for score in scores[role]
     )
-    _write(renamed, Score, folder / _SCORES_FILE)
-    _write(items, ScoredItem, folder / _ITEMS_FILE)
+    _write_table(renamed, Score, folder / _SCORES_FILE)
+    _write_table(items, ScoredItem, folder / _ITEMS_FILE)
 
 
-def _write(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
+def _write_table(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
+    """Write rows as a Parquet table."""
     columns = schema(cast(type, row_type))
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
@@ -200,6 +201,7 @@ def _read(path: Path, row_type: type[Row]) -> Iterator[Row]:
 
 
 def _first_repeated(values: Sequence[object]) -> object | None:
+    """The first value that occurs twice; None if there is none."""
     seen: set[object] = set()
     for value in values:
         if value in seen:

@@ -119,7 +119,7 @@ def judge(
         if rule.shadow is not None:
             figures.append(_agreement(name, rule, agreement))
         elif rule.role is None:
-            figures += _figures(name, rule, rows, gate)
+            figures += _figure_checks(name, rule, rows, gate)
         elif rule.role in roles:
             figures += _role(name, rule, roles[rule.role], gate)
         else:
@@ -180,7 +180,8 @@ def _absent(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -
     return Check(name, subject, False, finding, absent=role)
 
 
-def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
+def _figure_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
+    """The checks of a rule's figures; a figure that was not scored fails."""
     assert rule.figure is not None
     matched = [
         row
@@ -268,10 +269,12 @@ def _unfit(name: str, row: Row, gate: Gate) -> Check | None:
 
 
 def _subject(row: Row) -> str:
+    """The figure's name, with its slice."""
     return f"{row.label}, {row.slice}" if row.slice else row.label
 
 
 def _numbers(row: Row) -> Numbers:
+    """Items, both models' values, and their difference with its interval."""
     return Numbers(
         items=row.items,
         skipped=row.skipped,

@@ -79,7 +79,7 @@ def exported_folder(files: Path) -> Path:
     Raises:
         ValueError: MLmodel names another one.
     """
-    artefacts = _flavors(files)[_FLAVOR].get("artifacts")
+    artefacts = _read_flavors(files)[_FLAVOR].get("artifacts")
     if not isinstance(artefacts, dict) or set(artefacts) != {ARTEFACT}:
         named = sorted(artefacts) if isinstance(artefacts, dict) else shown(artefacts)
         raise ValueError(f"{_MLMODEL} names the artefacts {named}, not '{ARTEFACT}' alone")
@@ -128,6 +128,7 @@ def check_files(files: Path) -> Path:
 
 
 def _uses_tokenizer_files(export: Path) -> bool:
+    """Whether the exported model has a Hugging Face tokenizer, which needs files of its own."""
     config = read_json(export / CONFIG_FILE)
     return bool(config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"))
 
@@ -138,7 +139,7 @@ def check_code(files: Path) -> None:
     Raises:
         ValueError: it would not; names the file and what was found.
     """
-    flavors = _flavors(files)
+    flavors = _read_flavors(files)
     flavor = {key: value for key, value in flavors[_FLAVOR].items() if value is not None}
     foreign = sorted({*(set(flavors) - {_FLAVOR}), *(set(flavor) - _FLAVOR_KEYS)})
     if foreign:
@@ -159,7 +160,8 @@ def check_code(files: Path) -> None:
     _check_virtualenv(files)
 
 
-def _flavors(files: Path) -> dict[str, Any]:
+def _read_flavors(files: Path) -> dict[str, Any]:
+    """Read the flavors of an MLmodel file; refuses other than this package writes."""
     if not (files / _MLMODEL).is_file():
         raise ValueError(f"{_MLMODEL} is missing")
     content = read_yaml(files / _MLMODEL)
@@ -204,6 +206,7 @@ def _declared() -> Iterator[Requirement]:
 
 
 def _check_conda(files: Path, pins: list[str]) -> None:
+    """Refuse a conda.yaml that requires more than Python, pip and the pinned packages."""
     content = read_yaml(files / _CONDA)
     if not isinstance(content, dict) or set(content) != {"channels", "dependencies", "name"}:
         named = shown(sorted(content) if isinstance(content, dict) else content)
@@ -224,6 +227,7 @@ def _check_conda(files: Path, pins: list[str]) -> None:
 
 
 def _check_virtualenv(files: Path) -> None:
+    """Refuse a python_env.yaml that requires more than Python, pip's tools and requirements.txt."""
     content = read_yaml(files / _VIRTUALENV)
     keys = {"python", "build_dependencies", "dependencies"}
     if not isinstance(content, dict) or set(content) != keys:

@@ -103,8 +103,8 @@ def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
         ours, theirs = getattr(lineage, each.name), getattr(registered, each.name)
         if ours != theirs:
             raise ValueError(
-                f"{LINEAGE_FILE} names the {each.name} {_shown(ours)}, the registry names "
-                f"{_shown(theirs)}"
+                f"{LINEAGE_FILE} names the {each.name} {_shortened(ours)}, the registry names "
+                f"{_shortened(theirs)}"
             )
     found = file_digests(folder)
     for name in sorted(recorded.keys() | found.keys()):
@@ -116,11 +116,12 @@ def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
             raise ValueError(f"{name} was changed")
     if files_digest(found) != lineage.files:
         raise ValueError(
-            f"its files have the digest {_shown(files_digest(found))}, {LINEAGE_FILE} and the tag "
-            f"`{FILES_TAG}` name {_shown(lineage.files)}"
+            f"its files have the digest {_shortened(files_digest(found))}, {LINEAGE_FILE} and the "
+            f"tag `{FILES_TAG}` name {_shortened(lineage.files)}"
         )
     return lineage
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
+    """The first digits of a value; "none" where it is empty."""
     return "none" if value is None or value == "" else str(value)[:_DIGITS]

@@ -257,6 +257,7 @@ class ImageTextModel(PythonModel):
             raise RequestError(reason, error_code=INTERNAL_ERROR) from None
 
     def _answer(self, table: pd.DataFrame, params: dict[str, Any] | None) -> Answered:
+        """Validate a request, refuse one that is too large, and compute its answer."""
         request = checked(params or {}, self.limits)
         if len(table) > self.limits.rows:
             raise InvalidRequest(
@@ -279,6 +280,7 @@ class ImageTextModel(PythonModel):
         return Answered(output, request["task"], **computed, candidates=candidates)
 
     def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        """Similarity of each row's image with its text, or with each of the given texts."""
         texts = request["texts"]
         if texts and "text" in table:
             raise InvalidRequest(
@@ -294,6 +296,7 @@ class ImageTextModel(PythonModel):
         return columns, {"images": u, "texts": t, "similarities": similarities}
 
     def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        """Embeddings of images or of texts."""
         if ("image" in table) == ("text" in table):
             raise InvalidRequest("embed expects one of the columns image and text")
         if "image" in table:
@@ -304,6 +307,7 @@ class ImageTextModel(PythonModel):
         return {"embedding": vectors.tolist()}, computed
 
     def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        """The given texts for each image, by falling similarity."""
         texts = request["texts"]
         u, t = self._images(table), self._texts(texts)
         similarities = u @ t.T
@@ -315,6 +319,7 @@ class ImageTextModel(PythonModel):
         return columns, {"images": u, "texts": t, "similarities": similarities}
 
     def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
+        """Zero-shot classification: probabilities of the labels for each image."""
         labels, templates = request["labels"], request["templates"]
         # Before the prompts exist: short labels and templates can give gigabytes of text.
         sizes = len(templates) * sum(map(len, labels)) + len(labels) * sum(map(len, templates))
@@ -361,6 +366,7 @@ class ImageTextModel(PythonModel):
                 )
 
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
+        """The preprocessed images [n, 3, H, W]; an error names the row."""
         pixels = []
         for image in images:
             with self.decoding, _naming(image, rows[image]):
@@ -388,6 +394,7 @@ class ImageTextModel(PythonModel):
         return np.stack([vectors[text] for text in texts])
 
     def _check_length(self, characters: int) -> None:
+        """Refuse texts with more characters than the limit."""
         if characters > self.limits.characters:
             raise InvalidRequest(
                 f"the texts have {characters} characters, at most {self.limits.characters} are "
@@ -431,6 +438,7 @@ class ImageTextModel(PythonModel):
 
 @torch.inference_mode()
 def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Vectors:
+    """Normalised embeddings as a NumPy array in float32."""
     device = next(model.parameters()).device
     vectors: torch.Tensor = getattr(model, encode)(inputs.to(device), normalize=True)
     found: Vectors = vectors.float().cpu().numpy()

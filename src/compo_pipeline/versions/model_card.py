@@ -79,10 +79,11 @@ def write_card(
 
 def card_limits(comparison: Comparison, waive: Collection[Role]) -> list[str]:
     """Limits of the model that the run's own evaluation shows, as sentences."""
-    return list(_limits(comparison, waive))
+    return list(_limitations(comparison, waive))
 
 
-def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
+def _limitations(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
+    """Sentences about what was not measured, is worse than the base, or no better than guessing."""
     for role in absent_roles(row.benchmark for row in comparison.rows):
         waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
         yield f"{ROLE_LABELS[role]} was not measured.{waived}"

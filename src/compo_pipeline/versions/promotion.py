@@ -214,13 +214,13 @@ def promote(
         )
         if number == champion:
             return decision
-        decision = _judged(decision, alias, settings, signing)
+        decision = _decide_by_gate(decision, alias, settings, signing)
         if settings.dry_run:
             return decision
         # Before the alias moves: after a kill, no champion may lack its record.
         _write_tags(decision)
         if decision.outcome == "promoted":
-            decision = _moved(decision, aliases)
+            decision = _move_aliases(decision, aliases)
         return decision
 
 
@@ -359,9 +359,10 @@ def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
         lock.release()
 
 
-def _judged(
+def _decide_by_gate(
     decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
+    """The decision after the gate has compared challenger and champion."""
     challenger = versions.with_alias(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
@@ -504,6 +505,7 @@ def _champions(
 
 
 def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
+    """Refuse a version whose scores are of other weights than its own."""
     if files.evidence.version != files.lineage.fingerprint:
         raise Incomparable(
             f"version {files.lineage.version} has scores of other weights than its own, as those "
@@ -512,13 +514,15 @@ def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
 
 
 def _rescoring(alias: str) -> str:
+    """The command that scores a version again, in words."""
     return (
         f"`kedro run --pipeline=rescore --params registration.rescore={alias}` scores the version "
         f"with the alias '{alias}' on today's files"
     )
 
 
-def _moved(decision: Decision, aliases: Aliases) -> Decision:
+def _move_aliases(decision: Decision, aliases: Aliases) -> Decision:
+    """The decision after the aliases are moved; contested if another process moved them."""
     try:
         aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
         # Before `champion`: after a kill between the two, a rollback is still possible.
@@ -532,6 +536,7 @@ def _moved(decision: Decision, aliases: Aliases) -> Decision:
 
 
 def _write_tags(decision: Decision) -> None:
+    """Write the decision to the version's tags."""
     client = mlflow.MlflowClient()
     for key, value in decision.tags().items():
         tag = (decision.name, str(decision.version), key, value)
@@ -543,4 +548,5 @@ def _write_tags(decision: Decision) -> None:
 
 
 def _now() -> str:
+    """The present time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -110,7 +110,7 @@ def write_reference(
     folder.mkdir(parents=True, exist_ok=True)
     words = _words(table)
     known = frozenset(words["word"].to_pylist())
-    sample = _sample(loaded, _drawn(table, rows), known, root, settings)
+    sample = _reference_table(loaded, _drawn(table, rows), known, root, settings)
     pq.write_table(sample, folder / REFERENCE_FILE)
     pq.write_table(words, folder / WORDS_FILE)
 
@@ -128,13 +128,14 @@ def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
     return list(islice((row for row in found if row.sentences), rows))
 
 
-def _sample(
+def _reference_table(
     loaded: LoadedModel,
     captions: list[Caption],
     known: Collection[str],
     root: Path,
     settings: EvaluationSettings,
 ) -> pa.Table:
+    """Embed held-out rows: embeddings, margins and lengths, as a table."""
     if not captions:
         return REFERENCE.empty_table()
     items = tuple(

@@ -22,12 +22,14 @@ CHAMPION, PREVIOUS = "champion", "previous"
 
 
 def _not_mlflows(alias: str) -> str:
+    """Refuse an alias that MLflow reserves."""
     if alias.lower() == "latest" or re.fullmatch("v[0-9]+", alias, re.IGNORECASE):
         raise ValueError(f"MLflow reserves '{alias}' (latest, v1, v2, ...); choose another alias")
     return alias
 
 
 def _not_reserved(alias: str) -> str:
+    """Refuse an alias that promotion alone gives."""
     if alias in (CHAMPION, PREVIOUS):
         raise ValueError(
             f"'{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"

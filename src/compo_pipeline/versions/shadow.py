@@ -67,7 +67,7 @@ class Agreement:
         requests: Sequence[int],
         times: tuple[datetime, datetime],
     ) -> Agreement:
-        """The agreement of some requests.
+        """Mean over requests of the share of rows that two models order alike, with its interval.
 
         Args:
             challenger: fingerprint of its weights.
@@ -96,7 +96,7 @@ def write_agreement(version: ModelVersion, agreement: Agreement, signing: Signin
         write_plain_json(Path(folder) / _FILE, asdict(agreement))
         if signing.public_key is not None:
             signing_keys.sign(Path(folder), signing)
-        place = _place(agreement.challenger, agreement.champion)
+        place = _artifact_path(agreement.challenger, agreement.champion)
         mlflow.MlflowClient().log_artifacts(version.run_id, folder, place)
 
 
@@ -115,7 +115,7 @@ def read_agreement(
         ValueError: it cannot be read, is of other models, or was not signed by the key.
         SettingsError: the public key cannot be used.
     """
-    place = _place(challenger, champion)
+    place = _artifact_path(challenger, champion)
     client = mlflow.MlflowClient()
     run = version.run_id
     if not run or place not in {each.path for each in client.list_artifacts(run, _FOLDER)}:
@@ -133,5 +133,6 @@ def read_agreement(
     return found
 
 
-def _place(challenger: str, champion: str) -> str:
+def _artifact_path(challenger: str, champion: str) -> str:
+    """Path of the artifact with the agreement of two models."""
     return f"{_FOLDER}/{challenger[:_DIGITS]}-{champion[:_DIGITS]}"

@@ -32,7 +32,7 @@ def sign(folder: Path, signing: SigningSettings) -> Path:
         SettingsError: the private key cannot be used.
     """
     signature = folder / SIGNATURE_FILE
-    signer(signing).set_hashing_config(_hashing()).sign(folder, signature)
+    signer(signing).set_hashing_config(_hashing_config()).sign(folder, signature)
     return signature
 
 
@@ -46,7 +46,7 @@ def check(folder: Path, verifier: Verifier) -> None:
     if not signature.is_file():
         raise ValueError(f"{SIGNATURE_FILE} is missing: it was registered without signing")
     try:
-        verifier.set_hashing_config(_hashing()).verify(folder, signature)
+        verifier.set_hashing_config(_hashing_config()).verify(folder, signature)
     except Exception as error:
         # A damaged file raises errors of several libraries, some of them without a message.
         reason = str(error) or "of another key, or damaged"
@@ -54,7 +54,7 @@ def check(folder: Path, verifier: Verifier) -> None:
 
 
 def key_problems(signing: SigningSettings, *, signs: bool) -> Iterator[str]:
-    """What is wrong with the configured keys, one line each; nothing without keys.
+    """What is wrong with the configured signing keys, one line each; nothing where none is set.
 
     Args:
         signing: the keys.
@@ -118,7 +118,7 @@ def signer(signing: SigningSettings) -> Signer:
 
 
 def verifier(public_key: Path) -> Verifier:
-    """The library's configuration that verifies.
+    """model-signing's configuration to verify signatures by a public key.
 
     Raises:
         SettingsError: the public key cannot be used.
@@ -139,7 +139,8 @@ def verifier(public_key: Path) -> Verifier:
         ) from None
 
 
-def _hashing() -> Hashing:
+def _hashing_config() -> Hashing:
+    """model-signing's configuration of hashes: of all files but `UNSIGNED_FILES`."""
     from model_signing.hashing import Config
 
     config = Config()  # type: ignore[no-untyped-call]

@@ -305,7 +305,7 @@ def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
 def optimizers(
     trained: list[nn.Parameter], settings: TowerSettings | BaseSettings, compute: Compute
 ) -> tuple[torch.optim.AdamW, AmpOptimizer]:
-    """AdamW over parameters, and its steps in one precision."""
+    """AdamW over the parameters, and the `AmpOptimizer` that makes its steps in one precision."""
     adamw = torch.optim.AdamW(
         trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )

@@ -95,7 +95,7 @@ def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int6
 
 
 def truth(shown: list[list[Box]], world: World, grid: int) -> Truth:
-    """Targets of images from the boxes each of them shows."""
+    """Training targets of images, from the boxes that each of them shows."""
     flat = [(m, box) for m, row in enumerate(shown) for box in row]
     owner = torch.tensor([m for m, _ in flat])
     kind = torch.tensor([world.things.index(box.kind) for _, box in flat])

@@ -71,7 +71,7 @@ class ContentWord:
 
     @property
     def is_described(self) -> bool:
-        """Whether the lexicon relates it to other words, so that it can be compared."""
+        """Whether the lexicon relates this word to others, so that it can be compared with them."""
         return self.negates or any(one.described for one in self.readings)
 
     @property
@@ -181,7 +181,7 @@ def mutually_exclusive(one: ContentWord, other: ContentWord) -> bool:
 
 
 def _excludes(a: Reading, b: Reading) -> bool:
-    """Whether one reading has another among its opposites or co-hyponyms."""
+    """Whether one lemma has the other among its opposites or co-hyponyms."""
     if a.upos == _PRONOUN:
         return a.lemma != b.lemma
     lexicon = load_lexicon()
@@ -198,7 +198,7 @@ def _reading_pairs(one: ContentWord, other: ContentWord) -> list[tuple[Reading, 
 
 
 def _lemma_of(reading: Reading) -> Lemma:
-    """The lexicon's lemma of a reading."""
+    """The lexicon's entry of a reading."""
     return load_lexicon().lemmas[reading.lemma, reading.upos]
 
 

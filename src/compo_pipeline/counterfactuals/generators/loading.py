@@ -200,7 +200,7 @@ def _check_embedding_width(pipeline: Path, tower: Path) -> None:
 
 
 def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
-    """The pipeline, without a safety checker: it would black out images at random.
+    """A diffusers pipeline, without the safety checker, which replaces some images by black ones.
 
     Raises:
         SettingsError: its files cannot be read.

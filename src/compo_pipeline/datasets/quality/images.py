@@ -41,7 +41,7 @@ def measure(
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
-    keys = {path: _key(root, path, settings.limits) for path in paths}
+    keys = {path: _cache_key(root, path, settings.limits) for path in paths}
     stored = store.get(keys.values()) if store else {}
     found = {
         image.path: image
@@ -84,6 +84,7 @@ def perceptual_hashes(
 
 
 def _hash_all(root: Path, limits: Limits, paths: list[str]) -> list[tuple[str, int]]:
+    """Each path with the perceptual hash of its image."""
     return [(path, perceptual.difference_hash(decoding.load(root, path, limits))) for path in paths]
 
 
@@ -105,7 +106,8 @@ def _by_task(
                 meter.advance()
 
 
-def _key(root: Path, path: str, limits: Limits) -> str:
+def _cache_key(root: Path, path: str, limits: Limits) -> str:
+    """Key of an image's measurement in the cache: root, path, limits and decoder."""
     return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder()])
 
 
@@ -126,4 +128,5 @@ def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
+    """Decode each image; one that cannot be read has the reason."""
     return [decoding.inspect(root, path, limits) for path in paths]

@@ -110,7 +110,7 @@ def ingest_sources(
         held_out: as of one source; each leaves an equal part of the images, in whole ones.
         captions: as of one source.
     """
-    left = part_of(held_out, len(records))
+    left = held_out_per_source(held_out, len(records))
     chosen = {name: used_records(own, samples[name], left) for name, own in records.items()}
     sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
     every = chain.from_iterable(own for own, _ in chosen.values())
@@ -296,8 +296,8 @@ def _measured(
         yield from images.measure(root, some, settings, engine).values()
 
 
-def part_of(held_out: int, sources: int) -> int:
-    """The images that each of several sources leaves."""
+def held_out_per_source(held_out: int, sources: int) -> int:
+    """Number of held-out images of each of several sources: an equal share, rounded up."""
     return -(-held_out // sources)
 
 

@@ -87,6 +87,7 @@ def profile(facts: pd.DataFrame) -> Profile:
 
 
 def _distribution(label: str, values: NDArray[np.int64]) -> Distribution:
+    """Least, median and largest value, and a histogram of bins of equal width."""
     least, most = int(values.min()), int(values.max())
     # Whole numbers in bins of equal width.
     width = -(-(most - least + 1) // _BINS)

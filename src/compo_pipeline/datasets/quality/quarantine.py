@@ -196,7 +196,7 @@ def _broken(rule: Mapping[str, Any]) -> str:
 
 
 def _advice(result: Mapping[str, Any]) -> str:
-    """What to change; a higher tolerated share helps only where good records remain."""
+    """What to change so that the data pass the checks."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
     # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
     needed = (_OF_IMAGES, "sentences")

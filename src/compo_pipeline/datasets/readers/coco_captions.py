@@ -117,4 +117,5 @@ def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
 
 
 def _field(entry: Any, name: str) -> Any:
+    """The value of an entry's field; None if it has none, or the entry is no mapping."""
     return entry.get(name) if isinstance(entry, dict) else None

@@ -36,6 +36,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 def _record(
     row: list[str] | UnreadableRecord, data: DataSettings, split: str, number: int
 ) -> RawCaption | Rejected:
+    """The caption record of a row of the table, or its rejection with the reason."""
     sample_id = f"{split}-{number}"
     if isinstance(row, UnreadableRecord):
         return rejected(sample_id, "", str(row))

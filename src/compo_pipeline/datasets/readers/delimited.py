@@ -28,8 +28,8 @@ class UnreadableRecord(ValueError):
 
 
 @cache
-def tell(message: str) -> None:
-    """Log what was detected in a file, once: a file is opened again for each split."""
+def log_once(message: str) -> None:
+    """Log what was detected in a file; once, although a file is opened again for each split."""
     log.info(message)
 
 
@@ -65,7 +65,7 @@ def delimiter_of(path: Path) -> str:
     others = [each for each in _DELIMITERS if each != usual and len(_first(path, each)) > 1]
     if len(_first(path, usual)) > 1 or len(others) != 1:
         return usual
-    tell(f"{path}: fields are separated by {_DELIMITERS[others[0]]}")
+    log_once(f"{path}: fields are separated by {_DELIMITERS[others[0]]}")
     return others[0]
 
 
@@ -102,8 +102,8 @@ def _other_encoding(start: bytes) -> str | None:
         return f"UTF-16, expected UTF-8: {_CONVERT.format(source='UTF-16')}"
     text = getincrementaldecoder("utf-8")("surrogateescape").decode(start)
     lines = text.splitlines()
-    wrong = [number for number, line in enumerate(lines, start=1) if not _is_valid(line)]
-    written = any(char > "\x7f" and _is_valid(char) for char in set(text))
+    wrong = [number for number, line in enumerate(lines, start=1) if not _is_valid_utf8(line)]
+    written = any(char > "\x7f" and _is_valid_utf8(char) for char in set(text))
     if written or len(wrong) <= _DAMAGED * len(lines):
         return None
     return (
@@ -112,5 +112,6 @@ def _other_encoding(start: bytes) -> str | None:
     )
 
 
-def _is_valid(text: str) -> bool:
+def _is_valid_utf8(text: str) -> bool:
+    """Whether a text that was decoded with surrogate escapes was valid UTF-8."""
     return not any("\udc80" <= char <= "\udcff" for char in text)

@@ -65,7 +65,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         if not isinstance(record, RawCaption):
             yield record
         elif "://" not in record.image:
-            yield _at((Path(data.images) / record.image).as_posix(), record)
+            yield _with_image((Path(data.images) / record.image).as_posix(), record)
         else:
             downloads = downloads or _Downloads(data)
             yield downloads.record(record)
@@ -80,7 +80,8 @@ def _written_as(data: DataSettings, source: str) -> Reader:
     return img2dataset if first is not None and first.suffix == ".json" else table
 
 
-def _at(image: str, record: RawCaption) -> RawCaption:
+def _with_image(image: str, record: RawCaption) -> RawCaption:
+    """The record with another image."""
     return replace(record, image=image, image_id=f"{record.split}-{image}")
 
 
@@ -111,6 +112,6 @@ class _Downloads:
         """The record with its image's path in the place of the address."""
         address = record.image
         if address in self.images:
-            return _at(self.images[address], record)
+            return _with_image(self.images[address], record)
         reason = self.failures.get(address, f"no row of {self.tables} has this address")
         return rejected(record.sample_id, "", f"{reason}: {address}", NOT_DOWNLOADED)

@@ -111,7 +111,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
 
 
 def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
-    """The records of a table; of a text file its name and its first line."""
+    """The records of a table; a text file is one record: its name and its first line."""
     if path.suffix != _TEXT:
         yield from table.records(path, columns)
         return
@@ -169,14 +169,15 @@ class CaptionJoin:
                 are matched.
         """
         for group in grouped(records):
-            yield from self._of_group(group)
+            yield from self._join_group(group)
         self._refuse_few()
         for what, reasons in self.report().items():
             if isinstance(reasons, Mapping) and reasons:
                 text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
                 log.warning("%s: %s: %s.", self._data.captions.file, what, text)
 
-    def _of_group(self, group: list[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+    def _join_group(self, group: list[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
+        """The records of a group with the table's captions; rejections of those without one."""
         wanted = [digest(each.key) if isinstance(each, RawCaption) else 0 for each in group]
         first, end = self._index.ranges(np.array(wanted, np.uint64))
         there = first < end

@@ -20,8 +20,8 @@ from compo_pipeline.datasets.readers.delimited import (
     UnreadableRecord,
     csv_rows,
     delimiter_of,
+    log_once,
     open_text,
-    tell,
 )
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
@@ -77,7 +77,7 @@ def _no_table(data: DataSettings, source: str) -> list[Path]:
             "in data.splits, or move it away to have all images of the folder read"
         )
     folder.require_images(data, data.images)
-    tell(f"{data.root} has no table '{source}': all images below it are read.")
+    log_once(f"{data.root} has no table '{source}': all images below it are read.")
     return []
 
 
@@ -225,7 +225,7 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
     other = {name: own for name, own in own_names.items() if own != name}
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
-        tell(f"{path}: columns are read by another spelling: {named}")
+        log_once(f"{path}: columns are read by another spelling: {named}")
     for values in _RECORDS[path.suffix](path, list(dict.fromkeys(own_names.values()))):
         if other and isinstance(values, Mapping):
             values = {**values, **{name: values.get(own) for name, own in other.items()}}

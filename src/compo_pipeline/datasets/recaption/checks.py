@@ -78,4 +78,5 @@ def repeated_share(words: list[str]) -> float:
 
 
 def _quoted(text: str) -> str:
+    """The start of a text on one line, in quotes."""
     return repr(" ".join(text.split())[:_SHOWN])

@@ -91,6 +91,7 @@ class EndpointCaptioner:
         yield from self._endpoint.each(self._ask_one, questions, spare=spare, checked=True)
 
     def _ask_one(self, ask: Ask, question: Question) -> Answer | NoAnswer:
+        """Send an image with its prompt to the endpoint; no answer if the image cannot be read."""
         try:
             shown = data_uri(question.load())
         except (ImageError, OSError) as error:

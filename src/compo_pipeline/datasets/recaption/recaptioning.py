@@ -75,7 +75,7 @@ def captioned_images(
     """
     found: dict[str, Captioned] = {}
     for record in records:
-        if isinstance(record, Rejected) or not _is_of(record, splits):
+        if isinstance(record, Rejected) or not _is_in_splits(record, splits):
             continue
         texts = tuple(text for text in (*record.own, *record.further) if text.strip())
         known = found.get(record.image)
@@ -114,7 +114,7 @@ def recaption(
         engine: measures images.
     """
     folder = ingest.journal and ingest.journal.parent
-    measured = Table.spilled(_measured(sources, root, ingest, engine), DecodedImage, folder)
+    measured = Table.spilled(_measure_images(sources, root, ingest, engine), DecodedImage, folder)
     work = _Work(root, captioner, settings, ingest, vocabulary)
     unanswered = work.ask(measured)
     outcomes = Table.spilled(work.outcomes(measured, sources, unanswered), _Outcome, folder)
@@ -176,9 +176,10 @@ class _Outcome:
         return Rejected(-1, self.sample_id, self.image, self.rule, self.detail)
 
 
-def _measured(
+def _measure_images(
     sources: Iterable[str], root: Path, ingest: IngestSettings, engine: PrepareSettings
 ) -> Iterator[DecodedImage]:
+    """Measure the images in groups: hashes, sizes and whether they can be read."""
     for some in grouped(sources, images.AT_ONCE):
         yield from images.measure(root, some, ingest, engine).values()
 
@@ -217,6 +218,7 @@ class _Work:
         return reasons
 
     def _is_rejected(self, answer: Answer) -> bool:
+        """Whether the checks of recaptioning reject an answer."""
         text, _ = clean(answer.text)
         return reason_to_reject(answer, text, self.settings, self.vocabulary) is not None
 
@@ -225,7 +227,7 @@ class _Work:
         found: dict[str, Question] = {}
         limits, side = self.ingest.limits, self.settings.max_side
         for some in grouped(measured, _AT_ONCE):
-            keys = {self._key(image): image for image in some if image.error is None}
+            keys = {self._answer_key(image): image for image in some if image.error is None}
             known = self.captioner.stored(keys)
             for key, image in keys.items():
                 if key not in known and key not in found:
@@ -233,7 +235,8 @@ class _Work:
                     found[key] = Question(key, content, self.root, image.path, limits, side)
         return list(found.values())
 
-    def _key(self, image: DecodedImage) -> str:
+    def _answer_key(self, image: DecodedImage) -> str:
+        """Key of the captioner's answer to an image."""
         return self.captioner.key(_content(image))
 
     def outcomes(
@@ -244,7 +247,7 @@ class _Work:
     ) -> Iterator[_Outcome]:
         """What became of each image."""
         for some in grouped(measured, _AT_ONCE):
-            keys = {image.path: self._key(image) for image in some if image.error is None}
+            keys = {image.path: self._answer_key(image) for image in some if image.error is None}
             answers = self.captioner.stored(keys.values())
             for image in some:
                 key = keys.get(image.path, "")
@@ -285,9 +288,10 @@ class _Estimate:
             return
         self._answers.append(answer)
         if len(self._answers) == _ESTIMATED:
-            log.info("%s", self._said(time.monotonic() - self._began))
+            log.info("%s", self._in_words(time.monotonic() - self._began))
 
-    def _said(self, seconds: float) -> str:
+    def _in_words(self, seconds: float) -> str:
+        """The estimate in words: tokens, rejected answers and time of all replies."""
         share = self._total / _ESTIMATED
         prompt = sum(each.prompt_tokens for each in self._answers) * share
         answer = sum(each.answer_tokens for each in self._answers) * share
@@ -357,7 +361,7 @@ class Recaptions:
         """
         seen: set[int] = set()
         for record in records:
-            if isinstance(record, Rejected) or not _is_of(record, self._splits):
+            if isinstance(record, Rejected) or not _is_in_splits(record, self._splits):
                 yield record
                 continue
             rejection = self._rejected.get(record.image)
@@ -394,5 +398,6 @@ def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> lis
     return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]
 
 
-def _is_of(record: RawCaption, splits: Sequence[str] | None) -> bool:
+def _is_in_splits(record: RawCaption, splits: Sequence[str] | None) -> bool:
+    """Whether a record is of one of the splits; None stands for all."""
     return splits is None or record.split in splits

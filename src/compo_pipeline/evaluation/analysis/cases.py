@@ -113,7 +113,7 @@ def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
     """
     try:
         content = parse_json(read_bytes(path))
-        return _cases(content, root)
+        return _read_cases(content, root)
     except OSError as error:
         raise SettingsError(
             f"attention.regions: {path} cannot be read ({error.strerror}); set it to a file of "
@@ -127,7 +127,8 @@ def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
         ) from error
 
 
-def _cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
+def _read_cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
+    """Images with a phrase and its region, in COCO's format, and counts of those left out."""
     images = {entry["id"]: entry for entry in content["images"]}
     names = {entry["id"]: entry["name"] for entry in content["categories"]}
     regions: dict[tuple[Any, str], Region | str] = {}
@@ -189,14 +190,15 @@ def item_cases(task: Subtask, item: Item, parses: Sequence[Parse]) -> list[Case]
         item: whose first image is taken.
         parses: of its first right text and, where there is one, of its first wrong one.
     """
-    right, *wrong = (dict.fromkeys(_phrases(parse)) for parse in parses)
+    right, *wrong = (dict.fromkeys(_noun_phrases(parse)) for parse in parses)
     others = wrong[0] if wrong else {}
     different = [phrase for phrase in (*right, *others) if (phrase in right) != (phrase in others)]
     phrases = different or list(right) or [parses[0].text]
     return [Case(task.images, item.image, phrase) for phrase in phrases]
 
 
-def _phrases(parse: Parse) -> Iterator[str]:
+def _noun_phrases(parse: Parse) -> Iterator[str]:
+    """The noun phrases of a text that name things, in lower case."""
     for first, last in naming_phrases(parse):
         start, end = extent(parse, first, last)
         yield parse.text[start:end].lower()

@@ -183,7 +183,7 @@ def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Ro
         ValueError: models or seeds were not measured on the same cases.
     """
     roles = [role for role in ROLES if role in seeds[0]]
-    tables = [{role: _measured(rows[role]) for role in roles} for rows in seeds]
+    tables = [{role: _measured_rows(rows[role]) for role in roles} for rows in seeds]
     keys = list(tables[0][BASE])
     for table in tables:
         for role, own in table.items():
@@ -230,7 +230,8 @@ _Key = tuple[str, str]
 """Image and phrase."""
 
 
-def _measured(rows: Sequence[Located]) -> dict[_Key, Located]:
+def _measured_rows(rows: Sequence[Located]) -> dict[_Key, Located]:
+    """Rows whose localisation could be measured, by image and phrase."""
     return {(row.image, row.phrase): row for row in rows if not math.isnan(row.area)}
 
 

@@ -129,13 +129,13 @@ def sweep(
             fingerprint=fingerprint(state, base.config),
             image_fingerprint=image_fingerprint(state, base.config),
         )
-        name = _name(ratio)
+        name = _model_name(ratio)
         scored = score_model(subtasks, embedder(mixed, name), name)
         of_base = of_base or scored.rows
         if ratio in ratios:
             every = [*of_base, *scored.rows]
-            models = {each: each for each in (_name(0.0), name)}
-            pairs = [(name, _name(0.0))]
+            models = {each: each for each in (_model_name(0.0), name)}
+            pairs = [(name, _model_name(0.0))]
             labels = titles(subtasks)
             roles = compare_roles([every], models, pairs, labels)
             sets |= {role: ", ".join(row.label for row in own.sets) for role, own in roles.items()}
@@ -152,7 +152,7 @@ def sweep(
     return [
         replace(one, sets=sets[one.name]) if one.benchmark == MEANS else one
         for ratio, rows in tables.items()
-        for one in _results(ratio, others if ratio else rows)
+        for one in _results_at_ratio(ratio, others if ratio else rows)
     ]
 
 
@@ -220,13 +220,15 @@ def mix(base: ModelSettings, checkpoint: Path, ratio: float) -> None:
     export(tuned, checkpoint, metadata={"training": training})
 
 
-def _name(ratio: float) -> str:
+def _model_name(ratio: float) -> str:
+    """The name under which the model of a mixing ratio is scored."""
     return f"ratio {ratio!r}"
 
 
-def _results(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
+def _results_at_ratio(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
+    """The results of one mixing ratio, one for each row of the comparison."""
     for row in rows:
-        estimate, difference = row.values[_name(ratio)], row.of(_name(ratio))
+        estimate, difference = row.values[_model_name(ratio)], row.of(_model_name(ratio))
         assert difference is not None
         yield RatioResult(
             ratio=ratio,

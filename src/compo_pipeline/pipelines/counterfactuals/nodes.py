@@ -50,6 +50,7 @@ def open_engines(
 
 
 def _parser(settings: CounterfactualSettings, language_model: str) -> Parser:
+    """The parser that the caption editor needs; one that parses nothing if it needs none."""
     if CAPTION_EDITORS[settings.caption_editor].parses:
         return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
     return Parser("", _unparsed)

@@ -192,7 +192,7 @@ def write_report(
     foils: foils_page.FoilsSection,
     facts: report.ReportFacts,
 ) -> FolderWriter:
-    """The report."""
+    """The report of a run as an HTML page in a folder."""
     found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
         found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts

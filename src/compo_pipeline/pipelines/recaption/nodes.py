@@ -12,7 +12,7 @@ from typing import Any
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
-from compo_pipeline.datasets.quality.ingest import part_of, used_records
+from compo_pipeline.datasets.quality.ingest import held_out_per_source, used_records
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers import records_of
 from compo_pipeline.datasets.recaption import recaptioning as work
@@ -53,7 +53,7 @@ def recaption_images(
     root = Path(source["root"])
     found = replace(data, root=root, format=source.get("format", data.format))
     records = records_of(found)
-    left = part_of(carve, len(records))
+    left = held_out_per_source(carve, len(records))
     used = (used_records(own, found.parts[name].sample, left)[0] for name, own in records.items())
     splits = work.captioned_splits(recaption, found.sample)
     images = work.captioned_images(chain.from_iterable(used), splits)

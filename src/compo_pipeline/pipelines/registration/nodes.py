@@ -111,7 +111,7 @@ def list_preparation(
     recaption: RecaptionSettings,
     counterfactuals: CounterfactualSettings,
 ) -> MadeFrom:
-    """The models that prepared the data for the method, too."""
+    """Add the models that prepared the data for the method to the base and the data."""
     made = [*captioner_material(recaption), parser_material(loaded(language_model).meta)]
     if find(method).counterfactuals:
         made += counterfactual_materials(counterfactuals)

@@ -36,6 +36,6 @@ def gather_suite_items(
 
 
 def read_named_captions(suite: SuiteSettings) -> Sequence[Caption]:
-    """The training rows whose overlap with the items is counted; often none."""
+    """Captions of `suite.training`, which the items are searched for; empty without the setting."""
     captions, _ = read_training_tables(suite.training)
     return captions

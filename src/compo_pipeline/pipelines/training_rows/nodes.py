@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.evaluation.contamination import TrainingRows, that_train, training_rows
+from compo_pipeline.evaluation.contamination import TrainingRows, training_captions, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.language.parsing import parses_of
@@ -22,10 +22,8 @@ def slice_items(
     language_model: str,
     split: Splits,
 ) -> BenchmarkItems:
-    """The items with their slices; one kind of slice is by what the training captions name, one by
-    the sources of all captions.
-    """
-    training = that_train(valid_captions, split)
+    """The items with the slices that each is in, by training captions, sources and texts."""
+    training = training_captions(valid_captions, split)
     parser = partial(parses_of, language_model)
     return BenchmarkItems.sliced(items, evaluation.slices, training, parser, valid_captions)
 

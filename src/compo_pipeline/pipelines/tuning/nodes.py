@@ -165,7 +165,7 @@ def choose_context(
     views: ViewSettings,
     language_model: str,
 ) -> ViewContext:
-    """What the views of the confirming trainings are drawn from."""
+    """Parses, counterfactuals and annotations for the views of confirmation trainings."""
     language = name_and_version(loaded(language_model)) if parses else ""
     others = annotations_of(inputs.build()[0], views.from_table, annotations)
     return ViewContext.of(parses, language, 0, by_sample(counterfactuals), others)
@@ -231,6 +231,7 @@ def log_study(
 
 
 def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
+    """Why the best trial is not confirmed; None where it is."""
     if not seeds:
         return "tuning.confirmation.seeds is 0"
     if study["best"] is None:

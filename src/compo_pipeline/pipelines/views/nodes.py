@@ -59,7 +59,7 @@ def parse_captions(
 def join_annotations(
     rows: Table[Caption], method: Method, views: ViewSettings
 ) -> Sequence[Annotation]:
-    """What a table of others says of the rows; nothing where `views.from_table` names none."""
+    """What the external table `views.from_table` has for the rows; empty where none is named."""
     contents = annotated_contents(method, views.from_table)
     if not contents:
         return []

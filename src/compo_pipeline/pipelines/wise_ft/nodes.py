@@ -84,7 +84,7 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        plot = page.trade_off(_reported(wise_ft), folder / "trade_off.png")
+        plot = page.trade_off(_reported_rows(wise_ft), folder / "trade_off.png")
         wise_ft.to_csv(folder / "figures.csv", index=False)
         page.write(wise_ft, plot, facts, beside, folder)
 
@@ -93,7 +93,7 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
 
 def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str, Any]) -> None:
     """Log the page and the means by ratio to the run."""
-    means = page.summary(_reported(wise_ft))
+    means = page.summary(_reported_rows(wise_ft))
     # MLflow's steps are whole numbers: the ratio in per cent.
     steps = means.assign(step=(100 * means.index.to_numpy()).round())
     points = steps.to_dict("records")
@@ -102,5 +102,6 @@ def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str,
         record.curves(({str(k): value for k, value in row.items()} for row in points), "wise_ft")
 
 
-def _reported(wise_ft: pd.DataFrame) -> pd.DataFrame:
+def _reported_rows(wise_ft: pd.DataFrame) -> pd.DataFrame:
+    """The rows that were measured on the items that are reported."""
     return wise_ft[wise_ft.measured_on == page.REPORTED]
