@@ -6,7 +6,9 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 
 import pytest
+from kedro.pipeline import Pipeline
 
+from compo_pipeline.comparison import cells
 from compo_pipeline.configuration import plugins
 from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
 
@@ -33,6 +35,14 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
 def test_benchmarks_of_generated_data_are_read_after_they_are_generated(reader):
     nodes = {node.name for node in register_pipelines()["train_eval"].to_nodes(reader).nodes}
     assert "raw.prepare_source" in nodes
+
+
+def test_a_comparison_makes_what_its_runs_read():
+    pipelines = register_pipelines()
+    of_a_run = sum((pipelines[name] for name in cells.PIPELINES), Pipeline([]))
+    read = {name for name in of_a_run.inputs() if not name.startswith("params:")} - {"parameters"}
+    received = {"foils_review"}  # from a person, where there is one
+    assert read - received <= pipelines["comparison"].all_outputs()
 
 
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):

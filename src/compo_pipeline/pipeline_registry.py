@@ -55,7 +55,7 @@ SUMS = {
     "benchmark_diff": (_SUITE, "benchmark_diff"),
     "promotion": ("promotion", _DECISION),
     "rollback": ("rollback", _DECISION),
-    "comparison": ("raw", _RECAPTION, "ingest", "validation", "comparison"),
+    "comparison": ("raw", _RECAPTION, "ingest", "validation", "foils", "comparison"),
     "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
     "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
 }

@@ -31,7 +31,9 @@ CONF = Path("conf")
 _SETS = "parameters_comparison.yml"
 # What the cells of a set say of their runs; a run's seeds are counted.
 _OF_CELLS = frozenset({"method", "variant", "seed"})
-_COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
+# Of each run; the comparison runs those before them once.
+PIPELINES = ("counterfactuals", "views", "training", "evaluation")
+_COMMAND = f"kedro run --pipelines={','.join(PIPELINES)}"
 
 
 class CellsFailed(PlainError, RuntimeError):
