@@ -19,7 +19,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,13 +38,26 @@ from compo_pipeline.evaluation.comparison import (
     compare,
     run_pairs,
 )
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.methods.registry import label as method_label
+from compo_pipeline.storage.files import read_json
 from compo_pipeline.storage.records import Score, from_table
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.settings import PromotionSettings
 
 RESULTS = Path("benchmarks/results")
 BASE_ENV = "base"
+
+
+class Seed(NamedTuple):
+    """What the evaluation of a seed found."""
+
+    scores: list[Score]
+    """Of every item under every model."""
+
+    overlaps: Sequence[Overlap]
+    """Of the benchmarks with the training data."""
 
 
 class Setup(NamedTuple):
@@ -79,8 +92,8 @@ class Setup(NamedTuple):
             command.append(f"--params={','.join(parameters)}")
         subprocess.run(command, check=True)
 
-    def scores(self, seed: int) -> list[Score]:
-        """Per-item scores of a seed, which is trained and evaluated if that was not done before."""
+    def evaluated(self, seed: int) -> Seed:
+        """What the evaluation of a seed found; it is trained if that was not done before."""
         run = Path(self.parameters["dataset"], self.parameters["method"], self.variant)
         folder = Path("data/07_model_output") / run / f"seed={seed}"
         if not (folder / "metrics.json").exists():
@@ -90,20 +103,21 @@ class Setup(NamedTuple):
             if self.env == BASE_ENV:
                 recipe.append(f"variant={self.variant}")
             self.kedro("counterfactuals,views,training,evaluation", *recipe)
-        return list(from_table(pq.read_table(folder / "scores.parquet"), Score))
+        scores = list(from_table(pq.read_table(folder / "scores.parquet"), Score))
+        return Seed(scores, Comparison.from_json(read_json(folder / "comparison.json")).overlaps)
 
 
-def decisions(setup: Setup, seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
+def decisions(setup: Setup, seeds: list[Seed]) -> list[tuple[Check, ...]]:
     """What the configured gate makes of each seed's model against the base."""
     gate = parse(PromotionSettings, setup.parameters["promotion"], "promotion").gate
     return [
         judge(
-            [score for score in scores if score.model == setup.models["fine_tuned"]],
-            [score for score in scores if score.model == setup.models["base"]],
-            [],
+            [score for score in seed.scores if score.model == setup.models["fine_tuned"]],
+            [score for score in seed.scores if score.model == setup.models["base"]],
+            seed.overlaps,
             gate,
         )
-        for scores in seeds
+        for seed in seeds
     ]
 
 
@@ -141,7 +155,8 @@ def markdown(rows: list[Row], decided: list[tuple[Check, ...]], setup: Setup) ->
         "| --- " * (2 + len(figures)) + "|",
     ]
     for seed, checks in enumerate(decided):
-        passed = "passed" if all(check.passed for check in checks) else "refused"
+        failed = dict.fromkeys(check.rule for check in checks if not check.passed)
+        passed = f"refused: {', '.join(failed)}" if failed else "passed"
         lows = [f"{check.numbers.low:+.1f}" for check in checks if check.numbers is not None]
         lines.append(f"| {seed} | {passed} | {' | '.join(lows)} |")
     return "\n".join(lines) + "\n"
@@ -160,10 +175,11 @@ def main() -> None:
     setup = Setup(arguments.env, arguments.precision, parameters, control)
     if not Path("data/05_model_input", parameters["dataset"], "foils.parquet").exists():
         setup.kedro("raw,ingest,validation,foils")
-    seeds = [setup.scores(seed) for seed in range(arguments.seeds)]
+    seeds = [setup.evaluated(seed) for seed in range(arguments.seeds)]
     root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
     models = setup.models
-    rows = compare(seeds, models, run_pairs(models), chance={}, titles=custom_titles(root))
+    scores = [seed.scores for seed in seeds]
+    rows = compare(scores, models, run_pairs(models), chance={}, titles=custom_titles(root))
     decided = decisions(setup, seeds)
     RESULTS.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
