@@ -197,7 +197,7 @@ class Shadow:
             deployment: the champion; its metrics get what became of the requests.
             challenger: what is asked besides.
             share: of the requests that it is asked, by their ids.
-            store: keeps an agreement of a version; is called now and then, when a count ends, and
+            store: stores an agreement of a version; is called now and then, when a count ends, and
                 at the end.
         """
         self._deployment, self._challenger, self._share = deployment, challenger, share
@@ -206,7 +206,7 @@ class Shadow:
         self._compared: deque[_Compared] = deque(maxlen=_KEPT)
         self._asked, self._champion = challenger.current, ""
         self._measured: Agreement | None = None
-        self._kept: Agreement | None = None
+        self._counted: Agreement | None = None
         # By challenger, and fingerprint of the champion.
         self._unstored: dict[tuple[Served, str], Agreement] = {}
         self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
@@ -256,7 +256,7 @@ class Shadow:
         self._waiting.end()
         self._thread.join(_LAST)
         self._measure()
-        self._keep()
+        self._store_agreements()
 
     def _work(self) -> None:
         """The thread: ask, compare, and store now and then."""
@@ -267,7 +267,7 @@ class Shadow:
                 self._measure()
                 measured = time.monotonic()
             if time.monotonic() >= stored + _STORED:
-                self._keep()
+                self._store_agreements()
                 stored = time.monotonic()
             queued = self._waiting.get(time.monotonic() + 1)
             self._follow()
@@ -280,7 +280,7 @@ class Shadow:
         if (asked.served, champion.fingerprint) == (self._asked.served, self._champion):
             return
         self._measure()
-        self._keep()
+        self._store_agreements()
         self._compared.clear()
         self._asked, self._champion = asked, champion.fingerprint
         self._measure()
@@ -316,10 +316,10 @@ class Shadow:
         for end in ("value", "low", "high"):
             self._metrics.agreement.labels(end).set(getattr(self._measured, end))
 
-    def _keep(self) -> None:
+    def _store_agreements(self) -> None:
         """Store the agreement, if it is a new one, and those that could not be stored before."""
-        if self._measured is not None and self._measured != self._kept:
-            self._unstored[self._asked.served, self._champion] = self._kept = self._measured
+        if self._measured is not None and self._measured != self._counted:
+            self._unstored[self._asked.served, self._champion] = self._counted = self._measured
         for pair, agreement in list(self._unstored.items()):
             try:
                 self._store(pair[0], agreement)
