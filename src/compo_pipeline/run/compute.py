@@ -251,6 +251,16 @@ def use_cores(processes: int = 1) -> None:
         torch.set_num_threads(_cores_per_process(processes))
 
 
+def use_one_core() -> None:
+    """Have torch compute with this thread alone, and likewise with threads that use it first later.
+
+    torch has a number of threads for each thread; a new one begins with the number set last.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def use_cores_later(processes: int) -> None:
     """`use_cores` without importing torch, for a process that may not need it: it takes seconds."""
     if "torch" in sys.modules:

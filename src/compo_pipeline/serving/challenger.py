@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
+from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Challenger, Deployment, Follower, load_beside
 from compo_pipeline.serving.exchange import CANARY, Exchange, Served
@@ -261,6 +262,7 @@ class Shadow:
     def _work(self) -> None:
         """The thread: ask, compare, and store now and then."""
         lower_priority()
+        use_one_core()
         measured = stored = time.monotonic()
         while not self._waiting.ended:
             if time.monotonic() >= measured + _MEASURED:

@@ -19,6 +19,7 @@ from opentelemetry import trace
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import WEIGHTS_FILE
+from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.serving.batching import Batcher, TextCache
 from compo_pipeline.serving.exchange import CHALLENGER, Deployed, Served
 from compo_pipeline.serving.metrics import Metrics
@@ -52,14 +53,29 @@ class Deployment:
         metrics: Metrics | None = None,
         tracer: trace.Tracer | None = None,
         words: frozenset[str] | None = None,
+        threads: int = 1,
     ) -> None:
-        """Answer with a loaded model; the settings hold for all that follow it."""
+        """Answer with a loaded model; the settings hold for all that follow it.
+
+        Args:
+            loaded: the model.
+            served: what is told of it.
+            settings: of the server.
+            metrics: of the server; None starts new ones.
+            tracer: of the server's spans; None makes none.
+            words: of its training captions; None if they are not known.
+            threads: torch's, for a forward pass.
+        """
         self.settings = settings
         self.metrics = metrics or Metrics()
         self.tracer = tracer or trace.get_tracer(__name__)
         # Absolute and without links, as the model compares paths.
         root = None if settings.image_root is None else settings.image_root.resolve()
-        self._threads = torch.get_num_threads()
+        self._threads = threads
+        # OpenMP has a team of threads for each thread that computes with several. Once the teams
+        # have more threads than there are cores, idle ones sleep at once, and a forward pass takes
+        # twice as long. So one thread computes for all models, and the others compute alone.
+        self._computing = ThreadPoolExecutor(1, "batch")
         self._limits = RequestLimits(**asdict(settings.limits), root=root)
         self.swap(loaded, served, words)
 
@@ -80,10 +96,9 @@ class Deployment:
         """A model under the limits of the server, whose requests share forward passes."""
         model = self.alone(loaded)
         model.cache = TextCache(self.settings.text_cache)
-        thread = ThreadPoolExecutor(1, "batch")
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
-            batcher = Batcher(encoder, self.settings.batch, observe, self._threads, thread)
+            batcher = Batcher(encoder, self.settings.batch, observe, self._threads, self._computing)
             model.encoders[tower] = partial(self._traced, f"encode {tower}", batcher)
         return model
 
@@ -161,6 +176,7 @@ class Follower:
             if version == self._refused and time.monotonic() < self._next:
                 return
             outcome = "refused"
+            use_one_core()
             self._followed.swap(*load_beside(found, self._signing, self._device))
             outcome, self._refused = "served", None
             log.info(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
 from opentelemetry import trace
 from opentelemetry.propagate import extract
@@ -33,7 +34,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.loading import load
-from compo_pipeline.run.compute import choose_device, use_cores
+from compo_pipeline.run.compute import choose_device, use_cores, use_one_core
 from compo_pipeline.serving import telemetry
 from compo_pipeline.serving.challenger import Canary, Shadow, Trial
 from compo_pipeline.serving.deployment import Deployment, Follower
@@ -103,6 +104,8 @@ def run(
         telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
+    threads = torch.get_num_threads()
+    use_one_core()
     # A forward pass hands the interpreter over at each of its operations; by Python's default it
     # would wait up to 5 ms each time until a thread that reads a request gives it back.
     sys.setswitchinterval(_SWITCH)
@@ -131,7 +134,7 @@ def run(
         if version is None and alias and settings.reload_seconds:
             follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
     tracer = trace.get_tracer(__name__, tracer_provider=tracing)
-    deployment = Deployment(loaded, served, settings, tracer=tracer, words=words)
+    deployment = Deployment(loaded, served, settings, tracer=tracer, words=words, threads=threads)
     request_log = None
     if settings.log.folder is not None:
         dropped = deployment.metrics.dropped
@@ -189,7 +192,7 @@ def build(
     from starlette.routing import Route
 
     settings, metrics, tracer = deployment.settings, deployment.metrics, deployment.tracer
-    pool = ThreadPoolExecutor(_THREADS)
+    pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
