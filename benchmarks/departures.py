@@ -70,13 +70,13 @@ def imagenet_composites() -> Iterator[None]:
 @contextmanager
 def zero_logits() -> Iterator[None]:
     """An absent hard negative stays in the choice with a logit of 0."""
-    choice = calibrated.calibrated
+    choice = calibrated.calibrated_loss
 
     def with_zeros(logits: Tensor, valid: Tensor, gamma: float, beta: float) -> Tensor:
         there = torch.cat([torch.ones_like(valid[:, :1]), valid], dim=1)
         return choice(logits * there, torch.ones_like(valid), gamma, beta)
 
-    with mock.patch("compo_pipeline.methods.fsc_clip.calibrated", with_zeros):
+    with mock.patch("compo_pipeline.methods.fsc_clip.calibrated_loss", with_zeros):
         yield
 
 

@@ -86,7 +86,7 @@ def prepared(rows: Table[Caption], folder: Path, engine: PrepareSettings) -> dic
 
     parses = Parts("parses", parser, len(rows), "all", engine)
     timed("parses", lambda: write_rows(folder / "parses.parquet", parses, Parse))
-    context = ViewContext.of(Table.open(folder / "parses.parquet", Parse), MODEL, 0, {})
+    context = ViewContext.from_parses(Table.open(folder / "parses.parquet", Parse), MODEL, 0, {})
     method = Clic(ClicViews(), ClicObjective())
     timed("views", lambda: write(method, rows, context, 1, folder / "views", "all", engine))
     return found

@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 import torch
 
-from compo_pipeline.methods.mixture import Mixture, apportioned
+from compo_pipeline.methods.mixture import Mixture, apportion
 from compo_pipeline.methods.views import EpochViews, write
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Table
@@ -50,7 +50,7 @@ MOST = 2.0  # per cent of a step
 
 def divided(captions: Sequence[Caption]) -> list[Caption]:
     """The rows in sources of the sizes that their weights ask for."""
-    names = [name for name, count in apportioned(ROWS, WEIGHTS).items() for _ in range(count)]
+    names = [name for name, count in apportion(ROWS, WEIGHTS).items() for _ in range(count)]
     return [replace(row, source=name) for row, name in zip(captions, names, strict=True)]
 
 

@@ -145,7 +145,7 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     write_rows(folder / "parses.parquet", Parts("p", parser, len(captions), "f", engine), Parse)
     parses = Table.open(folder / "parses.parquet", Parse)
     method = Clic(ClicViews(partners="shared_noun"), ClicObjective())
-    context = ViewContext.of(parses, MODEL, 0, {})
+    context = ViewContext.from_parses(parses, MODEL, 0, {})
     write(method, captions, context, 2, folder / "views", "f", engine)
     images = [row.image for row in captions] * 5 + ["none.png"]
     found: dict[str, Any] = {

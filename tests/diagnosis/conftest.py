@@ -31,5 +31,5 @@ def sample() -> Sample:
         for scene in itertools.islice(World().scenes(0, "train"), 60)
     ]
     items = ((row.sample_id, 0, row.sentences[0]) for row in captions)
-    context = ViewContext.of(parse_by(SHIPPED, items), "x", 0, {})
+    context = ViewContext.from_parses(parse_by(SHIPPED, items), "x", 0, {})
     return Sample(captions, context, partial(parses_of, SHIPPED))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.losses.adaptive_ranking import (
-    adapted,
+    adapted_thresholds,
     cross_modal_ranking,
     intra_modal,
     towards_first_negative,
@@ -31,11 +31,13 @@ def test_the_ranking_equals_the_loop() -> None:
 
 def test_thresholds_are_the_mean_gaps_within_bounds() -> None:
     """Kind 0: (1 + 0.5) / 2; kind 1: (-1 + 0.5) / 2, below 0."""
-    assert adapted(RIGHT, WRONG, VALID, THRESHOLDS, 10.0).tolist() == [0.75, 0.0]
-    assert adapted(RIGHT, WRONG, VALID, THRESHOLDS, 0.5).tolist() == [0.5, 0.0]
+    assert adapted_thresholds(RIGHT, WRONG, VALID, THRESHOLDS, 10.0).tolist() == [0.75, 0.0]
+    assert adapted_thresholds(RIGHT, WRONG, VALID, THRESHOLDS, 0.5).tolist() == [0.5, 0.0]
     none = torch.zeros_like(VALID)
-    assert adapted(RIGHT, WRONG, none, THRESHOLDS, 10.0).tolist() == THRESHOLDS.tolist()
-    assert not adapted(RIGHT.requires_grad_(), WRONG, VALID, THRESHOLDS, 10.0).requires_grad
+    assert adapted_thresholds(RIGHT, WRONG, none, THRESHOLDS, 10.0).tolist() == THRESHOLDS.tolist()
+    assert not adapted_thresholds(
+        RIGHT.requires_grad_(), WRONG, VALID, THRESHOLDS, 10.0
+    ).requires_grad
     RIGHT.requires_grad_(False)
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses.calibrated import calibrated
+from compo_pipeline.losses.calibrated import calibrated_loss
 
 VALID = torch.tensor(
     [[True, True, True], [True, False, True], [False, False, False], [False, True, False]]
@@ -40,7 +40,7 @@ def slow(logits: Tensor, valid: Tensor, gamma: float, beta: float) -> float:
 @pytest.mark.parametrize("beta", [0.0, 0.02, 0.1])
 def test_equals_the_loop(gamma: float, beta: float) -> None:
     logits = draw(4, 4)
-    got = calibrated(logits, VALID, gamma, beta)
+    got = calibrated_loss(logits, VALID, gamma, beta)
     assert got.item() == pytest.approx(slow(logits, VALID, gamma, beta), abs=1e-12)
 
 
@@ -48,16 +48,16 @@ def test_plain_is_cross_entropy() -> None:
     logits = draw(5, 4)
     everything = torch.ones(5, 3, dtype=torch.bool)
     expected = F.cross_entropy(logits, torch.zeros(5, dtype=torch.long))
-    assert calibrated(logits, everything).item() == pytest.approx(expected.item(), abs=1e-12)
+    assert calibrated_loss(logits, everything).item() == pytest.approx(expected.item(), abs=1e-12)
 
 
 def test_by_hand() -> None:
     """Two texts, equally likely: labels .99 and .01, each (1/2)^2 log 2."""
-    got = calibrated(torch.zeros(1, 2), torch.tensor([[True]]), gamma=2.0, beta=0.02)
+    got = calibrated_loss(torch.zeros(1, 2), torch.tensor([[True]]), gamma=2.0, beta=0.02)
     assert got.item() == pytest.approx(math.log(2) / 4, abs=1e-6)
     # p = 3/4 and 1/4, no smoothing: (1/4)^2 * -log(3/4).
     logits = torch.tensor([[math.log(3.0), 0.0]])
-    got = calibrated(logits, torch.tensor([[True]]), gamma=2.0)
+    got = calibrated_loss(logits, torch.tensor([[True]]), gamma=2.0)
     assert got.item() == pytest.approx(math.log(4 / 3) / 16, abs=1e-6)
 
 
@@ -68,7 +68,7 @@ def test_an_absent_negative_has_no_probability_and_no_gradient(gamma: float) -> 
         logits = draw(4, 4)
         logits[:, 1:][~VALID] = filler
         logits.requires_grad_()
-        losses.append(calibrated(logits, VALID, gamma, 0.1))
+        losses.append(calibrated_loss(logits, VALID, gamma, 0.1))
         (gradient,) = torch.autograd.grad(losses[-1], logits)
         assert gradient.isfinite().all()
         assert gradient[:, 1:][~VALID].eq(0).all()
@@ -79,7 +79,7 @@ def test_an_absent_negative_has_no_probability_and_no_gradient(gamma: float) -> 
 
 def test_no_negative_at_all_is_zero_with_zero_gradient() -> None:
     logits = draw(3, 4).requires_grad_()
-    loss = calibrated(logits, torch.zeros(3, 3, dtype=torch.bool), 2.0, 0.02)
+    loss = calibrated_loss(logits, torch.zeros(3, 3, dtype=torch.bool), 2.0, 0.02)
     assert loss.item() == 0
     assert torch.autograd.grad(loss, logits)[0].eq(0).all()
 
@@ -88,7 +88,7 @@ def test_no_negative_at_all_is_zero_with_zero_gradient() -> None:
 def test_certainty_stays_finite(gamma: float) -> None:
     """Probabilities of exactly one and zero, either way round."""
     logits = torch.tensor([[500.0, -500.0], [-500.0, 500.0]], requires_grad=True)
-    loss = calibrated(logits, torch.tensor([[True], [True]]), gamma, 0.02)
+    loss = calibrated_loss(logits, torch.tensor([[True], [True]]), gamma, 0.02)
     loss.backward()
     assert loss.isfinite()
     assert logits.grad is not None
@@ -98,11 +98,14 @@ def test_certainty_stays_finite(gamma: float) -> None:
 def test_confident_rows_count_less_under_a_focal_weight() -> None:
     easy, hard = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 4.0]])
     there = torch.tensor([[True]])
-    ratio = [(calibrated(easy, there, g) / calibrated(hard, there, g)).item() for g in (0.0, 2.0)]
+    ratio = [
+        (calibrated_loss(easy, there, g) / calibrated_loss(hard, there, g)).item()
+        for g in (0.0, 2.0)
+    ]
     assert ratio[1] < ratio[0] / 100
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
 def test_gradients(gamma: float) -> None:
     logits = draw(4, 4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: calibrated(x, VALID, gamma, 0.05), (logits,))
+    assert torch.autograd.gradcheck(lambda x: calibrated_loss(x, VALID, gamma, 0.05), (logits,))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compo_pipeline.losses import concept
-from compo_pipeline.losses.concept import belonging, npc, xac
+from compo_pipeline.losses.concept import match_mask, npc, xac
 from compo_pipeline.models.dense import attention
 
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
@@ -48,7 +48,7 @@ def pairs(cosine: Callable[[int, int], Tensor], alike: bool, s: Tensor, b: Tenso
 
 
 def matches(alike: bool) -> Tensor:
-    return belonging(OWNERS, 4, LABELS if alike else None)
+    return match_mask(OWNERS, 4, LABELS if alike else None)
 
 
 def loop_attended(patches: Tensor, concept: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def test_xac_attends_as_attention_says() -> None:
 
 def test_no_concept_at_all_is_zero() -> None:
     none = torch.zeros(0, 5)
-    owners = belonging(torch.zeros(0, dtype=torch.long), 4)
+    owners = match_mask(torch.zeros(0, dtype=torch.long), 4)
     scale, bias = torch.tensor(9.0), torch.tensor(-3.0)
     assert npc(torch.ones(4, 5), none, owners, scale, bias).item() == 0
     assert xac(torch.ones(4, 6, 5), none, owners, scale, bias).item() == 0
@@ -148,16 +148,16 @@ def test_no_more_images_than_the_chunk_are_attended_to_at_a_time(
 ) -> None:
     """In the forward pass, and again in the backward pass."""
     seen: list[int] = []
-    attended = concept._attended
+    attended = concept._attended_cosines
 
     def watch(patches: Tensor, concepts: Tensor) -> Tensor:
         seen.append(len(patches))
         return attended(patches, concepts)
 
-    monkeypatch.setattr(concept, "_attended", watch)
+    monkeypatch.setattr(concept, "_attended_cosines", watch)
     patches = draw(7, 6, 5).requires_grad_()
     concepts = F.normalize(draw(4, 5, seed=1), dim=-1)
-    xac(patches, concepts, belonging(torch.arange(4), 7), *scalars(), chunk=3).backward()
+    xac(patches, concepts, match_mask(torch.arange(4), 7), *scalars(), chunk=3).backward()
     assert sorted(seen) == [1, 1, 3, 3, 3, 3]
 
 
@@ -173,5 +173,5 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_pairs() -> None:
     concepts = F.normalize(draw(40, 5, seed=1), dim=-1).requires_grad_()
     owners = torch.arange(40) % 8
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        xac(patches, concepts, belonging(owners, 8), *scalars(), chunk=2)
+        xac(patches, concepts, match_mask(owners, 8), *scalars(), chunk=2)
     assert max(kept) < 8 * 40 * 50 / 4

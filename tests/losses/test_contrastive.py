@@ -11,8 +11,8 @@ from compo_pipeline.losses.contrastive import (
     clip,
     multi_positive,
     pairwise,
+    paraphrase_contrast,
     sigmoid,
-    to_positives,
 )
 
 
@@ -130,5 +130,5 @@ def test_own_positives_equal_the_loop() -> None:
         for i, anchor in enumerate(anchors):
             terms = [math.exp(7.0 * float(anchor @ positive)) for positive in positives]
             total -= math.log(terms[i] / sum(terms))
-    got = to_positives(images, texts, positives, torch.tensor(7.0, dtype=torch.float64))
+    got = paraphrase_contrast(images, texts, positives, torch.tensor(7.0, dtype=torch.float64))
     assert got.item() == pytest.approx(total / 8, abs=1e-12)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from compo_pipeline.methods.clip import pair_batch
 from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
-from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embedded
+from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embed_pairs
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
 from compo_pipeline.storage.records import Caption, Counterfactual, View
@@ -197,7 +197,7 @@ def test_embeddings_stand_at_their_places_and_take_their_gradients(
         def texts(self, tokens: Tensor) -> Tensor:
             return table[: len(tokens)]
 
-    embedded_images, texts = embedded(Rows(), batch)  # type: ignore[arg-type]
+    embedded_images, texts = embed_pairs(Rows(), batch)  # type: ignore[arg-type]
     assert torch.equal(embedded_images[0], table[:5]) and torch.equal(
         embedded_images[1, :2], table[5:7]
     )

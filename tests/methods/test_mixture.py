@@ -17,7 +17,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
-from compo_pipeline.methods.mixture import Mixture, apportioned
+from compo_pipeline.methods.mixture import Mixture, apportion
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import EpochViews, write
 from compo_pipeline.run.engines import PrepareSettings
@@ -53,7 +53,7 @@ def largest_remainders(total: int, weights: dict[str, float]) -> dict[str, int]:
 
 @given(st.integers(0, 10_000), WEIGHTS)
 def test_shares_are_exact_to_one_row(total: int, weights: dict[str, float]) -> None:
-    found = apportioned(total, weights)
+    found = apportion(total, weights)
     assert found == largest_remainders(total, weights)
     assert sum(found.values()) == total
     whole = sum(map(Fraction, weights.values()))
@@ -221,7 +221,7 @@ def test_a_drawing_that_was_interrupted_goes_on(
     mixture, calls = Mixture({"many": 3.0, "few": 1.0}, 50, 3), Counter[str]()
     whole = drawn(tmp_path / "whole", CLIC, rows, context, mixture)
     monkeypatch.setattr(table_files, "PART", 7)
-    composite = Clic._composite
+    composite = Clic._composite_view
 
     def interrupted(self: Clic, *arguments: object) -> View:
         calls["views"] += 1
@@ -229,7 +229,7 @@ def test_a_drawing_that_was_interrupted_goes_on(
             raise KeyboardInterrupt
         return composite(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Clic, "_composite", interrupted)
+    monkeypatch.setattr(Clic, "_composite_view", interrupted)
     with pytest.raises(KeyboardInterrupt):
         drawn(tmp_path / "views", CLIC, rows, context, mixture)
     assert drawn(tmp_path / "views", CLIC, rows, context, mixture) == whole

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def cross_modal_ranking(right: Tensor, wrong: Tensor, valid: Tensor, thresholds: Tensor) -> Tensor:
-    """Hinge of each negative's logit against its caption's, by the threshold of its kind.
+    """Mean hinge loss that keeps a negative's image logit below its caption's by a threshold.
 
     Source: CE-CLIP (Zhang et al. 2024), cross-modal ranking loss.
 
@@ -28,8 +28,10 @@ def cross_modal_ranking(right: Tensor, wrong: Tensor, valid: Tensor, thresholds:
     return hinges.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
 
 
-def adapted(right: Tensor, wrong: Tensor, valid: Tensor, thresholds: Tensor, most: float) -> Tensor:
-    """The next step's thresholds [K]: how far negatives of a kind are below their captions now.
+def adapted_thresholds(
+    right: Tensor, wrong: Tensor, valid: Tensor, thresholds: Tensor, most: float
+) -> Tensor:
+    """Thresholds [K] of the next step: mean gap between the logits of captions and negatives.
 
     Source: CE-CLIP, adaptive threshold. A kind without a negative in this batch keeps its own. The
     authors' code subtracts the mean of the negatives from that of all captions, those without a
@@ -49,7 +51,7 @@ def adapted(right: Tensor, wrong: Tensor, valid: Tensor, thresholds: Tensor, mos
 
 
 def intra_modal(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
-    """A caption's logit with its image among its logits with hard negatives, text by text.
+    """Cross entropy of a caption's logit with its image against its logits with hard negatives.
 
     Source: CE-CLIP, intra-modal contrastive loss.
 
@@ -61,11 +63,11 @@ def intra_modal(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
     Returns:
         Scalar, mean over captions; one without any negative has 0.
     """
-    return (_against(right, wrong, valid) - right).mean()
+    return (_log_sum_exp(right, wrong, valid) - right).mean()
 
 
 def towards_first_negative(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
-    """The same choice with the batch's first hard negative as the right answer of every caption.
+    """Cross entropy whose target is the batch's first hard negative, as CE-CLIP published it.
 
     Source: CE-CLIP's code as published (Enhance-FineGrained, revision 3cd1cf2,
     src/open_clip/loss.py, `get_tec_loss`): the labels are 1 where the caption's own logit is
@@ -83,10 +85,10 @@ def towards_first_negative(right: Tensor, wrong: Tensor, valid: Tensor) -> Tenso
     if not valid.any():
         return right.sum() * 0.0
     first = wrong[:, int(valid.int().argmax())]
-    return (_against(right, wrong, valid) - first).mean()
+    return (_log_sum_exp(right, wrong, valid) - first).mean()
 
 
-def _against(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
-    """Log of the sum [m] over the exponentials of a row's logits."""
+def _log_sum_exp(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
+    """Log-sum-exp [m] of each caption's own logit and its logits with valid negatives."""
     logits = torch.cat([right[:, None], wrong.masked_fill(~valid, -torch.inf)], dim=1)
     return logits.logsumexp(dim=1)

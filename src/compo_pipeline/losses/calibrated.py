@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 
-def calibrated(logits: Tensor, valid: Tensor, gamma: float = 0.0, beta: float = 0.0) -> Tensor:
-    """Choice between a row's text and its own hard negatives.
+def calibrated_loss(logits: Tensor, valid: Tensor, gamma: float = 0.0, beta: float = 0.0) -> Tensor:
+    """Focal cross entropy, with label smoothing, of a row's text against its hard negatives.
 
     Of K_i valid negatives, the text's label is 1 - beta + beta / (K_i + 1) and each negative's
     beta / (K_i + 1); every term is weighted by (1 - p)^gamma, so that confident rows count less.

@@ -16,8 +16,8 @@ from compo_pipeline.losses.contrastive import pairwise
 _EPSILON = 1e-12
 
 
-def belonging(owners: Tensor, images: int, labels: Tensor | None = None) -> Tensor:
-    """Which concept is true of which image.
+def match_mask(owners: Tensor, images: int, labels: Tensor | None = None) -> Tensor:
+    """Boolean mask [m, K] of the concepts that are true of each image.
 
     Source: C2LIP paper, z' of Eq. 5 and 7.
 
@@ -39,7 +39,7 @@ def belonging(owners: Tensor, images: int, labels: Tensor | None = None) -> Tens
 
 
 def npc(images: Tensor, concepts: Tensor, matches: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Noun-phrase contrastive loss: an image has several concepts, all of them its own.
+    """Noun-phrase contrastive loss: sigmoid loss over all pairs of an image and a phrase.
 
     Source: C2LIP paper, Eq. 5.
 
@@ -64,7 +64,7 @@ def xac(
     bias: Tensor,
     chunk: int = 16,
 ) -> Tensor:
-    """Cross-attended concept loss: each concept against what it attends to in each image.
+    """Cross-attended concept loss: sigmoid loss of concepts and their attention-pooled patches.
 
     Source: C2LIP paper, Eq. 6 and 7.
 
@@ -81,14 +81,16 @@ def xac(
         Scalar, the sum over all pairs divided by K.
     """
     cosines = [
-        checkpoint(_attended, block, concepts, use_reentrant=False, preserve_rng_state=False)
+        checkpoint(
+            _attended_cosines, block, concepts, use_reentrant=False, preserve_rng_state=False
+        )
         for block in torch.split(patches, chunk)
     ]
     return pairwise(scale * torch.cat(cosines) + bias, matches)
 
 
-def _attended(patches: Tensor, concepts: Tensor) -> Tensor:
-    """Cosines [m, K] of concepts and what they attend to, v(c) = sum_p a_p v_p of Eq. 6.
+def _attended_cosines(patches: Tensor, concepts: Tensor) -> Tensor:
+    """Cosines [m, K] of concepts and their attention-pooled patches, v(c) = sum_p a_p v_p (Eq. 6).
 
     v(c), D wide for every pair, is never formed: c . v(c) = sum_p a_p (c . v_p), and
     |v(c)|^2 = a' G a with the patches' Gram matrix G.

@@ -29,7 +29,7 @@ def clip(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
 
 
 def multi_positive(images: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
-    """CLIP loss against each of several positives, averaged.
+    """Mean of the CLIP losses of the images with each of their positive texts.
 
     Source: CLIC paper, Eq. 4; its 1/(8m) is the mean over rows, both directions and four
     positives.
@@ -45,8 +45,8 @@ def multi_positive(images: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
     return torch.stack([clip(images, texts, scale) for texts in positives]).mean()
 
 
-def to_positives(images: Tensor, texts: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
-    """Each image, and each text, has its own positive among those of the batch.
+def paraphrase_contrast(images: Tensor, texts: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
+    """InfoNCE of the images, and of their captions, against the batch's paraphrases (SVLC).
 
     Source: SVLC (Doveh et al. 2023), the authors' code; one direction alone: no positive looks for
     its image or text.
@@ -66,7 +66,7 @@ def to_positives(images: Tensor, texts: Tensor, positives: Tensor, scale: Tensor
 
 
 def pairwise(logits: Tensor, matches: Tensor) -> Tensor:
-    """Every image and every text, pair by pair: do they belong together?
+    """Binary cross entropy (SigLIP) over all image-text pairs, divided by the number of texts.
 
     Source: SigLIP (Zhai et al. 2023), Eq. 1; C2LIP paper, Eq. 4, 5 and 7, which differ in what is
     compared.

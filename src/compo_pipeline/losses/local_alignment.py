@@ -17,7 +17,7 @@ _EPSILON = 1e-6
 
 
 def attention_weights(similarity: Tensor, norm: AttentionNorm = "minmax") -> Tensor:
-    """How much each patch counts for a token.
+    """Attention weights over the patches for a token, from its similarities to them.
 
     Source: FSC-CLIP paper, Eq. 6; App. B.1 for the other norms (`minmax_sparse` as SPARC, Bica et
     al. 2024: weights below 1/P are dropped). The softmax has no temperature.
@@ -45,7 +45,7 @@ def local_scores(
     scale: Tensor,
     norm: AttentionNorm = "minmax",
 ) -> Tensor:
-    """Score of each row's image with each of its texts, token by token.
+    """Scores [m, N] of each row's image with its texts, from token-to-patch attention.
 
     Each token's patches are averaged by attention, then compared with the token; the scores of a
     text's tokens are aggregated by logsumexp. Attention takes no gradient.

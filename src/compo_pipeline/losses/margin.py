@@ -32,7 +32,7 @@ _OWN = ((REAL, REAL), (POSITIVE, POSITIVE), (NEGATIVE, NEGATIVE))
 
 @settings
 class Margins:
-    """Margins between entries, in logits (SPARCL's symbols)."""
+    """Settings of SPARCL's adaptive margins, in logits (the paper's symbols)."""
 
     m0: NonNegativeFloat = 0.5
     """The margin of entries that are ranked well."""
@@ -58,7 +58,7 @@ class Margins:
 
 
 def margin(difference: Tensor, margins: Margins) -> Tensor:
-    """The margin of each difference (higher logit - lower logit); it takes no gradient.
+    """Adaptive margin of each difference (higher logit - lower logit), without a gradient.
 
     Source: SPARCL, adaptive margin: m = d below beta, which leaves no loss; m0 (1 + gamma (1 -
     (d - beta) / (m0 - beta))) from there to m0; m0 above.
@@ -80,7 +80,7 @@ def margin(difference: Tensor, margins: Margins) -> Tensor:
 
 
 def ranking(logits: Tensor, images: Tensor, texts: Tensor, margins: Margins) -> Tensor:
-    """Hierarchical margin ranking of images by texts and of texts by images.
+    """SPARCL's margin ranking loss of images by texts and of texts by images.
 
     The sum of 13 comparisons in either direction, not divided: six within a sextuple, four with
     all entries of the others, three (times alpha) with their real entries. Each is a mean over
@@ -100,12 +100,15 @@ def ranking(logits: Tensor, images: Tensor, texts: Tensor, margins: Margins) -> 
     Returns:
         Scalar.
     """
-    to_texts = _directed(logits, images, texts, margins)
-    return to_texts + _directed(logits.permute(2, 3, 0, 1), texts, images, margins)
+    to_texts = _one_direction(logits, images, texts, margins)
+    return to_texts + _one_direction(logits.permute(2, 3, 0, 1), texts, images, margins)
 
 
-def _directed(logits: Tensor, anchors: Tensor, entries: Tensor, margins: Margins) -> Tensor:
-    """All comparisons of one direction: [3, n, 3, n] logits, [3, n] what exists of either."""
+def _one_direction(logits: Tensor, anchors: Tensor, entries: Tensor, margins: Margins) -> Tensor:
+    """Sum of all ranking losses with anchors of one kind: images or texts.
+
+    Logits are [3, n, 3, n], the masks of the anchors and entries that exist [3, n].
+    """
     own = logits.diagonal(dim1=1, dim2=3)  # [3, 3, n]: anchor kind, entry kind, sextuple
     there = anchors[:, None] & entries  # likewise
     total = logits.new_zeros(())
@@ -114,16 +117,20 @@ def _directed(logits: Tensor, anchors: Tensor, entries: Tensor, margins: Margins
         total = total + _hinge(d, d, there[anchor, higher] & there[anchor, lower], margins)
     for anchor, higher in _BEYOND:
         others, exist = logits[anchor], entries[None]
-        total = total + _beyond(own[anchor, higher], others, there[anchor, higher], exist, margins)
+        total = total + _loss_beyond_sample(
+            own[anchor, higher], others, there[anchor, higher], exist, margins
+        )
     for anchor, higher in _OWN:
         real, exist = logits[anchor, :, REAL : REAL + 1], entries[None, REAL : REAL + 1]
-        loss = _beyond(own[anchor, higher], real, there[anchor, higher], exist, margins)
+        loss = _loss_beyond_sample(own[anchor, higher], real, there[anchor, higher], exist, margins)
         total = total + margins.alpha * loss
     return total
 
 
-def _beyond(own: Tensor, others: Tensor, there: Tensor, exist: Tensor, margins: Margins) -> Tensor:
-    """Each anchor's own entry against entries of other sextuples.
+def _loss_beyond_sample(
+    own: Tensor, others: Tensor, there: Tensor, exist: Tensor, margins: Margins
+) -> Tensor:
+    """Margin loss of an anchor's own entry against the entries of other samples of the batch.
 
     The margin of an anchor is that of the hardest of them: the other entry nearest to it.
 
@@ -142,6 +149,6 @@ def _beyond(own: Tensor, others: Tensor, there: Tensor, exist: Tensor, margins: 
 
 
 def _hinge(d: Tensor, decisive: Tensor, compared: Tensor, margins: Margins) -> Tensor:
-    """relu(m - d), mean over what is compared; m is the margin of the decisive difference."""
+    """Mean of relu(m - d) over the compared pairs; m is the adaptive margin of `decisive`."""
     losses = F.relu(margin(decisive, margins) - d).masked_fill(~compared, 0.0)
     return losses.sum() / compared.sum().clamp(min=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def multiple_instance(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
-    """An image's own texts among all texts of the batch, and among all images for its own texts.
+    """MIL-NCE loss of an image's several texts against all texts and images of the batch.
 
     Source: DAC (Doveh et al. 2023), the MIL-NCE loss of Miech et al. 2020, as the authors' code has
     it: the sum over the batch counts an image's own texts twice, in its row and in its column.
@@ -32,7 +32,7 @@ def multiple_instance(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
 def multiple_negatives(
     images: Tensor, texts: Tensor, negatives: Tensor, valid: Tensor, scale: Tensor
 ) -> Tensor:
-    """An image's own texts among these and their negatives.
+    """Negative log probability of an image's texts against the hard negatives of these texts.
 
     Source: DAC, the authors' code, where a missing negative stays in with a logit of its own; here
     it takes no part.

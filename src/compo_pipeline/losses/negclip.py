@@ -41,7 +41,7 @@ def negclip(
 def own_negative(
     images: Tensor, texts: Tensor, negatives: Tensor, valid: Tensor, foiled: Tensor, scale: Tensor
 ) -> Tensor:
-    """InfoNCE in which an image has the batch's texts and the negative of its own text alone.
+    """InfoNCE of each image against the batch's texts and the negative of its own text.
 
     Image to text runs over the texts that exist and one negative, text to image over the images of
     these texts.

@@ -24,7 +24,7 @@ _TRUE = (
 
 
 def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
-    """Logits of every image and every text: s times cosine.
+    """Logits [3, n, 3, n] of every image with every text: scale times cosine.
 
     Args:
         images: [3, n, D], normalised; anything finite where there is none.
@@ -38,7 +38,7 @@ def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
 
 
 def contrast(logits: Tensor, bias: Tensor, images: Tensor, texts: Tensor) -> Tensor:
-    """Every image and every text, pair by pair: do they belong together?
+    """Mean binary cross entropy over all image-text pairs of real and synthetic samples.
 
     A sextuple's real and positive images belong to its real and positive texts, its negative
     image to its negative text, and nothing else to anything. Without synthetic images (a row

@@ -13,7 +13,7 @@ from torch import Tensor
 def unimodal(
     first: Tensor, second: Tensor, norm: Literal["squared", "plain"] = "squared"
 ) -> Tensor:
-    """Distance between the text embeddings of a row's two positives p1 and p2, mean over rows.
+    """Mean distance between the text embeddings of each row's first two positives (CLIC, Eq. 6).
 
     Source: CLIC paper, Eq. 6, writes the norm; the authors' code uses the squared norm, which
     gave the published numbers and is the default here. The plain norm has gradient zero where

@@ -42,7 +42,7 @@ from compo_pipeline.storage.records import Caption, View
 
 @settings
 class C2lipWeights:
-    """Weights of the three losses (paper, Eq. 8); 0 leaves one of the last two out."""
+    """Weights of C2LIP's three losses (paper, Eq. 8); 0 turns one of the last two off."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""
@@ -82,7 +82,7 @@ class C2lipObjective:
 
 
 class ConceptBatch(NamedTuple):
-    """m images with their captions, and the concepts of all captions, flat.
+    """C2LIP batch: m images with their captions, and one list of the captions' concepts.
 
     `phrases` holds the concepts in one of two ways: it is [U, T] token ids of the distinct ones
     (of the empty text where there is none), or [K, T] bool, the caption's tokens that each
@@ -97,7 +97,7 @@ class ConceptBatch(NamedTuple):
 
 
 class C2lip(Method):
-    """C2LIP on single images."""
+    """The C2LIP method: contrasts images with their captions and with noun phrases of these."""
 
     name: ClassVar[str] = "c2lip"
     objective_type: ClassVar[type] = C2lipObjective
@@ -105,7 +105,7 @@ class C2lip(Method):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Dense features that the xac loss and phrases as tokens need, and what avoids each."""
+        """Dense features of the base that the losses read, with the setting that avoids each."""
         found: dict[Need, str] = {}
         if self.objective.weights.xac:
             found["patches"] = "set c2lip.objective.weights.xac to 0"
@@ -119,7 +119,7 @@ class C2lip(Method):
         return frozenset({"phrases"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with its concepts: those of the parse, or of a table."""
+        """A function from a caption to its view: caption and noun phrases, from parse or table."""
         table = context.annotations
 
         def view(caption: Caption) -> View:
@@ -135,7 +135,7 @@ class C2lip(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Images, captions and concepts; concepts with the same text are encoded once."""
+        """Batch of images, captions and concepts; concepts with the same text are encoded once."""
         captions = [example.view.positives[0].lower() for example in examples]
         rows = [row for row, example in enumerate(examples) for _ in example.view.phrases]
         texts = [phrase.lower() for example in examples for phrase in example.view.phrases]
@@ -148,7 +148,7 @@ class C2lip(Method):
             # No tower embeds zero texts: where no caption has a concept, the empty one is unused.
             phrases = preprocessor.tokens(distinct or [""])
         else:
-            spans = [span for example in examples for span in _spans(example.view)]
+            spans = [span for example in examples for span in _phrase_spans(example.view)]
             within = preprocessor.spans(captions, rows, spans)
             there = within.any(dim=1)
             counts["concepts cut off with their caption"] = int((~there).sum())
@@ -158,19 +158,19 @@ class C2lip(Method):
         return Collated(ConceptBatch(images, tokens, owners, labels, phrases), counts)
 
     def loss(self, encoder: Encoder, batch: ConceptBatch) -> LossTerms:
-        """The three losses of Eq. 8."""
+        """Weighted losses of Eq. 8: captions, noun phrases, and cross-attended noun phrases."""
         weights, scale, bias = self.objective.weights, encoder.scale, encoder.bias
         if self.uses_patches:
             images, patches = encoder.dense_images(batch.images)
         else:
             images = encoder.images(batch.images)
-        texts, phrases = self._embedded(encoder, batch)
+        texts, phrases = self._embed(encoder, batch)
         own = contrastive.sigmoid(images, texts, scale, bias)
         terms = {"contrastive": Term(own, weights.contrastive)}
         if phrases is None:
             return terms
         labels = batch.labels if self.objective.equal_phrases else None
-        matches = concept.belonging(batch.owners, len(images), labels)
+        matches = concept.match_mask(batch.owners, len(images), labels)
         if weights.npc:
             terms["npc"] = Term(concept.npc(images, phrases, matches, scale, bias), weights.npc)
         if self.uses_patches:
@@ -178,8 +178,8 @@ class C2lip(Method):
             terms["xac"] = Term(attended, weights.xac)
         return terms
 
-    def _embedded(self, encoder: Encoder, batch: ConceptBatch) -> tuple[Tensor, Tensor | None]:
-        """Captions [m, D], and concepts [K, D] where a loss asks for them."""
+    def _embed(self, encoder: Encoder, batch: ConceptBatch) -> tuple[Tensor, Tensor | None]:
+        """Embeddings of captions [m, D], and of concepts [K, D] if a loss reads them, else None."""
         if not (self.objective.weights.npc or self.uses_patches):
             return encoder.texts(batch.texts), None
         if self.objective.phrases == "text":
@@ -190,9 +190,10 @@ class C2lip(Method):
         return texts, F.normalize(summed, dim=-1)
 
 
-def _spans(view: View) -> Iterator[tuple[int, int]]:
-    """Character spans of the phrases in the lower-cased caption, which may be longer ("I" with a
-    dot becomes two characters).
+def _phrase_spans(view: View) -> Iterator[tuple[int, int]]:
+    """Yield the character spans of a view's phrases in its lower-cased caption.
+
+    Lower-casing may make the caption longer ("I" with a dot becomes two characters).
     """
     caption, places = view.positives[0], iter(view.phrase_spans)
     for start, end in zip(places, places, strict=True):

@@ -20,7 +20,7 @@ from pydantic import NonNegativeFloat
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses.adaptive_ranking import (
-    adapted,
+    adapted_thresholds,
     cross_modal_ranking,
     intra_modal,
     towards_first_negative,
@@ -34,7 +34,10 @@ _THRESHOLDS = "thresholds"
 
 @settings
 class CeClipViews(NegativeViews):
-    """Four negatives a caption; each rule is a kind with a threshold of its own."""
+    """Settings of CE-CLIP's views: four negatives a caption, one by each rule.
+
+    Each rule is a kind with a threshold of its own.
+    """
 
     generators: tuple[Rule, ...] = (
         "negclip",
@@ -46,7 +49,7 @@ class CeClipViews(NegativeViews):
 
 @settings
 class CeClipWeights:
-    """Weights of the three losses; 0 leaves one of the last two out."""
+    """Weights of CE-CLIP's three losses; 0 turns one of the last two off."""
 
     negclip: NonNegativeFloat = 1.0
     """Weight of the contrast, with the batch's negatives among the texts."""
@@ -82,7 +85,7 @@ class CeClipObjective:
 
 
 class CeClip(TextNegatives):
-    """CE-CLIP on single images."""
+    """The CE-CLIP method: NegCLIP, with hard negatives ranked by adaptive thresholds."""
 
     name: ClassVar[str] = "ce_clip"
     views_type: ClassVar[type] = CeClipViews
@@ -91,11 +94,11 @@ class CeClip(TextNegatives):
 
     @property
     def memory_lasts_an_epoch(self) -> bool:
-        """Whether the thresholds start anew in each epoch."""
+        """Whether the ranking loss's thresholds are reset at the start of each epoch."""
         return self.objective.reset_thresholds
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
-        """NegCLIP's loss, the ranking of negatives, and captions against negatives."""
+        """Weighted losses: NegCLIP's, the ranking of negatives, and captions against negatives."""
         weights, scale, valid = self.objective.weights, encoder.scale, batch.valid
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
@@ -108,7 +111,9 @@ class CeClip(TextNegatives):
             thresholds = encoder.memory.get(_THRESHOLDS, torch.zeros_like(wrong[0]))
             ranked = cross_modal_ranking(right, wrong, valid, thresholds)
             terms["ranking"] = Term(ranked, weights.ranking)
-            bounded = adapted(right, wrong, valid, thresholds, self.objective.most_threshold)
+            bounded = adapted_thresholds(
+                right, wrong, valid, thresholds, self.objective.most_threshold
+            )
             encoder.memory[_THRESHOLDS] = bounded
         if weights.intra_modal:
             if self.objective.intra_modal_negatives == "own":

@@ -43,7 +43,13 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import Origin, Written, provenance, single_image, written_view
+from compo_pipeline.methods.views import (
+    NegativeText,
+    Origin,
+    provenance,
+    single_image,
+    written_view,
+)
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption, Parse, View
 from compo_pipeline.storage.tables import Table
@@ -92,7 +98,7 @@ class ClicViews:
 
 @settings
 class ClicWeights:
-    """Weights of the three losses (paper, Eq. 7)."""
+    """Weights of CLIC's three losses (paper, Eq. 7)."""
 
     contrastive: NonNegativeFloat = 0.5
     """Weight of the contrast over all positives."""
@@ -125,7 +131,7 @@ class ClicObjective:
 
 
 class Partners:
-    """Draws the second image of a composite: another one of the same orientation.
+    """Draws the second image of a composite, of the same orientation as the first.
 
     It holds numbers of rows and images alone. The same captions in any order give the same
     partners.
@@ -159,7 +165,7 @@ class Partners:
         return sorted({word.lower() for word, upos in words if upos == "NOUN"})
 
     def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
-        """Draw the second image; None where no other image has the orientation of the first.
+        """Draw the caption of a composite's second image; None without one of its orientation.
 
         With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
         anchor that shares no noun with any other image gets a random partner.
@@ -167,24 +173,27 @@ class Partners:
         turned = orientation(anchor.width, anchor.height)
         if self.kind == "shared_noun" and (candidates := self._candidates(anchor, turned)):
             return random_.choice(candidates)
-        return self._other(anchor, self._of_orientation[turned], random_)
+        return self._draw_other_image(anchor, self._of_orientation[turned], random_)
 
     def _candidates(self, anchor: Caption, turned: str) -> list[Caption]:
-        """Up to five other images whose first sentences share a noun with the anchor's."""
+        """Up to five captions of other images with a noun of the anchor's first sentence."""
         keeps = rng(self.seed, "candidates", anchor.sample_id)
         pools = [self._of_noun[turned, noun] for noun in self._nouns(anchor)]
         found: dict[str, Caption] = {}
         for _ in range(DRAWS if pools else 0):
-            other = self._other(anchor, keeps.choice(pools), keeps)
+            other = self._draw_other_image(anchor, keeps.choice(pools), keeps)
             if other is not None:
                 found.setdefault(other.image_id, other)
             if len(found) == CANDIDATES:
                 break
         return list(found.values())
 
-    def _other(self, anchor: Caption, pool: Pool, random_: random.Random) -> Caption | None:
-        """One of a pool that shows another image. A few draws nearly always find one; else the
-        pool is looked through.
+    def _draw_other_image(
+        self, anchor: Caption, pool: Pool, random_: random.Random
+    ) -> Caption | None:
+        """Draw a caption of another image than the anchor's from a pool; None without one.
+
+        A few draws nearly always find one; else the pool is looked through.
         """
         for _ in range(8):
             row = random_.choice(pool)
@@ -197,13 +206,13 @@ class Partners:
 
 
 def _orientations(captions: Table[Caption]) -> list[str]:
-    """Whether the image of each caption is `wide` or `tall`."""
+    """Orientation of each caption's image, `wide` or `tall`."""
     sizes = (np.asarray(captions.column(side)).tolist() for side in ("width", "height"))
     return [orientation(*size) for size in zip(*sizes, strict=True)]
 
 
 class ClicBatch(NamedTuple):
-    """m rows with L positives each."""
+    """CLIC batch: m images, each with L positive texts and one negative text."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     positives: Tensor  # [L * m, T], all first positives before all second ones
@@ -212,7 +221,7 @@ class ClicBatch(NamedTuple):
 
 
 class Clic(Method):
-    """CLIC; even steps use its losses, odd ones the plain CLIP loss."""
+    """The CLIC method: even steps train with CLIC's losses, odd steps with the CLIP loss."""
 
     name: ClassVar[str] = "clic"
     views_type: ClassVar[type] = ClicViews
@@ -223,8 +232,7 @@ class Clic(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: positives; negatives, for swaps in a
-        caption.
+        """Fields of an external table that views can use: positives; negatives if `swap: within`.
 
         Positives are further sentences. A swap across two captions is no text of one.
         """
@@ -232,9 +240,9 @@ class Clic(Method):
         return frozenset({"positives", *(["negatives"] if within else [])})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view, which is None without a possible second image."""
+        """A function from a caption to its view; None where there is no second image for it."""
         if self.view_settings.images == "single":
-            return lambda caption: self._single(caption, context, context.rng("clic", caption))
+            return lambda caption: self._single_view(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)
 
         def view(caption: Caption) -> View | None:
@@ -242,36 +250,36 @@ class Clic(Method):
             partner = partners.draw(caption, random_)
             if partner is None:
                 return None
-            return self._composite(caption, partner, context, random_)
+            return self._composite_view(caption, partner, context, random_)
 
         return view
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """Which captions can have a view: all, or those with another image of their orientation."""
+        """Mask [n] of captions that have a view: composites need two images of one orientation."""
         if self.view_settings.images == "single":
             return super().anchors(captions)
         images, turned = captions.codes("image_id"), np.array(_orientations(captions))
         several = [kind for kind in np.unique(turned) if len(np.unique(images[turned == kind])) > 1]
         return np.isin(turned, several)
 
-    def _composite(
+    def _composite_view(
         self, anchor: Caption, partner: Caption, context: ViewContext, random_: random.Random
     ) -> View:
-        """The view of two images: their captions in both orders, further sentences, a negative."""
+        """View of two images: both captions in either order, further sentences, and a negative."""
         shown = [anchor, partner]
         random_.shuffle(shown)
         first, second = anchor.sentences[0], partner.sentences[0]
         further = [_draw_further(caption, random_, context) for caption in (anchor, partner)]
-        pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
+        pairs = [_join_in_random_order(a, b, random_) for a, b in zip(*further, strict=True)]
         if self.view_settings.swap == "across":
             a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
             occurrence = self.view_settings.occurrence
             swap = swap_across(a, b, random_, occurrence=occurrence, **self._swap_arguments)
-            negative = _either_order(swap.first, swap.second, random_) if swap else None
+            negative = _join_in_random_order(swap.first, swap.second, random_) if swap else None
             origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            within = self._negative_within(anchor, context, random_)
-            negative = _either_order(within.text, second, random_) if within else None
+            within = self._negative_of_first_sentence(anchor, context, random_)
+            negative = _join_in_random_order(within.text, second, random_) if within else None
             origin = within.origin if within else None
         return View(
             sample_id=anchor.sample_id,
@@ -293,37 +301,37 @@ class Clic(Method):
         ratings = load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
         return {"careful": self.view_settings.careful, "concreteness": ratings}
 
-    def _single(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
-        """The view of one image (ablation B3): positives s1, s1, s2, s3, and a swap within s1."""
+    def _single_view(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
+        """View of one image (ablation B3): sentences s1, s1, s2, s3, and a negative of s1."""
         first = anchor.sentences[0]
-        negative = self._negative_within(anchor, context, random_)
+        negative = self._negative_of_first_sentence(anchor, context, random_)
         positives = (first, first, *_draw_further(anchor, random_, context))
         return written_view(anchor, positives, [negative], context.language)
 
-    def _negative_within(
+    def _negative_of_first_sentence(
         self, anchor: Caption, context: ViewContext, random_: random.Random
-    ) -> Written | None:
-        """A negative of the first sentence: two words swapped, or one of the table."""
+    ) -> NegativeText | None:
+        """A negative of the first sentence: two words swapped, or a text of an external table."""
         if "negatives" in context.annotations.contents:
-            return Written.by_others(context.annotations.negative(anchor.sample_id, random_))
+            return NegativeText.from_table(context.annotations.negative(anchor.sample_id, random_))
         parse = context.parses[anchor.sample_id]
-        return Written.by_rule(swap_within(parse, random_, **self._swap_arguments))
+        return NegativeText.from_rule(swap_within(parse, random_, **self._swap_arguments))
 
-    def _plain(self, step: int) -> bool:
+    def _is_clip_step(self, step: int) -> bool:
         """Whether a step trains with the plain CLIP loss."""
         return self.objective.clip_steps and step % 2 == 1
 
     def images(self, example: Example, step: int) -> tuple[ImageInput]:
-        """The composite at CLIC's steps, the anchor alone at CLIP's."""
-        if self._plain(step):
+        """Image of an example: the composite at CLIC's steps, the anchor's own at CLIP's steps."""
+        if self._is_clip_step(step):
             return (single_image(example),)
         return (_composite_image(example),)
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """A pair batch at odd steps, a CLIC batch at even ones."""
-        if self._plain(step):
+        """Batch of a step: image-caption pairs at CLIP's odd steps, else composites."""
+        if self._is_clip_step(step):
             return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
         views = [example.view for example in examples]
         positives = preprocessor.tokens(
@@ -342,13 +350,13 @@ class Clic(Method):
         return Collated(ClicBatch(images, positives, negatives, ~(equal | absent)), counts)
 
     def objective_name(self, batch: ClicBatch | PairBatch) -> str:
-        """CLIC's own loss, or that of plain CLIP, whose only term is named alike."""
+        """Name under which a batch's loss is logged: `clic` or `clip`; empty without CLIP steps."""
         if not self.objective.clip_steps:
             return ""
         return "clip" if isinstance(batch, PairBatch) else self.name
 
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
-        """The three losses (paper, Eq. 4-6) on composites, or plain CLIP."""
+        """Weighted losses: CLIC's three (paper, Eq. 4-6), or CLIP's at its own steps."""
         if isinstance(batch, PairBatch):
             return pair_loss(encoder, batch)
         weights, scale = self.objective.weights, encoder.scale
@@ -372,13 +380,14 @@ class Clic(Method):
 
 
 def _composite_image(example: Example) -> ImageInput:
-    """The composite of a view; for a view of a single image, that image."""
+    """Image input of a view: its two images to be joined, or its single image."""
     return ImageInput(example.view.images, cast("Axis | None", example.view.axis))
 
 
 def _draw_further(caption: Caption, random_: random.Random, context: ViewContext) -> list[str]:
-    """Further sentences of a caption, or the table's positives, for the positives after the second,
-    without repetition as long as they last.
+    """Draw three texts for a view's further positives, from the other sentences or a table.
+
+    None is repeated as long as they last.
     """
     count = POSITIVES - 2
     others = context.annotations.positives(caption.sample_id)
@@ -388,15 +397,15 @@ def _draw_further(caption: Caption, random_: random.Random, context: ViewContext
 
 
 def _with_period(sentence: str) -> str:
-    """The sentence with one period at its end."""
+    """The sentence with exactly one period at its end."""
     return sentence.rstrip(" .!?,;:") + "."
 
 
 def join(first: str, second: str) -> str:
-    """Two sentences, each with one period, joined by one space."""
+    """Two sentences joined by one space, each ending in one period."""
     return f"{_with_period(first)} {_with_period(second)}"
 
 
-def _either_order(first: str, second: str, random_: random.Random) -> str:
+def _join_in_random_order(first: str, second: str, random_: random.Random) -> str:
     """Two sentences joined in random order."""
     return join(first, second) if random_.random() < 0.5 else join(second, first)

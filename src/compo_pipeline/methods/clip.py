@@ -37,7 +37,7 @@ SOFTMAX_TRAINED = -30.0
 
 @settings
 class ClipObjective:
-    """Trained parameters."""
+    """Settings of CLIP's training: trained towers, and whether logit_scale is trained."""
 
     trains: Towers = ("text",)
     """Towers that are trained; a control trains those of its method."""
@@ -47,14 +47,14 @@ class ClipObjective:
 
 
 class PairBatch(NamedTuple):
-    """m images, each with its caption."""
+    """CLIP batch: m images, each with its caption."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, T]
 
 
 def pair_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> PairBatch:
-    """Each anchor's image with a sentence of its own, lower-cased."""
+    """Batch of each example's own image and the sentence paired with it, lower-cased."""
     return PairBatch(
         preprocessor.images([single_image(example) for example in examples]),
         preprocessor.tokens([own_sentence(example).lower() for example in examples]),
@@ -62,13 +62,13 @@ def pair_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> PairB
 
 
 def pair_loss(encoder: Encoder, batch: PairBatch) -> LossTerms:
-    """The CLIP loss as the only term."""
+    """The CLIP loss of a batch as the only loss term."""
     images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
     return {"clip": Term(contrastive.clip(images, texts, encoder.scale), 1.0)}
 
 
 class Clip(Method):
-    """CLIP fine-tuning on single images."""
+    """The CLIP method: fine-tuning on image-caption pairs with the softmax loss."""
 
     name: ClassVar[str] = "clip"
     objective_type: ClassVar[type] = ClipObjective
@@ -76,23 +76,23 @@ class Clip(Method):
     objective: ClipObjective
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """The caption itself."""
+        """A function from a caption to its view: the caption's image and first sentence."""
         return lambda caption: single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """A pair batch at every step."""
+        """Batch of image-caption pairs, at every step."""
         return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
-        """The CLIP loss."""
+        """The CLIP loss of a batch as the only loss term."""
         return pair_loss(encoder, batch)
 
 
 @settings
 class SiglipObjective(ClipObjective):
-    """Trained parameters, and the initial bias."""
+    """Settings of SigLIP's training: trained towers and scale, and the initial logit_bias."""
 
     bias: float = SOFTMAX_TRAINED
     """Where logit_bias starts on a base that was trained with a softmax and has none. The default
@@ -102,14 +102,14 @@ class SiglipObjective(ClipObjective):
 
 
 class Siglip(Clip):
-    """SigLIP fine-tuning on single images."""
+    """The SigLIP method: fine-tuning on image-caption pairs with the sigmoid loss."""
 
     name: ClassVar[str] = "siglip"
     objective_type: ClassVar[type] = SiglipObjective
     objective: SiglipObjective
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
-        """The sigmoid loss."""
+        """SigLIP's sigmoid loss of a batch as the only loss term."""
         images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
         own = contrastive.sigmoid(images, texts, encoder.scale, encoder.bias)
         return {"contrastive": Term(own, 1.0)}

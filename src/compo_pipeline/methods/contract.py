@@ -40,12 +40,12 @@ Towers = Annotated[tuple[Literal["image", "text"], ...], Field(min_length=1)]
 
 @settings
 class NoViewSettings:
-    """Settings of the views of a method that has none."""
+    """Empty settings class, for methods whose views have no settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """One image of a batch: a file, or two files joined along an axis."""
+    """One image of a batch: a file, or two files to be joined along an axis."""
 
     paths: tuple[str, ...]
     axis: Axis | None = None
@@ -55,7 +55,7 @@ class ImageInput:
 
 
 class ViewContext(NamedTuple):
-    """Inputs for sampling one epoch's views, besides the captions."""
+    """Inputs of a method's view sampler besides the captions: parses, seed, epoch and others."""
 
     parses: Mapping[str, Parse]
     """First sentences by sample_id."""
@@ -78,7 +78,7 @@ class ViewContext(NamedTuple):
     """Texts of others, in place of those that the method would make."""
 
     @classmethod
-    def of(
+    def from_parses(
         cls,
         parses: Iterable[Parse],
         language: str,
@@ -86,21 +86,21 @@ class ViewContext(NamedTuple):
         counterfactuals: Mapping[str, Sequence[Counterfactual]],
         annotations: Annotations = NO_ANNOTATIONS,
     ) -> ViewContext:
-        """From parses of first and further sentences, for the first epoch."""
+        """The context of the first epoch, from parses of first and further sentences."""
         table = Table.of(parses, Parse)
         own = np.asarray(table.column("sentence")) == 0
         further = {} if own.all() else Groups(table)
         return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further, annotations)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
-        """The parse of a sentence of a caption; None if it is a later one and was not parsed."""
+        """Parse of one sentence of a caption; None for a later sentence that was not parsed."""
         if sentence == 0:
             return self.parses[caption.sample_id]
         further = self.sentences.get(caption.sample_id, ())
         return next((parse for parse in further if parse.sentence == sentence), None)
 
     def rng(self, purpose: str, caption: Caption) -> random.Random:
-        """The random generator of one caption in this epoch, for one purpose."""
+        """Random generator of one caption in this epoch, for a named purpose."""
         return rng(self.seed, purpose, self.epoch, caption.sample_id)
 
 
@@ -109,14 +109,14 @@ Sampler = Callable[[Caption], View | None]
 
 
 class Example(NamedTuple):
-    """One row of training: the anchor's caption, and its view of this epoch."""
+    """One training example: a caption row, and its view in this epoch."""
 
     caption: Caption
     view: View
 
 
 class Term(NamedTuple):
-    """One loss and its weight; the loop takes the weighted sum, once."""
+    """One loss term: its value and its weight in the training loop's sum."""
 
     value: Tensor
     weight: float
@@ -126,58 +126,68 @@ LossTerms = Mapping[str, Term]
 
 
 class Collated(NamedTuple):
-    """A batch, a NamedTuple of tensors of the method's own, and counts to report."""
+    """A batch (the method's own NamedTuple of tensors), and counts that are logged."""
 
     batch: Any
     counts: Mapping[str, int]
 
 
 class Preprocessor(Protocol):
-    """Images and texts to tensors, for `collate`."""
+    """Interface that turns images and texts into tensors, for `Method.collate`."""
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
+        """Pixels [m, 3, H, W] of images, or their row numbers [m] in precomputed features."""
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
-        """Token ids [K, T]."""
+        """Token ids [K, T] of texts."""
 
     def spans(
         self, texts: Sequence[str], owners: Sequence[int], spans: Sequence[tuple[int, int]]
     ) -> Tensor:
-        """Which tokens [K, T], bool, spell the characters `spans[k]` of `texts[owners[k]]`."""
+        """Boolean mask [K, T] of the tokens that spell each given character span.
+
+        Span `spans[k]` is one of `texts[owners[k]]`.
+        """
 
 
 class Encoder(Protocol):
-    """The model's towers, for `loss`; a frozen tower's features may be precomputed."""
+    """Interface of the model's towers, for `Method.loss`.
+
+    A frozen tower's features may be precomputed.
+    """
 
     @property
     def memory(self) -> MutableMapping[str, Tensor]:
-        """What a loss carries from one step of a training to the next, without a gradient; saved
-        and restored with the weights.
+        """Tensors that a loss keeps from one training step to the next, by name.
+
+        They have no gradient, and are saved and restored with the weights.
         """
 
     @property
     def scale(self) -> Tensor:
-        """exp(logit_scale), a scalar."""
+        """The scalar exp(logit_scale) of the model."""
 
     @property
     def bias(self) -> Tensor:
-        """logit_bias, a scalar, where the method's own `bias` is not None."""
+        """The scalar logit_bias of the model, for a method whose own `bias` is not None."""
 
     def images(self, images: Tensor) -> Tensor:
-        """Normalised embeddings [m, D] of what `Preprocessor.images` gave."""
+        """Normalised embeddings [m, D] of images that `Preprocessor.images` returned."""
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        """Embeddings and patch tokens of what `Preprocessor.images` gave."""
+        """Embeddings and patch tokens of images that `Preprocessor.images` returned."""
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
-        """Embeddings and tokens in the joint space of token ids [K, T]."""
+        """Text embeddings and tokens in the joint space, of token ids [K, T]."""
 
     def text_tokens(self, tokens: Tensor) -> TextTokens:
-        """The same without a mask, of towers whose texts have no <sot> and <eot> too."""
+        """Text embeddings and tokens in the joint space, for texts with or without <sot> and <eot>.
+
+        Unlike `dense_texts` it gives no mask.
+        """
 
 
 def embed_texts(encoder: Encoder, tokens: Tensor) -> Tensor:
@@ -186,7 +196,7 @@ def embed_texts(encoder: Encoder, tokens: Tensor) -> Tensor:
 
 
 class Method:
-    """A fine-tuning method: settings in, views, batches and losses out.
+    """Base class of fine-tuning methods: samples views, collates batches, computes losses.
 
     The settings of the views and of the objective are apart, so that a change of a loss weight
     leaves the views as they are.
@@ -214,60 +224,65 @@ class Method:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """All settings, with their defaults, as YAML has them."""
+        """All settings of the method, with their defaults, as plain YAML values."""
         return {"views": plain(self.view_settings), "objective": plain(self.objective)}
 
     @property
     def trains(self) -> frozenset[Tower]:
-        """The towers whose weights change."""
+        """Names of the towers whose weights are trained."""
         return frozenset(self.objective.trains)
 
     @property
     def trains_scale(self) -> bool:
-        """Whether logit_scale and logit_bias train along with the towers: as the objective's
-        setting `trains_scale` says, if it has one.
+        """Whether logit_scale and logit_bias are trained along with the towers.
+
+        As the objective's setting `trains_scale` says, if it has one.
         """
         return bool(getattr(self.objective, "trains_scale", True))
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """What `loss` reads of the base by `Encoder.dense_images` (patches), `text_tokens` (tokens)
-        and `dense_texts` (marked tokens); to the settings that do without, for errors. A base that
-        lacks it is refused before a run.
+        """Dense features of the base that `loss` reads, with the setting that avoids each.
+
+        Patches are read by `Encoder.dense_images`, tokens by `text_tokens` and marked tokens by
+        `dense_texts`. The settings are for errors: a base that lacks what is read is refused before
+        a run.
         """
         return {}
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of `AnnotationColumns` that views can take from an external table; a table with
-        anything else (`views.from_table`) is refused before a run.
+        """Names of the external table's fields (`views.from_table`) that the views can use.
+
+        They are fields of `AnnotationColumns`; a table with anything else is refused before a run.
         """
         return frozenset()
 
     @property
     def annotated_sentences(self) -> int | None:
-        """How many sentences of a row such texts are looked for; None for all."""
+        """Number of a row's sentences that are looked up in the external table; None for all."""
         return 1
 
     @property
     def uses_patches(self) -> bool:
-        """Whether precomputed features hold patches."""
+        """Whether precomputed image features must hold patches, because a loss reads them."""
         return "patches" in self.needs
 
     @property
     def memory_lasts_an_epoch(self) -> bool:
-        """Whether what the loss carries from step to step is forgotten at the start of an epoch."""
+        """Whether `Encoder.memory` is cleared at the start of each epoch."""
         return False
 
     @property
     def bias(self) -> float | None:
-        """Where logit_bias starts on a base that has none (one trained with a softmax): the
-        objective's setting `bias`; None for a method without a bias.
+        """Initial logit_bias on a base without one; None for a method without a bias.
+
+        It is the objective's setting `bias`, for a base trained with a softmax.
         """
         return getattr(self.objective, "bias", None)
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function that gives the view of one caption in one epoch.
+        """A function from a caption to its view in one epoch.
 
         A caption that cannot have a view (no partner of its orientation) has none; nor has one
         that was not drawn, where a method draws among the captions of an image.
@@ -279,7 +294,7 @@ class Method:
         raise NotImplementedError
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """Which captions [n] have a view, the same in every epoch; by default all.
+        """Boolean mask [n] of the captions that have a view in every epoch; by default all.
 
         Several sources are mixed by it: a method whose sampler gives some captions no view says
         here which.
@@ -290,22 +305,23 @@ class Method:
         return np.ones(len(captions), bool)
 
     def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
-        """The views of one epoch, one a caption at most, in the captions' order."""
+        """Iterate over an epoch's views in the captions' order, at most one view a caption."""
         return filter(None, map(self.sampler(captions, context), captions))
 
     def images(self, example: Example, step: int) -> Sequence[ImageInput]:
-        """The images that an example shows in a step; by default the caption's own."""
+        """Images that an example shows in a step; by default its caption's image."""
         return (ImageInput((example.caption.image,)),)
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """A batch of a step; `step` counts from 0 over the whole run."""
+        """Batch made of examples for a training step; `step` counts from 0 over the whole run."""
         raise NotImplementedError
 
     def objective_name(self, batch: Any) -> str:
-        """The name under which the loss of a batch is logged, too, where batches alternate between
-        objectives: a curve of the loss alone would mix them. Empty for one objective.
+        """Extra name under which a batch's loss is logged; empty for a method with one objective.
+
+        Where batches alternate between objectives, a curve of the loss alone would mix them.
         """
         return ""
 

@@ -35,7 +35,10 @@ NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}
 
 
 class PairsBatch(NamedTuple):
-    """n rows of up to three pairs; images and texts are ordered by kind, without gaps."""
+    """Batch of n rows with up to three image-text pairs each: real, negative and positive.
+
+    Images and texts are ordered by kind, without gaps.
+    """
 
     images: Tensor  # [P, 3, H, W], or [P] rows of features
     texts: Tensor  # [K, T]
@@ -44,13 +47,15 @@ class PairsBatch(NamedTuple):
 
 
 class CounterfactualPairs(Method):
-    """Base of the methods that train on synthetic pairs: all but the loss."""
+    """Base class of methods that train on synthetic pairs; subclasses add the loss."""
 
     kinds: ClassVar[tuple[int, ...]] = KINDS
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """One view an image, in place of its first caption: one of its edited captions is drawn
-        and brings its own edits.
+        """A function from the first caption of an image to its view with one drawn edited caption.
+
+        An image has one view; its other captions have none, but their edited captions are drawn
+        too, each with its own edits.
 
         An image without any edit is shown with its first caption alone.
 
@@ -72,33 +77,37 @@ class CounterfactualPairs(Method):
             edited = [
                 (row, sentence, edits)
                 for row in rows
-                for sentence, edits in _of(row, context.counterfactuals.get(row.sample_id, ()))
+                for sentence, edits in _edits_by_sentence(
+                    row, context.counterfactuals.get(row.sample_id, ())
+                )
             ]
             drawn = edited or [(rows[0], 0, {})]
-            return _view(*context.rng("counterfactuals", rows[0]).choice(drawn), context)
+            return _counterfactual_view(
+                *context.rng("counterfactuals", rows[0]).choice(drawn), context
+            )
 
         return view
 
     def anchors(self, captions: Table[Caption]) -> NDArray[np.bool_]:
-        """The first caption of each image."""
+        """Mask [n] of the captions that have a view: the first caption of each image."""
         found = np.zeros(len(captions), bool)
         found[np.unique(captions.codes("image_id"), return_index=True)[1]] = True
         return found
 
     def images(self, example: Example, step: int) -> list[ImageInput]:
-        """The real image, and the synthetic ones that the method uses."""
-        return [image for image in self._images(example) if image is not None]
+        """Images of an example: the real one, and the synthetic ones that the method uses."""
+        return [image for image in self._images_by_kind(example) if image is not None]
 
-    def _images(self, example: Example) -> tuple[ImageInput | None, ...]:
-        """Of each kind."""
+    def _images_by_kind(self, example: Example) -> tuple[ImageInput | None, ...]:
+        """Real, negative and positive image of an example; None for an absent or unused one."""
         paths = example.view.counterfactuals
         synthetic = [ImageInput((p,), counterfactual=True) if p else None for p in paths]
         shown = [single_image(example), *synthetic]
         used = self.kinds if self.objective.images else (REAL,)
         return tuple(image if kind in used else None for kind, image in enumerate(shown))
 
-    def _texts(self, example: Example) -> tuple[str | None, ...]:
-        """Of each kind, lower-cased."""
+    def _texts_by_kind(self, example: Example) -> tuple[str | None, ...]:
+        """Real, negative and positive text, in lower case; None for an absent or unused one."""
         view = example.view
         real, rephrased = view.positives[0], view.positives[1] if len(view.positives) > 1 else None
         texts = (real, view.negatives[0], rephrased)
@@ -110,9 +119,9 @@ class CounterfactualPairs(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Images and texts, kind by kind; a pair whose negative equals a positive is absent."""
-        texts = list(zip(*map(self._texts, examples), strict=True))
-        images = list(zip(*map(self._images, examples), strict=True))
+        """Batch of images and texts by kind; leaves out negatives whose text equals a positive."""
+        texts = list(zip(*map(self._texts_by_kind, examples), strict=True))
+        images = list(zip(*map(self._images_by_kind, examples), strict=True))
         tokens = preprocessor.tokens([text or "" for kind in texts for text in kind]).view(
             len(KINDS), len(examples), -1
         )
@@ -138,29 +147,29 @@ class CounterfactualPairs(Method):
         return Collated(batch, counts)
 
 
-def embedded(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
-    """Image and text embeddings [3, n, D] of anchors, negatives and positives; zero if absent."""
+def embed_pairs(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
+    """Image and text embeddings [3, n, D] of real, negative and positive pairs; zero if absent."""
     return (
-        _spread(encoder.images(batch.images), batch.images_there),
-        _spread(encoder.texts(batch.texts), batch.texts_there),
+        _scatter(encoder.images(batch.images), batch.images_there),
+        _scatter(encoder.texts(batch.texts), batch.texts_there),
     )
 
 
-def _spread(embeddings: Tensor, there: Tensor) -> Tensor:
-    """Embeddings [P, D] at the places [3, n] of which P are true."""
+def _scatter(embeddings: Tensor, there: Tensor) -> Tensor:
+    """Embeddings [P, D] moved to the P true entries of a mask [3, n]; zero at the others."""
     empty = embeddings.new_zeros(*there.shape, embeddings.shape[-1])
     return empty.masked_scatter(there[..., None], embeddings)
 
 
 def _presence_mask(kinds: Sequence[Sequence[object | None]]) -> Tensor:
-    """Mask of the entries that are not None."""
+    """Boolean mask of the entries that are not None."""
     return torch.tensor([[one is not None for one in kind] for kind in kinds])
 
 
-def _of(
+def _edits_by_sentence(
     row: Caption, edits: Sequence[Counterfactual]
 ) -> list[tuple[int, dict[str, Counterfactual]]]:
-    """A row's edits that have a text, by the sentence that was edited and their role."""
+    """A caption row's edits that have a text, by the index of the edited sentence and by role."""
     found: defaultdict[int, dict[str, Counterfactual]] = defaultdict(dict)
     for edit in edits:
         if row.sentences[edit.sentence : edit.sentence + 1] != (edit.caption,):
@@ -173,10 +182,10 @@ def _of(
     return sorted(found.items())
 
 
-def _view(
+def _counterfactual_view(
     row: Caption, sentence: int, edits: dict[str, Counterfactual], context: ViewContext
 ) -> View:
-    """The view of a sentence with its counterfactuals, where there are some."""
+    """View of one sentence of a caption with its negative and positive edit, if they exist."""
     negative, positive = edits.get("negative"), edits.get("positive")
     return single_view(
         row,

@@ -38,13 +38,16 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import Origin, Written, provenance, single_view
+from compo_pipeline.methods.views import NegativeText, Origin, provenance, single_view
 from compo_pipeline.storage.records import Caption, Parse, View
 
 
 @settings
 class CsClipViews(NegativeViews):
-    """A negative of the caption, and units with a foil each."""
+    """Settings of CS-CLIP's views: a negative of the caption, and units with a foil each.
+
+    Units are the entities and relations that a caption names.
+    """
 
     generators: tuple[Rule, ...] = ("negclip", "replace")
     """Rules for the negative of the whole caption, as for NegCLIP; the first that finds something
@@ -65,7 +68,7 @@ class CsClipViews(NegativeViews):
 
 @settings
 class CsClipWeights:
-    """Weights of the two losses; 0 leaves the second one out."""
+    """Weights of CS-CLIP's two losses; 0 turns the second off."""
 
     captions: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions and their negatives."""
@@ -86,7 +89,7 @@ class CsClipObjective:
 
 
 class _Pair(NamedTuple):
-    """A text, its negative, and what made the latter."""
+    """A text, its negative, and the rule or file that the negative comes from."""
 
     text: str
     negative: str | None
@@ -94,7 +97,7 @@ class _Pair(NamedTuple):
 
 
 class CsClip(TextPairs):
-    """CS-CLIP on single images."""
+    """The CS-CLIP method: contrasts captions, and their entities and relations, with foils."""
 
     name: ClassVar[str] = "cs_clip"
     views_type: ClassVar[type] = CsClipViews
@@ -108,7 +111,7 @@ class CsClip(TextPairs):
         return frozenset({"negatives"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """Each caption with its negative, and units with their foils."""
+        """A function from a caption to its view: caption and drawn units, each with a negative."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
         source = self.replacer()
         folder = self.view_settings.unit_files
@@ -117,7 +120,7 @@ class CsClip(TextPairs):
         def view(caption: Caption) -> View:
             parse = context.parses[caption.sample_id]
             records = known.get(bare(caption.sentences[0]))
-            pairs = [self._caption(caption, parse, records, rules, context)]
+            pairs = [self._caption_pair(caption, parse, records, rules, context)]
             draws = context.rng("units", caption)
             for _ in range(self.view_settings.units):
                 preferred = draws.random() < self.view_settings.relations
@@ -136,7 +139,7 @@ class CsClip(TextPairs):
 
         return view
 
-    def _caption(
+    def _caption_pair(
         self,
         caption: Caption,
         parse: Parse,
@@ -144,10 +147,10 @@ class CsClip(TextPairs):
         rules: Mapping[Rule, Generator],
         context: ViewContext,
     ) -> _Pair:
-        """The caption and a negative of it."""
+        """Pair of a caption's first sentence and a negative, from a table, the files or a rule."""
         own, table = caption.sentences[0], context.annotations
         if "negatives" in table.contents:
-            others = Written.by_others(
+            others = NegativeText.from_table(
                 table.negative(caption.sample_id, context.rng("table", caption))
             )
             return _Pair(own, *(others or (None, None)))
@@ -156,11 +159,11 @@ class CsClip(TextPairs):
             return _Pair(own, text, Origin("unit_files", category, ()))
         for name, rule in rules.items():
             if found := rule(parse, context.rng(name, caption)):
-                return _Pair(own, found.text, Origin.of(found))
+                return _Pair(own, found.text, Origin.from_generated(found))
         return _Pair(own, None, None)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
-        """NegCLIP's loss of captions, and the mean over places of that of units."""
+        """Weighted losses: NegCLIP's on captions, and the mean contrast of units with foils."""
         weights, scale = self.objective.weights, encoder.scale
         images = encoder.images(batch.images)
         texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
@@ -179,16 +182,16 @@ class CsClip(TextPairs):
 def _pair_from_parse(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
 ) -> _Pair | None:
-    """A random unit of a category in the parse, with a rule-made foil; None if none has one."""
+    """A random unit of a category in the parse, with a foil by rule; None if no unit has one."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
-            return _Pair(written(parse, *unit.phrase), made.text, Origin.of(made))
+            return _Pair(written(parse, *unit.phrase), made.text, Origin.from_generated(made))
     return None
 
 
 def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
-    """A random unit of a category in the files, with one of its foils; None if there is none."""
+    """A random unit of a category in the unit files, with one of its foils; None without a unit."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None

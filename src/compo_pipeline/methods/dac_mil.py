@@ -31,9 +31,9 @@ from compo_pipeline.methods.contract import (
     embed_texts,
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule
-from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
+from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import Written, written_view
+from compo_pipeline.methods.views import NegativeText, written_view
 from compo_pipeline.storage.records import Caption, View
 
 
@@ -56,7 +56,7 @@ class DacMilViews(NegativeViews):
 
 @settings
 class DacMilWeights(SnegWeights):
-    """Weights of the four losses; 0 leaves one of the last three out."""
+    """Weights of DAC's four losses; 0 turns one of the last three off."""
 
     instances: NonNegativeFloat = 1.0
     """Of an image's sentences among those of the batch."""
@@ -79,7 +79,7 @@ class DacMilObjective(SnegObjective):
 
 
 class DacMil(TextPairs):
-    """DAC's losses on single images with several sentences."""
+    """The DAC method: multiple-instance losses on several sentences of an image."""
 
     name: ClassVar[str] = "dac_mil"
     views_type: ClassVar[type] = DacMilViews
@@ -90,12 +90,12 @@ class DacMil(TextPairs):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives, of any sentence."""
+        """Fields of an external table that views can use: negatives of any sentence of a row."""
         return frozenset({"negatives"})
 
     @property
     def annotated_sentences(self) -> int | None:
-        """None: texts of the table are looked up for all sentences of a row."""
+        """None: the external table's texts are looked up for all sentences of a row."""
         return None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
@@ -103,11 +103,11 @@ class DacMil(TextPairs):
         (name,) = self.view_settings.generators
         rule, table = self.rule(name), context.annotations
 
-        def negative(caption: Caption, place: int, draws: random.Random) -> Written | None:
+        def negative(caption: Caption, place: int, draws: random.Random) -> NegativeText | None:
             if "negatives" in table.contents:
-                return Written.by_others(table.negative(caption.sample_id, draws, place))
+                return NegativeText.from_table(table.negative(caption.sample_id, draws, place))
             parse = context.parse(caption, place)
-            return Written.by_rule(rule(parse, draws)) if parse else None
+            return NegativeText.from_rule(rule(parse, draws)) if parse else None
 
         def view(caption: Caption) -> View:
             draws = context.rng("sentences", caption)
@@ -120,12 +120,12 @@ class DacMil(TextPairs):
         return view
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
-        """CLIP's loss and S-Neg on captions, and the multiple-instance losses on sentences."""
+        """Weighted losses: CLIP's and S-Neg on captions, multiple-instance losses on sentences."""
         weights, scale, valid = self.objective.weights, encoder.scale, batch.valid[1]
         images = encoder.images(batch.images)
         texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
         own = torch.stack([texts[:, 0], negatives[:, 0]], dim=1)
-        terms = contrasts(self.objective, images, own, valid[:, :1], scale)
+        terms = contrastive_terms(self.objective, images, own, valid[:, :1], scale)
         texts, negatives, valid = texts[:, 1:], negatives[:, 1:], valid[:, 1:]
         if weights.instances:
             among = multiple_instance(images, texts, scale)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.losses import contrastive
-from compo_pipeline.losses.calibrated import calibrated
+from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores
 from compo_pipeline.methods.contract import Encoder, LossTerms, Need, Term, Towers
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
@@ -28,14 +28,14 @@ from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, 
 
 @settings
 class FscClipViews(NegativeViews):
-    """Three negatives a caption."""
+    """Settings of FSC-CLIP's views: three negatives a caption, one by each rule."""
 
     generators: tuple[Rule, ...] = ("negclip", "replace", "bigram")
 
 
 @settings
 class FscClipWeights:
-    """Weights of the three losses (paper, Eq. 11); 0 leaves one out."""
+    """Weights of FSC-CLIP's three losses (paper, Eq. 11); 0 turns a loss off."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""
@@ -68,7 +68,7 @@ class FscClipObjective:
 
 
 class FscClip(TextNegatives):
-    """FSC-CLIP on single images."""
+    """The FSC-CLIP method: CLIP with a global and a local hard-negative loss."""
 
     name: ClassVar[str] = "fsc_clip"
     views_type: ClassVar[type] = FscClipViews
@@ -77,14 +77,14 @@ class FscClip(TextNegatives):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Dense features that the local loss needs, and the setting without them."""
+        """Dense features of the base that the local loss reads, and the setting without it."""
         if not self.objective.weights.local_hn:
             return {}
         otherwise = "set fsc_clip.objective.weights.local_hn to 0"
         return {"patches": otherwise, "marked_tokens": otherwise}
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
-        """The CLIP loss and both hard-negative losses (paper, Eq. 11)."""
+        """Weighted losses: CLIP's, and the global and local hard-negative losses (Eq. 11)."""
         weights, scale = self.objective.weights, encoder.scale
         grid, flat = batch.texts.shape[:2], batch.texts.flatten(0, 1)
         terms = {}
@@ -98,7 +98,7 @@ class FscClip(TextNegatives):
                 scale,
                 self.objective.attention,
             )
-            terms["local_hn"] = Term(self._choice(local, batch.valid), weights.local_hn)
+            terms["local_hn"] = Term(self._calibrated_loss(local, batch.valid), weights.local_hn)
         else:
             images, texts = encoder.images(batch.images), encoder.texts(flat)
         texts = texts.view(*grid, -1)
@@ -106,9 +106,9 @@ class FscClip(TextNegatives):
         terms["contrastive"] = Term(own, weights.contrastive)
         if weights.global_hn:
             logits = scale * torch.einsum("md,mkd->mk", images, texts)
-            terms["global_hn"] = Term(self._choice(logits, batch.valid), weights.global_hn)
+            terms["global_hn"] = Term(self._calibrated_loss(logits, batch.valid), weights.global_hn)
         return terms
 
-    def _choice(self, logits: Tensor, valid: Tensor) -> Tensor:
-        """A row's text among its negatives, from either kind of logits [m, K + 1]."""
-        return calibrated(logits, valid, self.objective.gamma, self.objective.beta)
+    def _calibrated_loss(self, logits: Tensor, valid: Tensor) -> Tensor:
+        """Calibrated loss of each row's text against its negatives, from logits [m, K + 1]."""
+        return calibrated_loss(logits, valid, self.objective.gamma, self.objective.beta)

@@ -23,8 +23,8 @@ from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Table
 
 
-def apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Whole numbers that sum to `total` in proportion to weights, by the largest remainders.
+def apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """Integers that sum to `total` in proportion to weights, by the largest remainders.
 
     Each is its exact share, rounded up or down; of equal remainders the first names are rounded up.
 
@@ -42,7 +42,7 @@ def apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 class SourceRows(NamedTuple):
-    """A source's training rows, those of them that have a view, and how many an epoch has."""
+    """A source's training rows, its rows that have a view, and its number of rows per epoch."""
 
     captions: Table[Caption]
     anchors: Table[Caption]
@@ -50,8 +50,9 @@ class SourceRows(NamedTuple):
 
 
 class Anchors(NamedTuple):
-    """Rows of one source in one epoch, [n] each: numbers among those that have a view, and the pass
-    in which each is drawn.
+    """Indices [n] of the rows that an epoch takes of one source, and the pass [n] of each.
+
+    Indices count the rows that have a view; a view is drawn as in its pass.
     """
 
     rows: NDArray[np.int64]
@@ -60,7 +61,7 @@ class Anchors(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Weights of sources, and what an epoch takes of each."""
+    """Sampling weights of several data sources, and the rows that an epoch takes of each."""
 
     weights: Mapping[str, float]
     """By source."""
@@ -72,12 +73,14 @@ class Mixture:
     """Of the order of each pass."""
 
     @classmethod
-    def of(cls, weights: Mapping[str, float], epoch_rows: int | None, seed: int) -> Mixture | None:
-        """Of sources with these weights; None where there are none."""
+    def from_weights(
+        cls, weights: Mapping[str, float], epoch_rows: int | None, seed: int
+    ) -> Mixture | None:
+        """The mixture of sources with these weights; None without weights."""
         return cls(weights, epoch_rows, seed) if weights else None
 
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
-        """The rows of each source, and its share of an epoch.
+        """Training rows of each source, and its number of rows per epoch, by source name.
 
         Args:
             captions: all rows that train.
@@ -101,7 +104,7 @@ class Mixture:
                 f"method '{method.name}': composites need two images of one orientation"
             )
         total = self.epoch_rows or max(map(len, anchors.values()))
-        shares = apportioned(total, self.weights)
+        shares = apportion(total, self.weights)
         if empty := next((name for name, share in shares.items() if not share), None):
             raise SettingsError(
                 f"data.sources.{empty}.weight: {self.weights[empty]:g} is less than a row of an "
@@ -110,7 +113,7 @@ class Mixture:
         return {name: SourceRows(own, anchors[name], shares[name]) for name, own in found.items()}
 
     def anchors(self, source: str, rows: int, share: int, epoch: int) -> Anchors:
-        """The rows of a source in an epoch, pass by pass and ascending.
+        """The rows that an epoch takes of a source, pass by pass and ascending.
 
         Args:
             source: its name.
@@ -120,7 +123,7 @@ class Mixture:
         """
         first, last = epoch * share, (epoch + 1) * share
         parts = [
-            (number, self._part(source, rows, number, range(first, last)))
+            (number, self._rows_of_pass(source, rows, number, range(first, last)))
             for number in range(first // rows, -(-last // rows))
         ]
         passes = [np.full(len(part), number) for number, part in parts]
@@ -129,8 +132,11 @@ class Mixture:
             np.concatenate([empty, *(part for _, part in parts)]), np.concatenate([empty, *passes])
         )
 
-    def _part(self, source: str, rows: int, number: int, taken: range) -> NDArray[np.int64]:
-        """The rows of a pass that are taken, ascending, by places in all passes of the source."""
+    def _rows_of_pass(self, source: str, rows: int, number: int, taken: range) -> NDArray[np.int64]:
+        """Ascending row indices that an epoch takes from one pass through a source.
+
+        `taken` counts the rows of all passes of the source.
+        """
         start, stop = max(taken.start - number * rows, 0), min(taken.stop - number * rows, rows)
         if stop - start == rows:
             return np.arange(rows)

@@ -43,7 +43,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.views import PAIR, Written, single_image, written_view
+from compo_pipeline.methods.views import PAIR, NegativeText, single_image, written_view
 from compo_pipeline.storage.records import Caption, View
 from compo_pipeline.storage.tables import ById, Table
 
@@ -60,7 +60,7 @@ Rule = Literal[
 ]
 
 
-class Contrasted(NamedTuple):
+class ContrastedRow(NamedTuple):
     """A row of a batch: an image, its caption, and the caption's negatives."""
 
     image: ImageInput
@@ -68,22 +68,22 @@ class Contrasted(NamedTuple):
     negatives: Sequence[str | None]
 
 
-def contrasted_rows(example: Example) -> list[Contrasted]:
-    """The rows of an example, each an image with its texts: one, or two where images are paired."""
+def contrasted_rows(example: Example) -> list[ContrastedRow]:
+    """Batch rows of an example: one, or two where its view is a pair of similar images."""
     view = example.view
     if view.kind != PAIR:
-        return [Contrasted(single_image(example), view.positives[0], view.negatives)]
+        return [ContrastedRow(single_image(example), view.positives[0], view.negatives)]
     half = len(view.negatives) // 2
     negatives = (view.negatives[:half], view.negatives[half:])
     return [
-        Contrasted(ImageInput((image,)), text, own)
+        ContrastedRow(ImageInput((image,)), text, own)
         for image, text, own in zip(view.images, view.positives, negatives, strict=True)
     ]
 
 
 @settings
 class NegativeViews:
-    """Settings of the rules that write the negatives of a caption."""
+    """Settings of views whose hard negatives are written by rules."""
 
     generators: tuple[Rule, ...]
     """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
@@ -113,7 +113,7 @@ class NegativeViews:
 
 
 class NegativesBatch(NamedTuple):
-    """m rows, each with its caption and K places for hard negatives."""
+    """Batch of m images, each with its caption and up to K hard negatives."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, K + 1, T], the caption first
@@ -121,7 +121,7 @@ class NegativesBatch(NamedTuple):
 
 
 class TextNegatives(Method):
-    """Base of the methods with hard negatives of each caption: all but the loss.
+    """Base class of methods with hard negatives of each caption; subclasses add the loss.
 
     Each rule draws on its own: leaving one out leaves the others' texts as they are.
     """
@@ -131,11 +131,11 @@ class TextNegatives(Method):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives; rows with a similar image."""
+        """Fields of an external table that views can use: negatives, and rows of similar images."""
         return frozenset({"negatives", "neighbours"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view, with a negative by each rule, or those of a table.
+        """A function from a caption to its view, with negatives by rules or of an external table.
 
         With a table of neighbours it is a pair: the caption's row and one with a similar image,
         with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`
@@ -145,13 +145,13 @@ class TextNegatives(Method):
         table = context.annotations
         rows = ById(Table.of(captions, Caption)) if "neighbours" in table.contents else {}
 
-        def negatives(caption: Caption, draws: random.Random) -> list[Written | None]:
+        def negatives(caption: Caption, draws: random.Random) -> list[NegativeText | None]:
             if "negatives" in table.contents:
                 found = table.negatives(caption.sample_id, draws)
-                return [Written.by_others(one) for one in found]
+                return [NegativeText.from_table(one) for one in found]
             parse = context.parses[caption.sample_id]
             made = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
-            return [Written.by_rule(one) for one in made]
+            return [NegativeText.from_rule(one) for one in made]
 
         def view(caption: Caption) -> View:
             draws = context.rng("table", caption)
@@ -172,15 +172,15 @@ class TextNegatives(Method):
         return view
 
     def images(self, example: Example, step: int) -> list[ImageInput]:
-        """The image of each of the example's rows."""
+        """Images of an example: the image of each of its batch rows."""
         return [row.image for row in contrasted_rows(example)]
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
-        """Texts that are true of the caption's image: the caption itself, alone."""
+        """Texts that are true of a caption's image: here its first sentence alone."""
         return caption.sentences[:1]
 
     def rule(self, name: Rule) -> Generator:
-        """The function of a rule, with the settings of the views."""
+        """The text-editing function of a rule, with the settings of the views."""
         if name.startswith("replace"):
             named = name.removeprefix("replace").removeprefix("_")
             return self.replacer(named.split("_or_") if named else CATEGORIES)
@@ -193,21 +193,23 @@ class TextNegatives(Method):
         return rules[name]
 
     def replacer(self, categories: Iterable[str] = CATEGORIES) -> Replacer:
-        """The generator of replacements with the settings of the views."""
+        """Generator of word replacements, with the settings of the views."""
         key = f"{self.name}.views.replacements"
         plain = replacer(self.view_settings.replacements, categories, key=key)
         return replace(plain, concreteness=self._concreteness)
 
     @property
     def _concreteness(self) -> Concreteness | None:
-        """The concreteness ratings of the settings; None without a table."""
+        """Concreteness ratings that the settings name; None without a table of ratings."""
         return load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Images, captions and negatives; one with the same tokens as its caption is absent, and
-        counted. The empty text in place of a missing negative is masked. Of a pair each row counts.
+        """Batch of images, captions and hard negatives.
+
+        A negative with the same tokens as its caption is absent, and counted. The empty text in
+        place of a missing negative is masked. Of a pair each row counts.
         """
         rows = [row for example in examples for row in contrasted_rows(example)]
         texts = [

@@ -26,7 +26,7 @@ GROUP = "compo_pipeline.methods"
 
 @dataclass(frozen=True, slots=True)
 class MethodEntry:
-    """A method: its name, its class, and what its views are made from."""
+    """Registry entry of a method: its name, its class path, and what its views are made from."""
 
     name: str
     """Value of the YAML key `method`, and the key of the method's own settings."""
@@ -53,7 +53,7 @@ may be what imports this one, need not be complete."""
 
 
 def register(entry: MethodEntry) -> None:
-    """Add a method.
+    """Add a method to the registry.
 
     Raises:
         ValueError: another method has this name.
@@ -65,7 +65,7 @@ def register(entry: MethodEntry) -> None:
 
 
 def find(name: str) -> MethodEntry:
-    """The entry of a method.
+    """Registry entry of the method with this name.
 
     Raises:
         SettingsError: there is none; names the nearest.
@@ -84,12 +84,12 @@ def find(name: str) -> MethodEntry:
 
 
 def label(name: str) -> str:
-    """The name for readers; the name itself for a method that is not installed here."""
+    """Display name of a method; the registry name for a method that is not installed."""
     return METHODS[name].label if name in METHODS else name
 
 
 def method_type(name: str) -> type[Method]:
-    """The class of a method.
+    """The class of the method with this name.
 
     Raises:
         SettingsError: there is no method of this name.
@@ -104,7 +104,7 @@ def build(
     objective: Mapping[str, Any] | None = None,
     place: Callable[[str], str] = lambda key: "",
 ) -> Method:
-    """A method from its settings as YAML has them; without an objective, its defaults.
+    """A method object from its settings in YAML; without an objective, with its defaults.
 
     Args:
         name: in the registry.

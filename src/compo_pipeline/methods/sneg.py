@@ -19,7 +19,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses import contrastive
-from compo_pipeline.losses.calibrated import calibrated
+from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
@@ -34,7 +34,7 @@ class SnegViews(NegativeViews):
 
 @settings
 class SnegWeights:
-    """Weights of the two losses; 0 leaves the second one out."""
+    """Weights of S-Neg's two losses; 0 turns the second off."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""
@@ -60,7 +60,7 @@ class SnegObjective:
 
 
 class Sneg(TextNegatives):
-    """CLIP and S-Neg on single images."""
+    """The S-Neg method: CLIP's loss, and each caption against its own negatives."""
 
     name: ClassVar[str] = "sneg"
     views_type: ClassVar[type] = SnegViews
@@ -68,16 +68,16 @@ class Sneg(TextNegatives):
     objective: SnegObjective
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
-        """CLIP's loss and S-Neg."""
+        """Weighted losses: CLIP's contrastive loss and S-Neg."""
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
-        return contrasts(self.objective, images, texts, batch.valid, encoder.scale)
+        return contrastive_terms(self.objective, images, texts, batch.valid, encoder.scale)
 
 
-def contrasts(
+def contrastive_terms(
     objective: SnegObjective, images: Tensor, texts: Tensor, valid: Tensor, scale: Tensor
 ) -> dict[str, Term]:
-    """CLIP's loss and S-Neg of embeddings.
+    """Loss terms of given embeddings: CLIP's contrastive loss and S-Neg.
 
     Args:
         objective: weights, and whether the negatives are texts of the contrast.
@@ -94,5 +94,5 @@ def contrasts(
     terms = {"contrastive": Term(contrast, objective.weights.contrastive)}
     if objective.weights.s_neg:
         logits = scale * torch.einsum("md,mkd->mk", images, texts)
-        terms["s_neg"] = Term(calibrated(logits, valid), objective.weights.s_neg)
+        terms["s_neg"] = Term(calibrated_loss(logits, valid), objective.weights.s_neg)
     return terms

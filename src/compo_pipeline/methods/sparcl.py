@@ -18,12 +18,12 @@ from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
-from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embedded
+from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embed_pairs
 
 
 @settings
 class SparclWeights:
-    """Weights of the two losses; the paper's lambda is `margin`, 0 leaves that loss out."""
+    """Weights of SPARCL's two losses; `margin` is the paper's lambda, and 0 turns it off."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of real images with captions."""
@@ -55,7 +55,7 @@ class SparclObjective:
 
 
 class Sparcl(CounterfactualPairs):
-    """SPARCL on real and synthetic pairs."""
+    """The SPARCL method: contrastive and margin loss on real and synthetic pairs."""
 
     name: ClassVar[str] = "sparcl"
     objective_type: ClassVar[type] = SparclObjective
@@ -63,13 +63,13 @@ class Sparcl(CounterfactualPairs):
 
     @property
     def trains_scale(self) -> bool:
-        """Never: scale and bias stay as they are."""
+        """Always False: logit_scale and logit_bias are not trained."""
         return False
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
-        """L_con + lambda L_mar."""
+        """Weighted losses: the contrastive and the margin loss (L_con + lambda L_mar)."""
         weights, there = self.objective.weights, (batch.images_there, batch.texts_there)
-        logits = sextuple.similarities(*embedded(encoder, batch), encoder.scale)
+        logits = sextuple.similarities(*embed_pairs(encoder, batch), encoder.scale)
         own = sextuple.contrast(logits, encoder.bias, *there)
         terms = {"contrastive": Term(own, weights.contrastive)}
         if weights.margin:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.paraphrases import paraphrase
-from compo_pipeline.losses.contrastive import to_positives
+from compo_pipeline.losses.contrastive import paraphrase_contrast
 from compo_pipeline.methods.contract import (
     Collated,
     Encoder,
@@ -34,7 +34,7 @@ from compo_pipeline.methods.contract import (
     embed_texts,
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
-from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
+from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.storage.records import Caption
 
 
@@ -47,7 +47,7 @@ class SvlcRViews(NegativeViews):
 
 @settings
 class SvlcRWeights(SnegWeights):
-    """Weights of the three losses; 0 leaves one of the last two out."""
+    """Weights of SVLC-R's three losses; 0 turns one of the last two off."""
 
     positive: NonNegativeFloat = 1.0
     """Weight of the loss of paraphrases; 0 leaves it out."""
@@ -67,7 +67,7 @@ class SvlcRObjective(SnegObjective):
 
 
 class ParaphrasedBatch(NamedTuple):
-    """m rows, each with its caption, K places for negatives, and a paraphrase."""
+    """SVLC-R batch: m images, each with its caption, up to K negatives and a paraphrase."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, K + 2, T]: the caption, its negatives, its paraphrase
@@ -75,7 +75,7 @@ class ParaphrasedBatch(NamedTuple):
 
 
 class SvlcR(TextNegatives):
-    """SVLC-R on single images."""
+    """The SVLC-R method: S-Neg with replaced words, and paraphrases as further positives."""
 
     name: ClassVar[str] = "svlc_r"
     views_type: ClassVar[type] = SvlcRViews
@@ -84,11 +84,11 @@ class SvlcR(TextNegatives):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Fields of an external table that views can use: negatives; positives as paraphrases."""
+        """Fields of an external table that views can use: negatives, positives as paraphrases."""
         return frozenset({"negatives", "positives"})
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
-        """The caption and its paraphrase, where the table has one, or a rule finds one."""
+        """A caption's first sentence, and its paraphrase by table or rule, or itself again."""
         own, rng = caption.sentences[0], context.rng("paraphrase", caption)
         if "positives" in context.annotations.contents:
             others = context.annotations.positives(caption.sample_id)
@@ -99,7 +99,7 @@ class SvlcR(TextNegatives):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Images, captions, negatives and paraphrases."""
+        """Batch of images, captions, hard negatives and paraphrases."""
         (images, texts, valid), counts = super().collate(examples, step, preprocessor)
         tokens = preprocessor.tokens([example.view.positives[1].lower() for example in examples])
         own = (tokens == texts[:, 0]).all(-1)
@@ -107,12 +107,12 @@ class SvlcR(TextNegatives):
         return Collated(batch, {**counts, "rows without a paraphrase": int(own.sum())})
 
     def loss(self, encoder: Encoder, batch: ParaphrasedBatch) -> LossTerms:
-        """CLIP's loss, S-Neg, and the contrasts with paraphrases."""
+        """Weighted losses: CLIP's, S-Neg, and images and captions against paraphrases."""
         images = encoder.images(batch.images)
         texts = embed_texts(encoder, batch.texts)
         texts, paraphrases = texts[:, :-1], texts[:, -1]
-        terms = contrasts(self.objective, images, texts, batch.valid, encoder.scale)
+        terms = contrastive_terms(self.objective, images, texts, batch.valid, encoder.scale)
         if weight := self.objective.weights.positive:
-            own = to_positives(images, texts[:, 0], paraphrases, encoder.scale)
+            own = paraphrase_contrast(images, texts[:, 0], paraphrases, encoder.scale)
             terms["positive"] = Term(own, weight)
         return terms

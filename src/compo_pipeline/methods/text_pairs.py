@@ -20,7 +20,7 @@ from compo_pipeline.methods.views import single_image
 
 
 class TextPairsBatch(NamedTuple):
-    """m rows, each with B + 1 texts and their negatives; the caption is always there."""
+    """Batch of m images, each with B + 1 texts (first the caption) and their negatives."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [2, m, B + 1, T]: the texts, then their negatives
@@ -28,13 +28,15 @@ class TextPairsBatch(NamedTuple):
 
 
 class TextPairs(TextNegatives):
-    """Base of the methods whose views have several texts with one negative each."""
+    """Base class of methods whose views have several texts, each with one negative."""
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Images, texts and negatives; a negative with the same tokens as a text of its row is
-        absent, and counted. The empty text in place of a missing one is masked.
+        """Batch of images, texts and their negatives.
+
+        A negative with the same tokens as a text of its row is absent, and counted. The empty text
+        in place of a missing one is masked.
         """
         views = [example.view for example in examples]
         rows = [view.positives for view in views] + [view.negatives for view in views]

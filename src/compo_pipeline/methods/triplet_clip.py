@@ -13,7 +13,7 @@ from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.losses.sextuple import NEGATIVE, REAL
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
-from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embedded
+from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embed_pairs
 
 
 @settings
@@ -28,15 +28,18 @@ class TripletClipObjective:
 
 
 class TripletClip(CounterfactualPairs):
-    """TripletCLIP; rephrased captions and their images take no part."""
+    """The TripletCLIP method: NegCLIP's loss of real pairs and of synthetic negative pairs.
+
+    Rephrased captions and their images take no part.
+    """
 
     name: ClassVar[str] = "triplet_clip"
     objective_type: ClassVar[type] = TripletClipObjective
     kinds: ClassVar[tuple[int, ...]] = (REAL, NEGATIVE)
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
-        """NegCLIP of the real pairs, and of the negative pairs whose image there is."""
-        scale, (images, texts) = encoder.scale, embedded(encoder, batch)
+        """Weighted losses: NegCLIP's of real pairs, and of negative pairs that have an image."""
+        scale, (images, texts) = encoder.scale, embed_pairs(encoder, batch)
         there = batch.texts_there[NEGATIVE]
         real = negclip(images[REAL], texts[REAL], texts[NEGATIVE], there, scale)
         terms = {"real": Term(real, 1.0)}

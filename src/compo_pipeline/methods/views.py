@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @settings
 class ViewSettings:
-    """How many views are drawn, and from what."""
+    """Settings of views: number of epochs, training split, and texts of an external table."""
 
     epochs: PositiveInt = 1
     """Tables that are written; every epoch draws partners, sentences and swaps afresh."""
@@ -58,7 +58,7 @@ class ViewSettings:
 
 
 def annotated_contents(method: Method, settings: AnnotationSettings) -> frozenset[str]:
-    """What the views of a method have of a table of others; nothing where none is named.
+    """Names of the external table's fields that a method's views use; empty without a table.
 
     Raises:
         SettingsError: a column that the method has no use for is named.
@@ -76,7 +76,7 @@ def annotated_contents(method: Method, settings: AnnotationSettings) -> frozense
 def annotations_of(
     method: Method, settings: AnnotationSettings, rows: Sequence[Annotation]
 ) -> Annotations:
-    """What the views of a method have of a table of others.
+    """Texts of the external table that a method's views use.
 
     Args:
         method: draws the views.
@@ -87,7 +87,7 @@ def annotations_of(
 
 
 class Origin(NamedTuple):
-    """The rule that made a negative, and the words that it changed."""
+    """Origin of a negative: the rule, the category of its change, and the words."""
 
     generator: str
     """The rule."""
@@ -99,30 +99,30 @@ class Origin(NamedTuple):
     """What it removed, moved or inserted."""
 
     @classmethod
-    def of(cls, generated: Generated) -> Origin:
-        """Of a generator's output."""
+    def from_generated(cls, generated: Generated) -> Origin:
+        """The origin of a text that a rule generated."""
         return cls(generated.generator, generated.category, generated.words)
 
 
-class Written(NamedTuple):
-    """A negative and where it comes from."""
+class NegativeText(NamedTuple):
+    """A negative text and its origin."""
 
     text: str
     origin: Origin
 
     @classmethod
-    def by_rule(cls, generated: Generated | None) -> Written | None:
-        """A generator's output; None where it found nothing."""
-        return cls(generated.text, Origin.of(generated)) if generated else None
+    def from_rule(cls, generated: Generated | None) -> NegativeText | None:
+        """The negative that a rule generated; None where the rule found nothing."""
+        return cls(generated.text, Origin.from_generated(generated)) if generated else None
 
     @classmethod
-    def by_others(cls, found: tuple[str, str] | None) -> Written | None:
-        """A text of a table and its column."""
+    def from_table(cls, found: tuple[str, str] | None) -> NegativeText | None:
+        """A negative taken from a column of an external table; None where it has none."""
         return cls(found[0], Origin("table", found[1], ())) if found else None
 
 
 def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
-    """JSON of a view's provenance, in one form for all methods.
+    """JSON of a view's provenance: the language pipeline, and the origin of each negative.
 
     Args:
         language: name and version of the language pipeline.
@@ -133,12 +133,15 @@ def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
 
 
 def single_image(example: Example) -> ImageInput:
-    """The anchor's own image."""
+    """Image input of an example's own caption image, without a second image."""
     return ImageInput((example.caption.image,))
 
 
 def own_sentence(example: Example) -> str:
-    """The sentence that the anchor's image alone is paired with.
+    """The sentence that describes the anchor's own image, also where the view is a composite.
+
+    It is of the view, which may be a whole caption; of a composite, the first of the anchor's
+    caption.
 
     That of its view, which may be a whole caption; of a composite, the first of the anchor's
     caption.
@@ -155,8 +158,9 @@ def single_view(
     phrases: Sequence[Concept] = (),
     counterfactuals: Sequence[str] = (),
 ) -> View:
-    """A view of one image; negatives are None where a generator found nothing, phrases are of
-    the first positive.
+    """A view of one image with the given texts, phrases and provenance.
+
+    Negatives are None where a generator found nothing, phrases are of the first positive.
     """
     return View(
         sample_id=caption.sample_id,
@@ -174,16 +178,21 @@ def single_view(
 
 
 def written_view(
-    caption: Caption, positives: Sequence[str], negatives: Sequence[Written | None], language: str
+    caption: Caption,
+    positives: Sequence[str],
+    negatives: Sequence[NegativeText | None],
+    language: str,
 ) -> View:
-    """A view of one image with negatives, None where there is none."""
+    """A view of one image with negatives and their origins; None for an absent negative."""
     texts = [one.text if one else None for one in negatives]
     origins = [one.origin if one else None for one in negatives]
     return single_view(caption, positives, texts, provenance(language, origins))
 
 
 def long_view(caption: Caption, view: View, language: str) -> View:
-    """A view of the caption's image with the whole caption, without negatives and phrases.
+    """A view of a caption's image with the whole caption as its text, without negatives.
+
+    It has no phrases either.
 
     Args:
         caption: of the view.
@@ -203,7 +212,7 @@ def long_view(caption: Caption, view: View, language: str) -> View:
 
 
 def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequence[Counterfactual]]:
-    """Edited captions by sample_id."""
+    """Counterfactuals (edited captions), grouped by sample_id."""
     return Groups(Table.of(counterfactuals, Counterfactual))
 
 
@@ -218,7 +227,7 @@ def write(
     long_share: float = 0.0,
     mixture: Mixture | None = None,
 ) -> None:
-    """Write the views of all epochs; the folder is replaced as a whole.
+    """Write the views of all epochs to a folder, which is replaced as a whole.
 
     Args:
         method: draws the views.
@@ -263,7 +272,7 @@ def write(
 def _view_sampler(
     method: Method, captions: Sequence[Caption], context: ViewContext, long_share: float
 ) -> Sampler:
-    """The sampler of a method, but for views that show whole captions."""
+    """The sampler of a method, with a share of its views replaced by whole captions."""
     own = method.sampler(captions, context)
 
     def view(caption: Caption) -> View | None:
@@ -286,7 +295,7 @@ class _Drawing:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        """Samples the views of one epoch."""
+        """The cached view sampler of this epoch."""
         return _view_sampler(self.method, self.captions, self.context, self.long_share)
 
     def __len__(self) -> int:
@@ -298,7 +307,7 @@ class _Drawing:
 
 @dataclass(frozen=True)
 class _MixedDrawing:
-    """Draws the views of a range of an epoch's anchors of several sources, source by source.
+    """Draws the views of a range of an epoch's anchors from several sources, one by one.
 
     What a view shows is of one source: partners are drawn there.
     """
@@ -314,17 +323,20 @@ class _MixedDrawing:
 
     @cached_property
     def _sampler(self) -> Callable[[str, int], Sampler]:
-        """The sampler of a source in an epoch; the last two are in memory."""
+        """A cached function from a source and a pass to a view sampler; it keeps two samplers."""
         return lru_cache(2)(self._sampler_of)
 
     def _sampler_of(self, name: str, number: int) -> Sampler:
-        """The sampler of a source in one of its passes, which takes the place of an epoch."""
+        """View sampler of a source in one pass through its rows.
+
+        The pass takes the place of an epoch.
+        """
         context = self.context._replace(epoch=number)
         return _view_sampler(self.method, self.sources[name].captions, context, self.long_share)
 
     @cached_property
     def _anchors(self) -> dict[str, Anchors]:
-        """The rows of each source that are anchors in this epoch."""
+        """Anchor rows that this epoch takes of each source, by source name."""
         epoch = self.context.epoch
         return {
             name: self.mixture.anchors(name, len(source.anchors), source.share, epoch)
@@ -349,7 +361,7 @@ class _MixedDrawing:
 
 
 def _log_source(name: str, source: SourceRows, epochs: int) -> None:
-    """Log what the epochs take of a source."""
+    """Log how many rows of a source one epoch, and all epochs, take."""
     rows, share = len(source.anchors), source.share
     taken = min(rows, epochs * share)
     text = "%s: %d rows of %d in each epoch%s."
@@ -404,6 +416,7 @@ def _log_counts(
 
 
 def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
+    """Log how many views have rephrased captions and synthetic images; warn if no image exists."""
     rephrased, positives, negatives = (
         counts[name] for name in ("rephrased", "positives", "negatives")
     )
@@ -419,7 +432,7 @@ def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
 
 
 class EpochViews:
-    """The views folder: one table an epoch, read when it is first needed.
+    """The folder of views: one table for each epoch, opened when it is first needed.
 
     Raises:
         FileNotFoundError: there is no table in the folder.
@@ -442,12 +455,12 @@ class EpochViews:
         return EpochViews, (self.folder,)
 
     def _read_table(self, number: int) -> Table[View]:
-        """Open the views of an epoch, mapped to memory."""
+        """Open the table of an epoch's views, mapped to memory."""
         file = self.files[number]
         # DVC compares the folder: nothing is put into it.
         copies = self.folder.with_name(f"{self.folder.name}_mapped")
         return Table.open(file, View, copies / f"{file.stem}.arrow")
 
     def epoch(self, epoch: int) -> Table[View]:
-        """The views of an epoch; after the last table the first comes again."""
+        """Table of an epoch's views; epochs beyond the last table start again with the first."""
         return self._read(epoch % len(self.files))

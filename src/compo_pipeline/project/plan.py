@@ -87,7 +87,7 @@ def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
     note = held_out_note(captions, parameters.views.split)
     held = f", {note}" if note else ""
     data, method = parameters.data, _build_method(parameters)
-    if mixture := Mixture.of(data.weights, data.epoch_rows, parameters.seed):
+    if mixture := Mixture.from_weights(data.weights, data.epoch_rows, parameters.seed):
         sources = mixture.sources(rows, method)
         each = ", ".join(
             f"{own.share:,} of {name}'s {len(own.anchors):,}" for name, own in sources.items()

@@ -81,7 +81,7 @@ def _draw_sample(valid_captions: Sequence[Caption], split: Splits, language_mode
         (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
     )
     language = name_and_version(loaded(language_model))
-    context = ViewContext.of(parse_by(language_model, sentences), language, 0, {})
+    context = ViewContext.from_parses(parse_by(language_model, sentences), language, 0, {})
     return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))
 
 

@@ -152,7 +152,7 @@ def build_confirmation(
     data: DataSettings,
 ) -> Confirmation:
     """The trainings that confirm values on the reported items."""
-    mixture = Mixture.of(data.weights, data.epoch_rows, view_context.seed)
+    mixture = Mixture.from_weights(data.weights, data.epoch_rows, view_context.seed)
     folder = Path(paths.tuning_confirmed)
     return Confirmation(inputs, view_context, views, items, folder, mixture)
 
@@ -168,7 +168,7 @@ def choose_context(
     """Parses, counterfactuals and annotations for the views of confirmation trainings."""
     language = name_and_version(loaded(language_model)) if parses else ""
     others = annotations_of(inputs.build()[0], views.from_table, annotations)
-    return ViewContext.of(parses, language, 0, by_sample(counterfactuals), others)
+    return ViewContext.from_parses(parses, language, 0, by_sample(counterfactuals), others)
 
 
 def gather_items(

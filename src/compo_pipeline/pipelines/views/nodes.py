@@ -82,7 +82,7 @@ def choose_context(
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(loaded(language_model)) if parses else ""
     others = annotations_of(method, views.from_table, annotations)
-    context = ViewContext.of(parsed, language, seed, by_sample(edited), others)
+    context = ViewContext.from_parses(parsed, language, seed, by_sample(edited), others)
     fingerprints = f"{parsed.fingerprint} {edited.fingerprint} {others.fingerprint}"
     return context, f"{language} {seed} {fingerprints}"
 
@@ -99,7 +99,7 @@ def draw_views(
     """The views of every epoch, a table each; they are drawn when they are written."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
-    mixture = Mixture.of(data.weights, data.epoch_rows, context.seed)
+    mixture = Mixture.from_weights(data.weights, data.epoch_rows, context.seed)
     if mixture is not None:
         fingerprint = f"{fingerprint} {mixture}"
     return partial(
