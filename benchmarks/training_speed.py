@@ -59,7 +59,7 @@ from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption, Counterfactual
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder, padded
+from compo_pipeline.training.encoder import ModelEncoder, pad_rows
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.optimisation import adamw, freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
@@ -102,7 +102,7 @@ class Apart(ModelEncoder):
     ) -> tuple[Tensor, ...]:
         columns = list(zip(*(encode(chunk) for chunk in torch.split(own, BATCH)), strict=True))
         return tuple(
-            torch.cat([padded(one, max(part.shape[1] for part in column)) for one in column])
+            torch.cat([pad_rows(one, max(part.shape[1] for part in column)) for one in column])
             for column in columns
         )
 

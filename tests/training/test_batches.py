@@ -233,10 +233,12 @@ def test_images_of_a_run_come_once_and_further_ones_last(
     # Worker processes of a training on several processes are spawned.
     assert list(ForkingPickler.loads(ForkingPickler.dumps(images))) == list(images)
     rows = ImageRows(images.keys[:5])
-    assert rows.of(images[2:4]).tolist() == [2, 3] and rows.keys.tolist() == list(images.keys[:5])
+    assert rows.rows_of(images[2:4]).tolist() == [2, 3] and rows.keys.tolist() == list(
+        images.keys[:5]
+    )
     assert list(images.without(rows)) == list(images)[5:]
     with pytest.raises(KeyError, match="further"):
-        rows.of(images[-1:])
+        rows.rows_of(images[-1:])
 
 
 @pytest.mark.parametrize(

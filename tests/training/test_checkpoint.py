@@ -95,7 +95,10 @@ def test_a_save_that_fails_leaves_the_last_one(
     monkeypatch.undo()
     checkpoint.save(path, {"model": module}, optimizer, {"step": 2}, step=2)
     assert checkpoint.read_progress(path) == {"step": 2}
-    assert {file.name for file in tmp_path.iterdir()} == {path.name, checkpoint.before(path).name}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        path.name,
+        checkpoint.previous_state_file(path).name,
+    }
 
 
 def test_a_damaged_state_gives_way_to_the_one_before_it_and_then_to_none(

@@ -141,7 +141,7 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     for part in parts:
         store.add(part)
     found = store.read(keys)
-    assert found.rows.of(images).tolist() == [0, 1, 2]
+    assert found.rows.rows_of(images).tolist() == [0, 1, 2]
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]

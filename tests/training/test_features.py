@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 def images(world: Any) -> Images:
     names = [row.image for row in world.captions]
     joined = [ImageInput((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
-    return Images.of([*joined, *(ImageInput((name,)) for name in names)])
+    return Images.from_sequence([*joined, *(ImageInput((name,)) for name in names)])
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
@@ -40,7 +40,7 @@ def test_kept_features_are_fresh_ones(
     with torch.no_grad():
         fresh = encode_images(tiny.model.eval(), reader.images(images))
     assert embedded.values.dtype == torch.float32 and not embedded.values.requires_grad
-    assert embedded.rows.of(images).tolist() == list(range(16))
+    assert embedded.rows.rows_of(images).tolist() == list(range(16))
     torch.testing.assert_close(embedded.values, fresh, atol=tolerance, rtol=0)
     torch.testing.assert_close(embedded.values.norm(dim=1), torch.ones(16))
 
@@ -57,8 +57,10 @@ def test_every_engine_gives_equal_features(
     reader = ModelPreprocessor(loaded, world.root)
     given: dict[str, Any] = {"compute": Compute(CPU, "bf16"), "workers": 0, "patches": True}
     elsewhere, several = PrepareSettings(engine, 2), [*images] * (features.BATCH // len(images) + 1)
-    here = embed(Images.of(several), loaded, reader, **given)
-    there = embed(Images.of(several), loaded, reader, model=settings, engine=elsewhere, **given)
+    here = embed(Images.from_sequence(several), loaded, reader, **given)
+    there = embed(
+        Images.from_sequence(several), loaded, reader, model=settings, engine=elsewhere, **given
+    )
     assert here.patches is not None and there.patches is not None
     assert torch.equal(here.values, there.values) and torch.equal(here.patches, there.patches)
     other = replace(loaded, image_fingerprint="of other weights")
@@ -79,7 +81,7 @@ def test_features_do_not_hang_on_the_images_beside(
     together = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     for some in (images[5:], images[::-2], images[3:4]):
         apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
-        rows = together.rows.of(some)
+        rows = together.rows.rows_of(some)
         assert torch.equal(apart.values, together.values[rows])
 
 
@@ -90,7 +92,7 @@ def test_tables_join(tiny: LoadedModel, world: Any, images: Images) -> None:
         return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
 
     nothing = features.Features(ImageRows(), torch.empty(0))
-    both = nothing.joined(part(images[:3])).joined(part(images[3:5]))
+    both = nothing.join(part(images[:3])).join(part(images[3:5]))
     whole = part(images[:5])
     assert both.rows.keys.tolist() == whole.rows.keys.tolist() == images[:5].keys.tolist()
     assert torch.equal(both.values, whole.values)
@@ -118,7 +120,7 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
         embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
         for some in (images[:5], images[5:])
     ]
-    joined = features.Features(ImageRows(), torch.empty(0)).joined(halves[0]).joined(halves[1])
+    joined = features.Features(ImageRows(), torch.empty(0)).join(halves[0]).join(halves[1])
     assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
 
 

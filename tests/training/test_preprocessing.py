@@ -168,7 +168,7 @@ def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> No
     readers = [ModelPreprocessor(tiny, world.root, crop_scale=(0.3, 0.9)) for _ in range(2)]
 
     def read(reader: ModelPreprocessor, seed: int, step: int) -> torch.Tensor:
-        reader.begin(seed, step)
+        reader.set_step(seed, step)
         return reader.pixels(image)
 
     first = read(readers[0], 0, 3)

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 def deal(
     images: NDArray[np.int32], batch_size: int, seed: int, epoch: int
 ) -> tuple[NDArray[np.int32], int]:
-    """Deal one epoch's rows into full batches; the remaining rows wait for another epoch.
+    """Deal the rows of one epoch into full batches; the remaining rows are left out.
 
     A batch holds an image at most once where the data allow: a second row of an image moves to
     the next batch, and an image with as many rows as there are batches left comes into each.
@@ -89,14 +89,16 @@ def deal(
 def _frequent_first(
     rows: NDArray[np.int32], images: NDArray[np.int32], left: int
 ) -> NDArray[np.int32]:
-    """Rows in order, but first those of an image with as many rows as batches are left."""
+    """Rows in order, but first the rows of images with as many rows as batches are left."""
     frequent = np.bincount(images[rows])[images[rows]] >= left
     return np.concatenate([rows[frequent], rows[~frequent]])
 
 
-class _Dealt(NamedTuple):
-    """An epoch's rows: batches of view numbers [batches, batch_size], how many of them are beside
-    another of their image, and the caption number of each view [n].
+class _DealtEpoch(NamedTuple):
+    """The batches of an epoch (numbers of views), and the caption of each view.
+
+    Batches are [batches, batch_size], with the number of rows that stand beside another row of
+    their image; caption numbers are [n].
     """
 
     batches: NDArray[np.int32]
@@ -105,7 +107,7 @@ class _Dealt(NamedTuple):
 
 
 class Batches(Picklable, Dataset[Collated]):
-    """Batch of every step of a run.
+    """Dataset of the collated batch of every training step of a run.
 
     Args:
         captions: the training split.
@@ -165,38 +167,38 @@ class Batches(Picklable, Dataset[Collated]):
             self.steps = min(self.steps, max_steps)
 
     @cached_property
-    def _cached_epoch(self) -> Callable[[int], _Dealt]:
+    def _cached_epoch(self) -> Callable[[int], _DealtEpoch]:
         """The function `_deal_epoch`, with the last two results cached."""
         return lru_cache(2)(self._deal_epoch)
 
     def __len__(self) -> int:
         return self.steps
 
-    def _deal_epoch(self, epoch: int) -> _Dealt:
+    def _deal_epoch(self, epoch: int) -> _DealtEpoch:
         """Deal an epoch's rows into batches."""
         anchors = self.views.epoch(epoch).column("sample_id")
         captions = self.captions.places("sample_id", anchors)
         images = self._image_numbers[captions]
-        return _Dealt(*deal(images, self.batch_size, self.seed, epoch), captions)
+        return _DealtEpoch(*deal(images, self.batch_size, self.seed, epoch), captions)
 
     def examples(self, step: int) -> list[Example]:
-        """The rows of a step."""
+        """The training examples of a step."""
         return [self._example(step, index) for index in range(self.batch_size)]
 
     def _example(self, step: int, index: int) -> Example:
-        """One row of a step."""
+        """One training example of a step, by its index in the batch."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         dealt = self._cached_epoch(epoch)
         row = dealt.batches[batch, index]
         return Example(self.captions[dealt.captions[row]], self.views.epoch(epoch)[row])
 
     def __getitem__(self, step: int) -> Collated:
-        self.preprocessor.begin(self.seed, step)
+        self.preprocessor.set_step(self.seed, step)
         collated = self.method.collate(self.examples(step), step, self.preprocessor)
         return Collated(collated.batch, {**collated.counts, **self.counts(step)})
 
     def counts(self, step: int) -> dict[str, int]:
-        """Counts of a collated step that are reported under every method."""
+        """Counts to log of a collated step: cut texts, repeated images, and rows of each source."""
         counts = self.preprocessor.take_cut()
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
@@ -210,26 +212,26 @@ class Batches(Picklable, Dataset[Collated]):
         return counts
 
     def images(self, further: Sequence[ImageInput] = ()) -> Images:
-        """Every image that the run shows, once, in order of first use; then those of `further`."""
+        """All distinct images that the run shows, in order of first use, followed by `further`."""
         found = np.empty(0, _SHOWN)
         for start in range(0, self.steps, self.steps_per_epoch):
             steps = range(start, min(start + self.steps_per_epoch, self.steps))
-            found = _first_ones(found, np.fromiter(self._shown(steps), _SHOWN))
+            found = _append_new_keys(found, np.fromiter(self._shown_images(steps), _SHOWN))
         more = [(key_of(image), -1 - place) for place, image in enumerate(further)]
-        found = _first_ones(found, np.array(more, _SHOWN))
+        found = _append_new_keys(found, np.array(more, _SHOWN))
         # A partial, since worker processes that are spawned get it pickled.
-        return Images(found["key"], found["place"], partial(self._image, further))
+        return Images(found["key"], found["place"], partial(self._image_at, further))
 
-    def _shown(self, steps: range) -> Iterator[tuple[int, int]]:
-        """Hash and place of each image that steps show."""
+    def _shown_images(self, steps: range) -> Iterator[tuple[int, int]]:
+        """Yield the hash and position of each image that the given steps show."""
         for step in steps:
             for row, example in enumerate(self.examples(step)):
                 place = (step * self.batch_size + row) * _MOST_IMAGES
                 for number, image in enumerate(self.method.images(example, step)):
                     yield key_of(image), place + number
 
-    def _image(self, further: Sequence[ImageInput], place: int) -> ImageInput:
-        """The image at a position among those that steps show; below 0, of those in `further`."""
+    def _image_at(self, further: Sequence[ImageInput], place: int) -> ImageInput:
+        """The image at a position in the run's steps; negative positions index `further`."""
         if place < 0:
             return further[-1 - place]
         row, number = divmod(place, _MOST_IMAGES)
@@ -240,15 +242,15 @@ class Batches(Picklable, Dataset[Collated]):
 _SHOWN = np.dtype([("key", np.uint64), ("place", np.int64)])
 
 
-def _first_ones(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
-    """Append rows whose keys are new to rows found before, the first row of each key."""
+def _append_new_keys(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
+    """Append to `found` the first row of each key that it does not have."""
     keys, first = np.unique(more["key"], return_index=True)
     new = first[np.isin(keys, found["key"], assume_unique=True, invert=True)]
     return np.concatenate([found, more[np.sort(new)]])
 
 
 class Groups(Dataset[Collated]):
-    """Every step's batch cut into groups; `Collated.batch` lists those of this process.
+    """Dataset of the batches of a run, each a list of the contrast groups of this process.
 
     Args:
         batches: of a multiple of `size` rows.
@@ -264,7 +266,7 @@ class Groups(Dataset[Collated]):
 
     def __getitem__(self, step: int) -> Collated:
         rows, reader = self.batches.examples(step), self.batches.preprocessor
-        reader.begin(self.batches.seed, step)
+        reader.set_step(self.batches.seed, step)
         groups = [rows[start : start + self.size] for start in range(0, len(rows), self.size)]
         own = range(len(groups))[self.ranks.share(len(groups))]
         collated = [
@@ -281,7 +283,10 @@ class Groups(Dataset[Collated]):
 
 
 class _TextPreprocessor:
-    """Preprocesses texts without images, for groups of which this process reports counts alone."""
+    """A preprocessor that skips images, for groups of which only counts are needed.
+
+    Other processes train on these groups.
+    """
 
     def __init__(self, preprocessor: ModelPreprocessor) -> None:
         self.tokens, self.spans = preprocessor.tokens, preprocessor.spans

@@ -38,7 +38,7 @@ Point = dict[str, float]
 
 
 class TrainingError(PlainError, RuntimeError):
-    """Training cannot continue; the last good state stays valid.
+    """Error that training cannot continue; the last saved state stays valid.
 
     `problem` is the message without its advice.
     """
@@ -50,7 +50,7 @@ class TrainingError(PlainError, RuntimeError):
 
 @dataclass
 class Progress:
-    """How far a run has come; saved with the weights."""
+    """Progress of a training run: steps, loss curves and counts; saved with the weights."""
 
     step: int = 0
     """Steps done."""
@@ -71,14 +71,14 @@ class Progress:
     """Number of steps in each sum."""
 
     def add_step(self, losses: Mapping[str, float], counts: Mapping[str, int]) -> None:
-        """Add the losses of one more step."""
+        """Add the losses and counts of one training step."""
         self.step += 1
         self.counts.update(counts)
         self.sums.update(losses)
         self.times.update(losses.keys())
 
     def add_point(self, **others: float) -> Point:
-        """A new point of the curves: means since the last one."""
+        """Add and return a new point of the curves: mean losses since the point before it."""
         means = {name: self.sums[name] / self.times[name] for name in self.sums}
         self.sums.clear()
         self.times.clear()
@@ -86,7 +86,10 @@ class Progress:
         return self.curve[-1]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; sums of an unfinished window included, so that curves resume exactly."""
+        """The progress as JSON-ready values.
+
+        Sums of an unfinished window are included, so that curves resume exactly.
+        """
         return {
             name: dict(value) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
@@ -94,7 +97,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """What `as_dict` gave."""
+        """The progress from a dictionary that `as_dict` returned."""
         counters = {name: Counter(values[name]) for name in ("counts", "sums", "times")}
         return cls(**{**values, "curve": list(values["curve"]), **counters})
 
@@ -109,7 +112,9 @@ def save(
     step: int,
     advice: str = "",
 ) -> None:
-    """Write modules, optimiser and progress atomically; the former state stays as `before`.
+    """Write modules, optimiser and progress atomically to one file; keeps the former file.
+
+    It stays at the path that `previous_state_file` gives. A state that is not finite is refused.
 
     A state that is not finite is refused.
 
@@ -133,7 +138,7 @@ def save(
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         raise TrainingError(
             f"the state after {step} steps is not finite ({', '.join(wrong[:_NAMED])}{more})",
-            f"; {last_good(path)}. {advice}",
+            f"; {resume_hint(path)}. {advice}",
         )
     # Copies: safetensors refuses tensors that share memory.
     copies = {
@@ -149,13 +154,13 @@ def save(
         save_file(copies, file, metadata=metadata)
         write_checksum(file)
         if path.exists():
-            path.replace(before(path))
+            path.replace(previous_state_file(path))
 
 
 def tensors_of(
     modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
-    """All tensors of modules and optimiser, by their names in the file."""
+    """All tensors of modules and optimiser, by their names in a state file."""
     tensors = {
         f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
         for index, slots in optimizer.state_dict()["state"].items()
@@ -166,19 +171,19 @@ def tensors_of(
     return tensors
 
 
-def before(path: Path) -> Path:
-    """The file of the state before the one in `path`."""
+def previous_state_file(path: Path) -> Path:
+    """Path of the file with the previous state, beside the file of the current one."""
     return path.with_suffix(".before.safetensors")
 
 
-def remove(path: Path) -> None:
-    """Delete a state and the one before it."""
-    for file in (path, before(path)):
+def remove_state(path: Path) -> None:
+    """Delete the file of a training state, and the file of the previous state."""
+    for file in (path, previous_state_file(path)):
         file.unlink(missing_ok=True)
 
 
 def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that are not finite, in one transfer from the device."""
+    """Names of the tensors with infinite or NaN values; transfers once from the device."""
     device = next(iter(tensors.values())).device
     finite = [value.isfinite().all().to(device, non_blocking=True) for value in tensors.values()]
     return [
@@ -186,8 +191,11 @@ def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     ]
 
 
-def last_good(path: Path | None) -> str:
-    """What to resume from, for an error; None is a training that saves no state."""
+def resume_hint(path: Path | None) -> str:
+    """Text for an error that says from which stored state training can resume.
+
+    None is the path of a training that saves no state.
+    """
     if path is None or not path.exists():
         return "no state is stored"
     with safe_open(path, framework="pt") as file:
@@ -196,19 +204,19 @@ def last_good(path: Path | None) -> str:
 
 
 def read_best(path: Path) -> dict[str, Tensor]:
-    """The weights that `save` got as `best`, by name; empty where it got none."""
+    """The weights of the best validation in a state file, by name; empty if it has none."""
     with safe_open(path, framework="pt") as file:
         names = [key for key in file.keys() if key.startswith(_BEST)]  # noqa: SIM118
         return {key.removeprefix(_BEST): file.get_tensor(key) for key in names}
 
 
 def read_progress(path: Path) -> dict[str, Any] | None:
-    """What `save` recorded as progress; None without a state.
+    """The progress dictionary of a state file; None without a state.
 
     A damaged state is deleted: the one before it takes its place.
     """
-    if not path.exists() and before(path).exists():
-        before(path).replace(path)
+    if not path.exists() and previous_state_file(path).exists():
+        previous_state_file(path).replace(path)
     if not path.exists():
         return None
     try:
@@ -227,21 +235,21 @@ def read_progress(path: Path) -> dict[str, Any] | None:
 def restore(
     path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Load what `save` wrote into the same modules and optimiser; returns the progress."""
+    """Load a state file into modules and optimiser; returns its progress dictionary."""
     with safe_open(path, framework="pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         progress: dict[str, Any] = json.loads(file.metadata()["progress"])
-    put(tensors, modules, optimizer)
+    load_tensors(tensors, modules, optimizer)
     return progress
 
 
-def put(
+def load_tensors(
     tensors: Mapping[str, Tensor],
     modules: Mapping[str, nn.Module],
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Load what `tensors_of` gave of the same modules and optimiser."""
-    put_weights(tensors, modules)
+    """Load tensors, named as `tensors_of` names them, into modules and optimiser."""
+    load_weights(tensors, modules)
     slots: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer/"):
@@ -252,8 +260,8 @@ def put(
     _match_memory_layout(optimizer)
 
 
-def put_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module]) -> None:
-    """Load the modules' part of what `tensors_of` gave."""
+def load_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module]) -> None:
+    """Load tensors, named as `tensors_of` names them, into modules; ignores the optimiser's."""
     for name, module in modules.items():
         prefix = f"{name}/"
         module.load_state_dict(
@@ -262,8 +270,10 @@ def put_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module])
 
 
 def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:
-    """Give each moment its parameter's order in memory (channels last or not): torch's fused
-    kernels pair them in that order, not by index, and would mix them up without an error.
+    """Give each optimiser moment the memory format of its parameter (such as channels last).
+
+    Torch's fused kernels pair them in the order in memory, not by index, and would mix them up
+    without an error.
     """
     for parameter, slots in optimizer.state.items():
         for name, value in slots.items():

@@ -35,7 +35,7 @@ from compo_pipeline.training.ranks import ALONE, Ranks
 
 @dataclass(frozen=True, eq=False)
 class ModelEncoder:
-    """A model's towers, in the precision of training; what they return is float32.
+    """The model's towers as methods call them: in the training precision, returning float32.
 
     bf16 rounds logits of a hundred to halves, so losses are computed in float32. A frozen image
     tower builds no graph, one of which the projection alone trains none before that.
@@ -71,18 +71,18 @@ class ModelEncoder:
 
     @property
     def scale(self) -> Tensor:
-        """exp(logit_scale), a scalar; its gradient is counted once, in the first process."""
+        """The scalar exp(logit_scale), with a gradient in the first process alone."""
         return self._counted_once(scale_of(self.model))
 
     @property
     def bias(self) -> Tensor:
-        """logit_bias, a scalar, with its gradient like the scale's."""
+        """The scalar logit_bias, with a gradient in the first process alone."""
         return self._counted_once(bias_of(self.model))
 
     def images(self, images: Tensor) -> Tensor:
-        """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
+        """Normalised embeddings [m, D] of pixels, or of row numbers of precomputed features."""
         if self.features is None:
-            return self._images(lambda pixels: (encode_images(self.model, pixels),), images)[0]
+            return self._map_images(lambda pixels: (encode_images(self.model, pixels),), images)[0]
         values = self.features.values
         if not self.features.pooled:
             return values[images]
@@ -93,37 +93,42 @@ class ModelEncoder:
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
-        return self._texts(lambda some: (encode_texts(self.model, some),), tokens)[0]
+        return self._map_texts(lambda some: (encode_texts(self.model, some),), tokens)[0]
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of rows of features."""
+        """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of row numbers of features."""
         if self.features is not None:
             assert self.features.patches is not None, "features were stored without patch tokens"
             pooled, patches = self.features.values[images], self.features.patches[images]
         else:
-            pooled, patches = self._images(
+            pooled, patches = self._map_images(
                 lambda pixels: encode_images_densely(self.model, pixels, self.name), images
             )
         return DenseImages(pooled, patches.float())
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
-        pooled, dense, mask = self._texts(
+        pooled, dense, mask = self._map_texts(
             lambda some: encode_texts_densely(self.model, some, self.name), tokens
         )
         return DenseTexts(pooled, dense.float(), mask)
 
     def text_tokens(self, tokens: Tensor) -> TextTokens:
         """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
-        encoded = self._texts(lambda some: encode_text_tokens(self.model, some, self.name), tokens)
+        encoded = self._map_texts(
+            lambda some: encode_text_tokens(self.model, some, self.name), tokens
+        )
         return TextTokens(*encoded)
 
     def _counted_once(self, parameter: Tensor) -> Tensor:
-        """The parameter; detached in all processes but the first, so its gradient counts once."""
+        """The parameter, detached in all processes but the first, so its gradient counts once."""
         return parameter if self.ranks.first else parameter.detach()
 
-    def _images(self, encode: _Encode, own: Tensor) -> tuple[Tensor, ...]:
-        """What a function gives for the images of all processes; no graph of a frozen tower."""
+    def _map_images(self, encode: _Encode, own: Tensor) -> tuple[Tensor, ...]:
+        """Results of an encoding function for the images of all processes.
+
+        A frozen tower builds no graph.
+        """
 
         def images(pixels: Tensor) -> tuple[Tensor, ...]:
             graph = self.image_trains and torch.is_grad_enabled()
@@ -132,8 +137,8 @@ class ModelEncoder:
 
         return self._in_parts(images, own, self.ranks.total(len(own)))
 
-    def _texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
-        """What a function gives for all texts, of which this process encodes its share."""
+    def _map_texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
+        """Results of an encoding function for all texts; this process encodes its share."""
         own = tokens[self.ranks.share(len(tokens))]
 
         def texts(some: Tensor) -> tuple[Tensor, ...]:
@@ -145,7 +150,7 @@ class ModelEncoder:
         return self._in_parts(texts, own, len(tokens))
 
     def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
-        """Encode this process's rows, a microbatch at a time, and gather those of all processes."""
+        """Encode this process's rows in microbatches, and gather the results of all processes."""
         chunks = torch.split(own, self.microbatch or len(own))
         if len(chunks) == 1:
             parts = [encode(own)]
@@ -160,7 +165,7 @@ class ModelEncoder:
         widths = [max(tensor.shape[1] for tensor in column) for column in columns]
         longest = [max(width) for width in zip(*self.ranks.gather_json(widths), strict=True)]
         return tuple(
-            self.ranks.gather(torch.cat([padded(one, width) for one in column]), count)
+            self.ranks.gather(torch.cat([pad_rows(one, width) for one in column]), count)
             for column, width in zip(columns, longest, strict=True)
         )
 
@@ -169,10 +174,10 @@ _Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 def _first_rows(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The first rows of each tensor."""
+    """The first `rows` rows of each tensor."""
     return tuple(tensor[:rows] for tensor in tensors)
 
 
-def padded(rows: Tensor, length: int) -> Tensor:
-    """Rows [K, T, ...] with zeros behind, up to a length of T."""
+def pad_rows(rows: Tensor, length: int) -> Tensor:
+    """Rows [K, T, ...] padded with zeros along T to a given length."""
     return F.pad(rows, (0, 0) * (rows.ndim - 2) + (0, length - rows.shape[1]))

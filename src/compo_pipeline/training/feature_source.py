@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class FeatureSource:
-    """Features of the images that trainings on the same inputs show, each embedded once.
+    """Provides precomputed image features to trainings on the same inputs; embeds each once.
 
     Args:
         inputs: data, base model and recipe.
@@ -38,12 +38,13 @@ class FeatureSource:
         self._features = self._empty_features(pooled=False)
 
     def serves(self, method: Method, loaded: LoadedModel) -> bool:
-        """Whether a method trains on features: its image tower, or all but the projection, is
-        frozen, and the recipe caches features.
+        """Whether a method can train on precomputed features, and the settings cache them.
+
+        Its image tower, or all of it but the projection, must be frozen.
         """
         if not self._inputs.settings.cache_features:
             return False
-        if "image" in method.trains and not self._projects(method, loaded):
+        if "image" in method.trains and not self._trains_projection_alone(method, loaded):
             log.info(
                 "%s trains more of the image tower than its projection: images are not embedded "
                 "before training.",
@@ -52,14 +53,14 @@ class FeatureSource:
             return False
         return True
 
-    def of(
+    def features_of(
         self, images: Images, method: Method, loaded: LoadedModel, preprocessor: ModelPreprocessor
     ) -> Features:
-        """Features of at least these images, with patch tokens where the method uses them.
+        """Features of at least the given images, with patch tokens if the method uses them.
 
         They are read from the inputs' `features`, and stored there.
         """
-        pooled, patches = self._projects(method, loaded), method.uses_patches
+        pooled, patches = self._trains_projection_alone(method, loaded), method.uses_patches
         if pooled != self._features.pooled or (patches and self._features.patches is None):
             self._features = self._empty_features(pooled=pooled)
         patches = patches or self._features.patches is not None
@@ -76,18 +77,18 @@ class FeatureSource:
                 stored = store.read(missing.keys)
                 if len(stored.rows):
                     log.info("%d of %d images are embedded already.", len(stored.rows), len(images))
-                self._features = self._features.joined(stored)
+                self._features = self._features.join(stored)
                 fresh = self._embed_missing(images, loaded, preprocessor, kind)
                 if fresh is not None:
                     store.add(fresh)
         return self._features
 
     def _empty_features(self, *, pooled: bool) -> Features:
-        """Features of no image."""
+        """Features of zero images, to which others are joined."""
         return Features(ImageRows(), torch.empty(0, device=self._compute.device), pooled=pooled)
 
-    def _projects(self, method: Method, loaded: LoadedModel) -> bool:
-        """Whether a method trains the projection of the image tower, and nothing before it."""
+    def _trains_projection_alone(self, method: Method, loaded: LoadedModel) -> bool:
+        """Whether a method trains the image projection, and nothing else of the image tower."""
         settings = self._inputs.settings
         if "image" not in method.trains or settings.lora.rank is not None or method.uses_patches:
             return False
@@ -100,7 +101,7 @@ class FeatureSource:
         preprocessor: ModelPreprocessor,
         kind: Mapping[str, bool],
     ) -> Features | None:
-        """Embed the images that have no features yet; None where all have."""
+        """Embed the images without features, and return the new ones; None if none is missing."""
         missing = images.without(self._features.rows)
         if not missing:
             return None
@@ -122,5 +123,5 @@ class FeatureSource:
             values=ranks.gather(own.values, len(missing)),
             patches=None if own.patches is None else ranks.gather(own.patches, len(missing)),
         )
-        self._features = self._features.joined(fresh)
+        self._features = self._features.join(fresh)
         return fresh

@@ -40,7 +40,7 @@ BATCH = 256
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Precomputed embeddings by image."""
+    """Precomputed embeddings of images, on the training device, and the row of each image."""
 
     rows: ImageRows
     """Row of each image."""
@@ -54,8 +54,11 @@ class Features:
     pooled: bool = False
     """Whether values are what the image projection projects (it trains), not embeddings."""
 
-    def joined(self, more: Features) -> Features:
-        """These and others of the same kind, as one table; an empty one may be of any kind."""
+    def join(self, more: Features) -> Features:
+        """These features and others of the same kind in one table.
+
+        An empty one may be of any kind.
+        """
         if not len(self.rows):
             return more
         rows = ImageRows(np.concatenate([self.rows.keys, more.rows.keys]))
@@ -67,7 +70,7 @@ class Features:
 
 
 class _Pixels(Dataset[Tensor]):
-    """Images in chunks of pixels."""
+    """Dataset of preprocessed images, in chunks of `BATCH`."""
 
     def __init__(self, images: Sequence[ImageInput], preprocessor: ModelPreprocessor) -> None:
         self.images, self.preprocessor = images, preprocessor
@@ -80,8 +83,8 @@ class _Pixels(Dataset[Tensor]):
 
 
 @dataclass(frozen=True, eq=False)
-class _Embedding:
-    """Embeds chunks of images in a worker of an engine, with a model that it loads itself."""
+class _EmbeddingWorker:
+    """Function object that embeds chunks of images in a worker, with a model loaded there."""
 
     model: ModelSettings
     fingerprint: str
@@ -92,7 +95,7 @@ class _Embedding:
 
     @cached_property
     def _loaded(self) -> LoadedModel:
-        """The model on this host; refuses other weights than the run has."""
+        """The model as loaded on the worker's host; raises an error if its weights differ."""
         loaded = load(self.model, self.compute.device)
         if loaded.image_fingerprint != self.fingerprint:
             raise SettingsError(
@@ -101,9 +104,11 @@ class _Embedding:
         return loaded
 
     def __call__(self, number: int) -> bytes:
-        """The tensors of `_embedded`, as safetensors."""
+        """The tensors of `_compute_features`, as safetensors."""
         pixels = self.chunks[number]
-        return save(_embedded(pixels, self._loaded, self.compute, self.patches, self.pooled))
+        return save(
+            _compute_features(pixels, self._loaded, self.compute, self.patches, self.pooled)
+        )
 
 
 def embed(
@@ -140,9 +145,9 @@ def embed(
     found: Iterator[dict[str, Tensor]]
     if model is None or here:
         loader = DataLoader(chunks, batch_size=None, num_workers=workers)
-        found = (_embedded(pixels, loaded, compute, patches, pooled) for pixels in loader)
+        found = (_compute_features(pixels, loaded, compute, patches, pooled) for pixels in loader)
     else:
-        own = _Embedding(model, loaded.image_fingerprint, chunks, compute, patches, pooled)
+        own = _EmbeddingWorker(model, loaded.image_fingerprint, chunks, compute, patches, pooled)
         gpus = int(device.type == "cuda")
         found = map(load_tensors, map_partitions(own, range(len(chunks)), engine, gpus=gpus))
     parts: list[dict[str, Tensor]] = []
@@ -156,10 +161,10 @@ def embed(
 
 
 @torch.no_grad()
-def _embedded(
+def _compute_features(
     pixels: Tensor, loaded: LoadedModel, compute: Compute, patches: bool, pooled: bool
 ) -> dict[str, Tensor]:
-    """Embeddings of at most `BATCH` images, `values` [m, D], and their `patches` [m, P, D]."""
+    """Features of at most `BATCH` images: `values` [m, D], and `patches` [m, P, D] if wanted."""
     with compute.autocast():
         filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
         filled = torch.cat([pixels, filler]).to(compute.device)
@@ -173,7 +178,7 @@ def _embedded(
 
 
 def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
-    """Refuse features that do not fit into the device's memory."""
+    """Raise an error if the features of all images do not fit into the device's memory."""
     needed, free = images * image_bytes, _free_bytes(device)
     # Joining them needs the memory twice for a moment.
     if 2 * needed > free:
@@ -185,6 +190,7 @@ def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
 
 
 def _free_bytes(device: torch.device) -> int:
+    """Free memory of a GPU, or of the machine, in bytes."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     import psutil
@@ -193,7 +199,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 class FeatureStore:
-    """Features of one image tower over one set of data, in one precision, on disk.
+    """Store on disk of one image tower's features of a data set, in one precision.
 
     Args:
         folder: of the features of all towers.
@@ -218,11 +224,14 @@ class FeatureStore:
         self.device, self._pooled = device, pooled
 
     def locked(self) -> AbstractContextManager[None]:
-        """No other process embeds meanwhile: the next one finds the images of this one."""
+        """Context manager that locks the store, so that no other process embeds meanwhile.
+
+        The next one finds the images of this one.
+        """
         return self._store.locked()
 
     def read(self, keys: Keys) -> Features:
-        """Features of those images that have any, by their hashes, on the device."""
+        """Stored features, moved to the device, of those given images that have any."""
         found = Features(ImageRows(), torch.empty(0, device=self.device), pooled=self._pooled)
         for texts, tensors in self._store.parts():
             stored = np.fromiter((int(text, 16) for text in texts), np.uint64, len(texts))
@@ -230,7 +239,7 @@ class FeatureStore:
             rows, places = ImageRows(stored[wanted]), torch.from_numpy(wanted.nonzero()[0])
             chosen = {name: tensor[places].to(self.device) for name, tensor in tensors.items()}
             part = Features(rows, chosen["values"], chosen.get("patches"), self._pooled)
-            found = found.joined(part)
+            found = found.join(part)
         return found
 
     def add(self, features: Features) -> None:

@@ -29,11 +29,11 @@ _RESOLVED = ("training.device", "training.precision")
 
 
 class FingerprintError(PlainError, RuntimeError):
-    """The state on disk belongs to another configuration."""
+    """Error that the state on disk belongs to another configuration."""
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """Hash of all files of a folder, by name and content."""
+    """Hash of the names and contents of all files in a folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     content = [(file.name, file_sha256(file)) for file in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -46,7 +46,7 @@ def run_fingerprint(
     seed: int,
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The fingerprint of a run, JSON-ready.
+    """Everything that determines a run's weights, as a JSON-ready dictionary.
 
     Args:
         method: its name, objective and code.
@@ -78,14 +78,14 @@ def run_fingerprint(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Both values at each dotted key at which two fingerprints differ."""
+    """Both values of each dotted key in which two fingerprints differ."""
     one, other = dict(leaves(old)), dict(leaves(new))
     both = {key: (one.get(key), other.get(key)) for key in sorted(one.keys() | other.keys())}
     return {key: (first, second) for key, (first, second) in both.items() if first != second}
 
 
 def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Check that processes which train together have the same configuration and data.
+    """Raise an error unless all processes of a training have the same fingerprint.
 
     Args:
         found: host and fingerprint of each process, by rank.
@@ -103,8 +103,10 @@ def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
             )
 
 
-def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
-    """What the state to resume from recorded, None where a run starts afresh.
+def read_matching_progress(
+    state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool
+) -> dict[str, Any] | None:
+    """Read a state's progress dictionary if its fingerprint matches; None to start afresh.
 
     Raises:
         FingerprintError: there is one of another configuration, and `overwrite` is off.
@@ -130,5 +132,8 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
 
 @cache
 def _report_overwriting(state: Path, differing: str) -> None:
-    """Warn once in a process: a run checks its state several times."""
+    """Warn, once in a process, that a state of another configuration will be overwritten.
+
+    A run checks its state several times.
+    """
     log.warning("%s is of another configuration (%s): starting afresh.", state, differing)

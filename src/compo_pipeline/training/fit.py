@@ -21,7 +21,9 @@ _REFUSE: dict[Need, Callable[..., None]] = {
 
 
 def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> Iterator[str]:
-    """Why a base model cannot be trained so, one line each; no weights are read.
+    """Yield a message for each reason why a base model cannot be trained with these settings.
+
+    No weights are read.
 
     Args:
         plan: the parts of the base.
@@ -51,5 +53,8 @@ def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> It
 
 
 def _is_shared(settings: DistributedSettings) -> bool:
-    """Whether several processes train, as far as the settings say."""
+    """Whether the settings ask for several processes or hosts.
+
+    `auto` may be one process, and counts as one.
+    """
     return settings.nnodes > 1 or settings.nproc_per_node not in (1, "auto")

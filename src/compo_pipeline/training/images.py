@@ -19,17 +19,17 @@ Keys = NDArray[np.uint64]
 
 
 def key_of(image: ImageInput) -> int:
-    """The hash of an image."""
+    """The 64-bit hash that identifies an image of a batch."""
     return digest(image.axis or "", image.counterfactual, *image.paths)
 
 
 def keys_of(images: Iterable[ImageInput]) -> Keys:
-    """The hashes [n] of images."""
+    """The 64-bit hashes [n] of images."""
     return np.fromiter(map(key_of, images), np.uint64)
 
 
 class Images(Sequence[ImageInput]):
-    """Images in an order: sixteen bytes each.
+    """Sequence of image inputs that stores 16 bytes for each and makes the objects on access.
 
     Args:
         keys: their hashes [n].
@@ -43,8 +43,8 @@ class Images(Sequence[ImageInput]):
         self.keys, self._places, self._make = keys, places, make
 
     @classmethod
-    def of(cls, images: Sequence[ImageInput]) -> Images:
-        """Of images in memory."""
+    def from_sequence(cls, images: Sequence[ImageInput]) -> Images:
+        """A sequence of images that are in memory."""
         return cls(keys_of(images), np.arange(len(images)), images.__getitem__)
 
     def __len__(self) -> int:
@@ -60,13 +60,13 @@ class Images(Sequence[ImageInput]):
         return self._make(int(self._places[place]))
 
     def without(self, rows: ImageRows) -> Images:
-        """Those that have no row, in their order."""
+        """The images that have no row in a table of features, in their order."""
         new = rows.find(self.keys) < 0
         return Images(self.keys[new], self._places[new], self._make)
 
 
 class ImageRows:
-    """The row of each image in a table of features: twelve bytes an image.
+    """Index of the row of each image in a table of features; 12 bytes an image.
 
     Args:
         keys: hashes of the images of rows 0 to n - 1; of equal ones the first counts.
@@ -82,20 +82,20 @@ class ImageRows:
 
     @property
     def keys(self) -> Keys:
-        """Hashes of the images, by row."""
+        """Hashes of the images, in the order of their rows."""
         keys = np.empty_like(self._sorted)
         keys[self._rows] = self._sorted
         return keys
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
-        """The rows [m] of images, by their hashes; -1 of those that have none."""
+        """Rows [m] of the images with the given hashes; -1 for a hash without a row."""
         if not len(self):
             return np.full(len(keys), -1)
         places = self._sorted.searchsorted(keys).clip(max=len(self) - 1)
         return np.where(self._sorted[places] == keys, self._rows[places], -1)
 
-    def of(self, images: Iterable[ImageInput]) -> NDArray[np.int64]:
-        """The rows [m] of images.
+    def rows_of(self, images: Iterable[ImageInput]) -> NDArray[np.int64]:
+        """Rows [m] of the given images.
 
         Raises:
             KeyError: one has no row.

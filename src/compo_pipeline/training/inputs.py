@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Measure(Protocol):
-    """A function from a model to figures."""
+    """Interface of a function that computes metrics of a model."""
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that the figures depend on besides the model."""
+        """Hash of everything, besides the model, that the metrics depend on."""
 
     def __call__(self, model: LoadedModel) -> Mapping[str, float]:
         """Figures of a model in eval mode, by name."""
@@ -30,7 +30,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a training is validated on; without rows it is not."""
+    """Held-out rows and metric of validation during training; empty without validation."""
 
     rows: Sequence[Caption] = ()
     """Captions of distinct images, in the order in which they form batches."""
@@ -40,7 +40,7 @@ class HeldOut:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the held-out rows, and of the measure."""
+        """Hash of the held-out rows and of the metric."""
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
         measure = self.measure.fingerprint if self.measure is not None else ""
         return f"{digest(measure, *rows):016x}"
@@ -48,7 +48,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Rows, views and images of a training."""
+    """Inputs of a training from the data: rows, views and image folders."""
 
     captions: Sequence[Caption]
     """The rows that train."""
@@ -71,7 +71,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """A base model, and how it is trained."""
+    """A base model and the settings of its training."""
 
     model: ModelSettings
     """The base model."""
@@ -88,7 +88,7 @@ class TrainingRecipe:
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Data, base model and recipe of a training: the same for a method and its control."""
+    """Data, base model and settings of a training, the same for a method and its control."""
 
     captions: Sequence[Caption]
     """The rows that train."""

@@ -71,14 +71,14 @@ def train(trainer: Trainer, jobs: Sequence[Job], report: Report) -> dict[str, Pr
     points = inputs.resume / "points.jsonl"
     points.parent.mkdir(parents=True, exist_ok=True)
     points.write_text("")
-    with _read_as_it_grows(points, report):
+    with _report_points(points, report):
         returned = _launch(inputs, jobs, points)
     (done,) = filter(None, returned.values())
     return {name: Progress.from_dict(progress) for name, progress in done.items()}
 
 
 def join(inputs: TrainingInputs, jobs: Sequence[Job]) -> None:
-    """Take part in a training that another host runs; nothing is written here.
+    """Train on a further host, as a part of a training that another host leads and stores.
 
     Raises:
         SettingsError: the settings are those of a training on one host, or of its first host.
@@ -95,29 +95,35 @@ def join(inputs: TrainingInputs, jobs: Sequence[Job]) -> None:
 
 
 def processes_here(settings: DistributedSettings) -> int:
-    """Number of processes on this host; `auto` is one for each GPU, else one."""
+    """Number of training processes on this host; `auto` is one for each GPU, else one."""
     if settings.nproc_per_node == "auto":
         return max(1, torch.cuda.device_count())
     return settings.nproc_per_node
 
 
 def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) -> dict[int, Any]:
-    """Run `_work` in all processes of this host; what each returned, by the agent's numbers."""
+    """Run `_train_process` in all processes of this host; returns the result of each by its number.
+
+    The numbers are the agent's.
+    """
     settings = inputs.settings.distributed
     with ExitStack() as held:
-        held.enter_context(_environment_restored())
+        held.enter_context(_restore_environment())
         config = _launch_config(settings, held)
         # A store for each round: in a shared one, a restarted process may find the addresses of
         # those before it.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         _silence_agent()
-        held.enter_context(_handlers_restored())
+        held.enter_context(_restore_signal_handlers())
         return _run_agent(settings, config, inputs, jobs, points)
 
 
 @contextmanager
-def _environment_restored() -> Iterator[None]:
-    """Variables that are set for torch and its processes end with the training."""
+def _restore_environment() -> Iterator[None]:
+    """Context manager that restores the environment variables as they were before.
+
+    Variables are set for torch and its processes.
+    """
     before = dict(os.environ)
     try:
         yield
@@ -127,9 +133,10 @@ def _environment_restored() -> Iterator[None]:
 
 
 def _launch_config(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
-    """Configuration of torch's elastic agent. Processes of one host meet through a file, which is
-    removed when `held` closes, and exchange on the loopback address: none of their ports is open to
-    the network.
+    """Configuration with which torch's elastic agent starts the processes of this host.
+
+    Processes of one host meet through a file, which is removed when `held` closes, and exchange on
+    the loopback address: none of their ports is open to the network.
     """
     address = _own_address(settings)
     rendezvous_of: dict[str, Any] = {
@@ -166,14 +173,14 @@ def _run_agent(
     jobs: Sequence[Job],
     points: Path | None,
 ) -> dict[int, Any]:
-    """Run torch's elastic agent; its errors are raised with a message of one line.
+    """Run torch's elastic agent, and raise its errors with one-line messages.
 
     Raises:
         TrainingError: a process ended, or hosts did not meet.
         KeyboardInterrupt: stopped by a signal.
     """
     try:
-        returned: dict[int, Any] = elastic_launch(config, _work)(inputs, jobs, points)
+        returned: dict[int, Any] = elastic_launch(config, _train_process)(inputs, jobs, points)
     except SignalException as error:
         raise KeyboardInterrupt from error
     except ChildFailedError as error:
@@ -189,7 +196,7 @@ def _run_agent(
 
 
 def _own_address(settings: DistributedSettings) -> str:
-    """Address at which the other hosts reach this one; the loopback address where there are none.
+    """Network address of this host for the other hosts; the loopback address if it is alone.
 
     By itself torch takes the host's name, which others may not know, and which the host itself may
     take for a loopback address. A further host waits here until the first one is there, since
@@ -230,14 +237,14 @@ def _own_address(settings: DistributedSettings) -> str:
 
 
 def _interface_of(address: str) -> str | None:
-    """Name of the network interface that has an address."""
+    """Name of the network interface that has an address; None if none has it."""
     interfaces = psutil.net_if_addrs().items()
     found = (name for name, own in interfaces if any(each.address == address for each in own))
     return next(found, None)
 
 
 def _rendezvous_error(settings: DistributedSettings, error: Exception) -> TrainingError:
-    """The error that the hosts did not meet at the endpoint in time."""
+    """The error to raise when the hosts did not meet at the endpoint in time."""
     reason = f"; {error}" if str(error) else ""  # torch's timeout says nothing
     others = "1" if settings.nnodes == 2 else f"1 to {settings.nnodes - 1}"
     return TrainingError(
@@ -248,7 +255,7 @@ def _rendezvous_error(settings: DistributedSettings, error: Exception) -> Traini
 
 
 def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> TrainingError:
-    """The error of the process that failed first, as one line."""
+    """The error to raise for the process that failed first, with a one-line message."""
     _, failure = error.get_first_failure()
     message: Any = failure.message
     if isinstance(message, dict):
@@ -261,7 +268,10 @@ def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> Tr
 
 
 def _silence_agent() -> None:
-    """Disable the agent's log: of its own states, and of errors that are raised here in one line.
+    """Disable the log of torch's elastic agent.
+
+    It tells of its own states, and of errors that are raised here in one line. Each of its loggers
+    has a level of its own.
 
     Each of its loggers has a level of its own.
     """
@@ -271,8 +281,8 @@ def _silence_agent() -> None:
 
 
 @contextmanager
-def _handlers_restored() -> Iterator[None]:
-    """The agent sets signal handlers and leaves them."""
+def _restore_signal_handlers() -> Iterator[None]:
+    """Context manager that restores the signal handlers, which torch's agent replaces."""
     handlers = {number: signal.getsignal(number) for number in _HANDLED}
     try:
         yield
@@ -282,8 +292,8 @@ def _handlers_restored() -> Iterator[None]:
 
 
 @contextmanager
-def _read_as_it_grows(points: Path, report: Report) -> Iterator[None]:
-    """Report each line of a file, from another thread, until the block ends."""
+def _report_points(points: Path, report: Report) -> Iterator[None]:
+    """Context manager: a thread reports each line that is appended to a file of curve points."""
     ended = threading.Event()
 
     def read() -> None:
@@ -309,16 +319,16 @@ def _read_as_it_grows(points: Path, report: Report) -> Iterator[None]:
         reader.join()
 
 
-def _work(
+def _train_process(
     inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None
 ) -> dict[str, Any] | None:
-    """Main function of a process: train its share; the first one returns each job's progress."""
+    """Main function of a training process; the first process returns each job's progress."""
     settings = inputs.settings.distributed
     local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     compute.use_cores(here)
     _join_group(settings, local, here)
-    ranks = Ranks.here()
-    _log_from(first=ranks.first)
+    ranks = Ranks.of_process_group()
+    _set_up_log(first=ranks.first)
     if restarts := int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
         text = "A process ended: all start again from the last state (%d of %d restarts)."
         log.warning(text, restarts, settings.max_restarts)
@@ -338,8 +348,8 @@ def _work(
     return {name: one.as_dict() for name, one in done.items()} if ranks.first else None
 
 
-def _log_from(*, first: bool) -> None:
-    """Log from the first process, as the pipeline's does; from the others errors alone."""
+def _set_up_log(*, first: bool) -> None:
+    """Set up the log of a training process: the first logs all, the others errors alone."""
     root = logging.getLogger()
     if root.handlers:  # Kedro's: its command is imported here too
         console.log_lines_off_terminals()
@@ -348,8 +358,13 @@ def _log_from(*, first: bool) -> None:
     logging.getLogger("compo_pipeline").setLevel(logging.INFO if first else logging.ERROR)
 
 
-def _store(settings: DistributedSettings, place: int, world: int, timeout: timedelta) -> Store:
-    """The processes' store, on the first one's port; torch's own listens on all addresses."""
+def _meeting_store(
+    settings: DistributedSettings, place: int, world: int, timeout: timedelta
+) -> Store:
+    """Key-value store through which the processes meet, on a port of the first process.
+
+    Torch's own listens on all addresses.
+    """
     if settings.rdzv_endpoint is not None:
         met: tuple[Store, int, int] = next(
             iter(rendezvous("env://", place, world, timeout=timeout))
@@ -365,7 +380,9 @@ def _store(settings: DistributedSettings, place: int, world: int, timeout: timed
 
 
 def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
-    """Join torch's process group; processes are numbered by host, as configured, then on the host.
+    """Join torch's process group, with ranks in the order of the configured host numbers.
+
+    The agent numbers hosts at random, but the first process must be on the host that writes.
 
     The agent numbers hosts at random, but the first process must be on the host that writes.
 
@@ -374,7 +391,7 @@ def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
     """
     place, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     timeout = timedelta(seconds=settings.rdzv_timeout)
-    store = _store(settings, place, world, timeout)
+    store = _meeting_store(settings, place, world, timeout)
     store.set(f"host {place}", json.dumps([settings.node_rank, here]))
     # Every process reads what all have written, so that all end with the same error.
     found = [json.loads(store.get(f"host {each}")) for each in range(world)]

@@ -26,7 +26,7 @@ from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
-from compo_pipeline.training.fingerprint import check
+from compo_pipeline.training.fingerprint import read_matching_progress
 from compo_pipeline.training.optimisation import (
     AmpOptimizer,
     PendingLosses,
@@ -37,7 +37,7 @@ from compo_pipeline.training.optimisation import (
     refuse_batch_norm,
     refuse_long_warmup,
     refuse_non_finite,
-    summed,
+    sum_losses,
 )
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TrainingSettings
@@ -50,7 +50,7 @@ ADVICE = "Lower training.optimizer.lr, or set training.precision=fp32"
 
 @dataclass
 class Training:
-    """One training: its model, batches and state. `run` is the loop."""
+    """One training of a model: the loop, with batches, optimiser, validation and saved state."""
 
     loaded: LoadedModel
     """The model, on the device; trained in place."""
@@ -122,12 +122,12 @@ class Training:
         self._data: Dataset[Collated] = (
             self.batches if group is None else Groups(self.batches, group, self.ranks)
         )
-        self._selection = Selection.of(self.settings)
+        self._selection = Selection.from_settings(self.settings)
         self._last = len(self.batches) if self.steps is None else min(self.steps, len(self.batches))
         self._log_every = settings.log_every or min(25, math.ceil(self._last / 20))
 
     def run(self) -> Progress:
-        """Train, from the state on disk where there is one.
+        """Train, starting from the state on disk if there is one; returns the progress.
 
         The model then has the weights of the last step or, where the recipe keeps the best, of the
         best validation.
@@ -165,14 +165,14 @@ class Training:
         return self.progress
 
     def _resume(self) -> None:
-        """Take up the state that the first process has on disk, if any."""
+        """Load the saved state that the first process reads, if any, in all processes."""
         saved = self.ranks.from_first(self._restore)
         if saved is None:
             return
         if self.ranks.world > 1:
             state = {"model": self.loaded.model}, self._adamw
             tensors = self.ranks.tensors_from_first(checkpoint.tensors_of(*state))
-            checkpoint.put(tensors, *state)
+            checkpoint.load_tensors(tensors, *state)
         self._optimizer.load_state_dict(saved["loss_scale"])
         self.progress = Progress.from_dict(saved["progress"])
         device = self.compute.device
@@ -182,15 +182,20 @@ class Training:
         log.info("%s: %d of %d steps are done.", self.state.stem, done, planned)
 
     def _restore(self) -> dict[str, Any] | None:
-        """Load the state on disk; what it recorded, None without one."""
-        if not check(self.state, self.fingerprint, overwrite=self.settings.overwrite):
-            checkpoint.remove(self.state)
+        """Load the state on disk, and return its progress dictionary; None without a state."""
+        if not read_matching_progress(
+            self.state, self.fingerprint, overwrite=self.settings.overwrite
+        ):
+            checkpoint.remove_state(self.state)
             return None
         self._best = checkpoint.read_best(self.state)
         return checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
 
     def _loader(self) -> DataLoader[Collated]:
-        """Batches of the remaining steps, made by worker processes where there are some."""
+        """Data loader of the remaining steps' batches.
+
+        Worker processes make them, where there are some.
+        """
         done = self.progress.step
         remaining = range(done, done if self.progress.finished else self._last)
         return DataLoader(
@@ -202,7 +207,7 @@ class Training:
         )
 
     def _optimise(self, step: int, collated: Collated) -> float:
-        """Take an optimiser step; its learning rate."""
+        """Take one optimiser step on a batch; returns its learning rate."""
         # Towers with dropout draw from torch's global state: the same at a step of any run, and
         # not the same in two processes.
         place = [self.ranks.rank] if self.ranks.rank else []
@@ -218,7 +223,7 @@ class Training:
         return rate
 
     def _group_losses(self, batch: Any, sums: dict[str, Tensor]) -> Iterator[Tensor]:
-        """Each group's part of the loss; it and its terms are added to `sums`."""
+        """Yield the loss of each contrast group of a batch, and add its terms to `sums`."""
         size = self.settings.contrast_group
         groups, count = ([batch], 1) if size is None else (batch, self.batches.batch_size // size)
         for group in groups:
@@ -238,18 +243,18 @@ class Training:
             )
 
     def _is_due(self, step: int, every: int) -> bool:
-        """Whether something done every so many steps is done now; after the last step it is."""
+        """Whether an action that repeats every `every` steps is due; after the last step it is."""
         return self.progress.finished or step % every == 0
 
     def _read_losses(self) -> dict[str, float]:
-        """Read the losses since the last reading into the progress; the last finite one.
+        """Add the losses since the last call to the progress; returns the last finite loss.
 
         Raises:
             TrainingError: a loss or a gradient was not finite. No weight has changed by that step.
         """
         steps, overflow_is_normal = self._losses.read(), self._optimizer.overflow_is_normal()
         if self.settings.contrast_group is not None:
-            steps = [summed(each) for each in zip(*self.ranks.gather_json(steps), strict=True)]
+            steps = [sum_losses(each) for each in zip(*self.ranks.gather_json(steps), strict=True)]
         shown: dict[str, float] = {}
         for losses in steps:
             if overflow_is_normal and non_finite(losses):
@@ -263,7 +268,10 @@ class Training:
         return shown
 
     def _add_point(self, step: int, rate: float, validates: bool) -> None:
-        """Add a point to the curves; a validation may store the best weights or end training."""
+        """Add a point to the loss curves, after a validation if one is due.
+
+        A validation may store the best weights or end training.
+        """
         point = self.progress.add_point(lr=rate, scale=self._encoder.scale.item())
         if validates:
             stops = self.ranks.from_first(lambda: self._validate(step, point))
@@ -272,7 +280,7 @@ class Training:
             self.report({**point, "data_wait": self._waits.mean()})
 
     def _validate(self, step: int, point: Point) -> bool:
-        """Measure the model for a point of the curves; whether training ends by it."""
+        """Add validation metrics to a point of the curves; returns whether training stops early."""
         assert self.validator is not None, "a validation is due only with a validator"
         with self._eval_mode(step) as evaluated:
             measured = self.validator(evaluated, self._encoder)
@@ -283,13 +291,13 @@ class Training:
         return self.steps is None and self._selection.stops(self.progress.curve)
 
     def _validate_base(self, validator: Validator) -> None:
-        """Add the base model's point to the curves."""
+        """Validate the base model, and add the result to the curves as step 0."""
         with self._eval_mode(0) as base:
             self.progress.curve.append({"step": 0, **validator(base, self._encoder)})
         self.report(self.progress.curve[-1])
 
     def _save(self, step: int) -> None:
-        """Save the state, and run the eval callback."""
+        """Save the training state to disk, then run the eval callback if there is one."""
         saved = {
             "fingerprint": dict(self.fingerprint),
             "progress": self.progress.as_dict(),
@@ -306,15 +314,16 @@ class Training:
 
     @property
     def _image_trains(self) -> bool:
+        """Whether the method trains the image tower."""
         return "image" in self.method.trains
 
     def _freeze(self) -> None:
-        """Let gradients reach what the method and the recipe train."""
+        """Set which parameters get gradients, as the method and the settings say."""
         scale, frozen = self.method.trains_scale, self.settings.frozen
         freeze(self.loaded.model, self.method.trains, scale=scale, frozen=frozen)
 
     def _trained_weights(self) -> dict[str, Tensor]:
-        """Copies, in main memory, of all weights and buffers but the frozen weights."""
+        """Copies, in main memory, of the trained weights and of all buffers."""
         model = self.loaded.model
         frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
         state = model.state_dict()
@@ -322,7 +331,7 @@ class Training:
 
     @contextmanager
     def _eval_mode(self, step: int) -> Iterator[LoadedModel]:
-        """The model in eval mode, without gradients."""
+        """Context manager that gives the model in evaluation mode, without gradients."""
         loaded = self.loaded
         loaded.model.eval()
         if self._image_trains:

@@ -19,7 +19,7 @@ from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
 from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.training.checkpoint import TrainingError, last_good
+from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
 
@@ -27,7 +27,7 @@ from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingS
 def freeze(
     model: nn.Module, trains: Set[Tower], *, scale: bool = True, frozen: Sequence[str] = ()
 ) -> None:
-    """Let gradients reach the given towers only, and put the others in evaluation mode.
+    """Enable gradients of the given towers only, and put the others in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
     logit_scale and logit_bias train with either where `scale` says so. Of a model with adapters,
@@ -47,7 +47,7 @@ def freeze(
     for name, parameter in model.named_parameters():
         calibrates = name in ("logit_scale", "logit_bias")
         whole = scale if calibrates else _tower(name) in trains
-        whole = whole and not any(_below(name, prefix) for prefix in frozen)
+        whole = whole and not any(_is_below(name, prefix) for prefix in frozen)
         parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)
@@ -58,7 +58,7 @@ def freeze(
 
 
 def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
-    """The model's own names of what `training.frozen` names.
+    """Full names, in this model, of the parts that `training.frozen` lists.
 
     A part of the text tower may be named without the `text.` under which some kinds of model keep
     it, `token_embedding` is found in towers of Hugging Face too, and `visual.trunk` is all of an
@@ -73,12 +73,12 @@ def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
         own = [given, f"text.{given}"]
         if given == "token_embedding":
             own += filter(None, [token_embedding_name(model)])
-        there = next((name for name in own if any(_below(each, name) for each in names)), None)
+        there = next((name for name in own if any(_is_below(each, name) for each in names)), None)
         if there is not None:
             found.append(there)
         elif given == TRUNK and (projection := image_projection(model)):
             image = (name for name in names if _tower(name) == "image")
-            found += [name for name in image if not _below(name, projection[1])]
+            found += [name for name in image if not _is_below(name, projection[1])]
         else:
             modules = [name for name, _ in model.named_modules()]
             parts = sorted({name.split(".")[0] for name in names})
@@ -90,31 +90,33 @@ def frozen_parts(model: nn.Module, frozen: Iterable[str]) -> list[str]:
 
 
 def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:
-    """Whether all of an image tower that trains, but for what is `frozen`, is its projection."""
+    """Whether the projection is the only part of the image tower that is not frozen."""
     found, fixed = image_projection(model), frozen_parts(model, frozen)
     parts = (name for name, _ in model.named_parameters() if _tower(name) == "image")
-    trained = [name for name in parts if not any(_below(name, prefix) for prefix in fixed)]
-    return found is not None and all(_below(name, found[1]) for name in trained)
+    trained = [name for name in parts if not any(_is_below(name, prefix) for prefix in fixed)]
+    return found is not None and all(_is_below(name, found[1]) for name in trained)
 
 
 def adapter_names(model: nn.Module) -> list[str]:
-    """Names of the parameters of LoRA adapters; empty for a model without."""
+    """Names of the LoRA adapter parameters of a model; empty if it has no adapters."""
     names = (name for name, _ in model.named_parameters())
     return [name for name in names if {"lora_A", "lora_B"} & set(name.split("."))]
 
 
-def _below(name: str, prefix: str) -> bool:
-    """Whether a parameter is the one of a dotted name, or belongs to the module of that name."""
+def _is_below(name: str, prefix: str) -> bool:
+    """Whether a parameter has a given dotted name, or belongs to the module of that name."""
     return f"{name}.".startswith(f"{prefix}.")
 
 
 def _tower(name: str) -> Tower:
-    """The tower that a parameter or a module belongs to."""
+    """The tower (`image` or `text`) that a parameter or module name belongs to."""
     return "image" if name.split(".")[0] == "visual" else "text"
 
 
 def speed_up(model: nn.Module, settings: TrainingSettings, device: torch.device) -> None:
-    """Set up what changes time or memory of the towers, and their numbers by rounding alone.
+    """Apply the settings that change time or memory, such as compilation and checkpointing.
+
+    They change numbers by rounding alone.
 
     Images are laid out with channels last where a GPU computes more convolutions than the one of a
     vision transformer.
@@ -134,7 +136,7 @@ def speed_up(model: nn.Module, settings: TrainingSettings, device: torch.device)
 
 
 def refuse_batch_norm(model: nn.Module) -> None:
-    """Refuse to train a model on parts of a batch where it would not learn as on the whole.
+    """Raise an error if a trained tower has batch norms, which need the whole batch at once.
 
     Raises:
         SettingsError: a tower that trains has batch norms.
@@ -150,7 +152,7 @@ def refuse_batch_norm(model: nn.Module) -> None:
 
 
 def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW over what trains; weight decay on tensors of two dimensions or more."""
+    """AdamW over the trained parameters, with weight decay on those of two dimensions or more."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
@@ -162,7 +164,7 @@ def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
-    """The rate at a step of `steps`, counted from 0: linear warm-up, then cosine.
+    """Learning rate of a step, counted from 0: linear warm-up, then cosine decay.
 
     The last step of the warm-up and the one after it have the peak rate; the cosine would reach
     `lr_end` one step after the last.
@@ -178,7 +180,7 @@ def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
 
 
 def refuse_long_warmup(steps: int, settings: OptimizerSettings) -> None:
-    """Refuse a training of `steps` whose rate would rise until its end.
+    """Raise an error if the warm-up of the learning rate is as long as the training.
 
     Raises:
         SettingsError: the warm-up is as long as the training.
@@ -193,14 +195,14 @@ def refuse_long_warmup(steps: int, settings: OptimizerSettings) -> None:
 
 
 def _warmup_length(steps: int, settings: OptimizerSettings) -> int:
-    """Number of the first steps, of `steps`, in which the rate rises."""
+    """Number of warm-up steps of a training with `steps` steps."""
     if settings.warmup_steps is None:
         return int(settings.warmup * steps)
     return settings.warmup_steps
 
 
 class AmpOptimizer:
-    """Steps of an optimiser in one precision; in fp16 the loss is scaled.
+    """Wrapper of AdamW for mixed precision: clips gradients, and scales the loss in fp16.
 
     Args:
         optimizer: fused AdamW: its kernel leaves out a step that was found not finite.
@@ -224,7 +226,7 @@ class AmpOptimizer:
         )
 
     def step(self, losses: Iterable[Tensor], rate: float) -> Tensor:
-        """Take a step down the gradient of the sum of scalar losses, at a learning rate.
+        """Take an optimiser step on the sum of scalar losses, at a given learning rate.
 
         The graph of one is freed before the next one is asked for.
 
@@ -253,22 +255,26 @@ class AmpOptimizer:
         return norm
 
     def overflow_is_normal(self) -> bool:
-        """Whether a step that was not finite is no error: in fp16 the scale of the loss was too
-        large, and has been halved. A scale below 1 is no longer the reason. Waits for the device.
+        """Whether a non-finite step is an fp16 overflow that a smaller loss scale will end.
+
+        The scale has been halved; one below 1 is no longer the reason. Waits for the device.
         """
         return self._scaler.is_enabled() and self._scaler.get_scale() >= 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale of the loss, JSON-ready; empty where it is not scaled. Waits for the device."""
+        """State of the loss scaler, JSON-ready; empty unless in fp16.
+
+        Waits for the device.
+        """
         return self._scaler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore the state of the loss scaler from a `state_dict`."""
         self._scaler.load_state_dict(dict(state))
 
 
 class PendingLosses:
-    """Losses of the steps since the last read, on the device."""
+    """Losses of the steps since the last read, held on the device."""
 
     def __init__(self) -> None:
         self._steps: list[dict[str, Tensor]] = []
@@ -287,8 +293,11 @@ class PendingLosses:
         return [{name: next(numbers) for name in step} for step in steps]
 
 
-def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Losses of one step, of which each process has the sum over its groups; norms are equal."""
+def sum_losses(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Losses of one step, summed over processes that each trained on some contrast groups.
+
+    The norm of the gradient is equal in all.
+    """
     sums: Counter[str] = Counter()
     for part in parts:
         sums.update(part)
@@ -296,14 +305,14 @@ def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def non_finite(losses: Mapping[str, float]) -> list[str]:
-    """Names of the losses that are not finite."""
+    """Names of the losses that are infinite or NaN."""
     return [name for name, value in losses.items() if not math.isfinite(value)]
 
 
 def refuse_non_finite(
     losses: Mapping[str, float], step: int, *, state: Path | None, advice: str
 ) -> None:
-    """Stop where a loss or the gradient of a step is not finite.
+    """Raise an error if a loss or the gradient norm of a step is not finite.
 
     Args:
         losses: losses and the norm of the gradient, by name.
@@ -317,5 +326,5 @@ def refuse_non_finite(
     if wrong := non_finite(losses):
         raise TrainingError(
             f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
-            f"; {last_good(state)}. {advice}",
+            f"; {resume_hint(state)}. {advice}",
         )

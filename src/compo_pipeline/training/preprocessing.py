@@ -32,8 +32,9 @@ TRUNCATED, LOST = "truncated texts", "tokens cut off"
 
 
 class Picklable:
-    """Base of datasets whose `cached_property`s named `_cached...` are not sent to worker
-    processes.
+    """Base class of datasets that leave `_cached...` attributes out of their pickles.
+
+    They are sent to worker processes.
     """
 
     def __getstate__(self) -> dict[str, object]:
@@ -41,7 +42,7 @@ class Picklable:
 
 
 class ModelPreprocessor(Picklable):
-    """Images and texts to tensors by a model's own preprocessing and tokenizer.
+    """Turns images and texts into tensors by a model's own preprocessing and tokenizer.
 
     Args:
         model: whose preprocessing and tokenizer are used.
@@ -83,31 +84,31 @@ class ModelPreprocessor(Picklable):
         return lru_cache(CACHED_BYTES // half)(self._read_half)
 
     def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
-        """Read an image as one half of a composite."""
+        """Load an image and fit it to one half of a composite."""
         return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
 
-    def begin(self, seed: int, step: int) -> None:
-        """Set the step of a run that random crops are drawn for."""
+    def set_step(self, seed: int, step: int) -> None:
+        """Set the seed and the step that random crops are drawn for."""
         self._seed_and_step = seed, step
 
     def pixels(self, image: ImageInput) -> Tensor:
-        """Load and preprocess one image: [3, H, W], normalised.
+        """Load and preprocess one image or composite: normalised pixels [3, H, W].
 
         Composites are already of the input's size; they take the model's own mean and deviation
         (the authors' code takes ImageNet's: a slip).
         """
         if image.axis is None:
-            return self.preprocess(self._single(image))
+            return self.preprocess(self._load_single(image))
         first, second = (self._cached_half(path, image.axis) for path in image.paths)
         joined = composites.join(first, second, image.axis)
         raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
 
-    def _single(self, shown: ImageInput) -> Image.Image:
-        """Load an image; with `crop_scale` a random crop of it at the size of the input."""
+    def _load_single(self, shown: ImageInput) -> Image.Image:
+        """Load a single image, and crop it at random if `crop_scale` is set."""
         path = shown.paths[0]
         if shown.counterfactual:
-            image = self._counterfactual(path)
+            image = self._load_counterfactual(path)
         else:
             image = decoding.load(self.root, path, self.limits)
         if self.crop_scale is None:
@@ -115,8 +116,8 @@ class ModelPreprocessor(Picklable):
         random_ = rng(*self._seed_and_step, "crop", path)
         return random_resized_crop(image, self.size, self.crop_scale, random_)
 
-    def _counterfactual(self, path: str) -> Image.Image:
-        """Load the image of a counterfactual."""
+    def _load_counterfactual(self, path: str) -> Image.Image:
+        """Load a counterfactual's synthetic image from its own folder."""
         if self.counterfactual_images is None:
             raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
         try:
@@ -129,14 +130,14 @@ class ModelPreprocessor(Picklable):
             raise decoding.ImageError(error.reason, detail) from error
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """Pixels [m, 3, H, W] of this process's share, or row numbers [m] of all features."""
+        """Pixels [m, 3, H, W] of this process's images, or row numbers [m] of all features."""
         if self.rows is not None:
-            return torch.from_numpy(self.rows.of(images))
+            return torch.from_numpy(self.rows.rows_of(images))
         own = images[self.ranks.share(len(images))]
         return torch.stack([self.pixels(image) for image in own])
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
-        """Token ids [K, T]; texts that do not fit are cut and counted."""
+        """Token ids [K, T] of texts; counts the texts that are cut to fit."""
         tokens = self.tokenize(list(texts))
         lost = lost_tokens(self.tokenize, texts, tokens)
         self._cut.update({TRUNCATED: int((lost > 0).sum()), LOST: int(lost.sum())})
@@ -145,7 +146,7 @@ class ModelPreprocessor(Picklable):
     def spans(
         self, texts: Sequence[str], owners: Sequence[int], spans: Sequence[tuple[int, int]]
     ) -> Tensor:
-        """Which tokens spell a span of a text's characters.
+        """Boolean mask [K, T] of the tokens that spell each given character span.
 
         No tokenizer has to report where its tokens are in the text: the tokens of a beginning that
         ends with a word are the first ones of the whole text too.
@@ -173,7 +174,7 @@ class ModelPreprocessor(Picklable):
         return (within & complete)[:, : self.context]
 
     def _shared_lengths(self, beginnings: Sequence[str], tokens: Tensor) -> Tensor:
-        """How many first tokens [K] the beginning of a text has in common with the whole text.
+        """Number [K] of leading tokens that the beginning of a text shares with the whole text.
 
         Args:
             beginnings: K beginnings of texts.
@@ -185,13 +186,13 @@ class ModelPreprocessor(Picklable):
         return (found == tokens).cumprod(dim=1).sum(dim=1)
 
     def _longer_tokens(self, texts: list[str]) -> Tensor:
-        """Token ids [K, T + BEYOND], with `BEYOND` more places than the model reads."""
+        """Token ids [K, T + BEYOND], cut `BEYOND` tokens later than the model's context."""
         more = self.context + BEYOND
         if not texts:
             return torch.zeros(0, more, dtype=torch.long)
         return self.tokenize(texts, context_length=more)  # type: ignore[call-arg]
 
     def take_cut(self) -> dict[str, int]:
-        """How many texts were cut since the last call, and how many tokens they lost."""
+        """Number of texts cut, and of tokens lost, since the last call."""
         counts, self._cut = self._cut, Counter()
         return {name: counts[name] for name in (TRUNCATED, LOST)}

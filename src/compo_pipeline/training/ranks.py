@@ -23,13 +23,13 @@ Value = TypeVar("Value")
 
 
 def share(count: int, part: int, parts: int) -> slice:
-    """The slice of `count` rows that is a part of `parts`; parts differ by one row at most."""
+    """Slice of `count` rows for one of `parts` parts, whose sizes differ by one row at most."""
     return slice(count * part // parts, count * (part + 1) // parts)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together; by default it is alone."""
+    """Rank of this process and number of processes that train together; by default one."""
 
     rank: int = 0
     """Number of this process."""
@@ -38,21 +38,24 @@ class Ranks:
     """Number of processes."""
 
     @classmethod
-    def here(cls) -> Ranks:
-        """Those of torch's process group, which must have a backend for main memory (gloo)."""
+    def of_process_group(cls) -> Ranks:
+        """Rank and number of processes of torch's current process group.
+
+        It must have a backend for main memory (gloo).
+        """
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that logs, validates and saves."""
+        """Whether this is the process of rank 0, which logs, validates and saves."""
         return self.rank == 0
 
     def share(self, count: int) -> slice:
-        """The slice of `count` rows that is this process's."""
+        """Slice of `count` rows that this process computes."""
         return share(count, self.rank, self.world)
 
     def refuse_uneven(self, rows: int, group: int | None) -> None:
-        """Check that a batch can be split among the processes.
+        """Raise an error unless a batch can be split evenly among the processes.
 
         Args:
             rows: of a batch.
@@ -75,7 +78,7 @@ class Ranks:
             )
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """Rows of all processes [count, ...], with gradient, of the rows of this one's share.
+        """Rows [count, ...] of all processes, from this process's share, with a gradient.
 
         The gradient of the other processes' rows is theirs: no process has it twice.
         """
@@ -85,7 +88,10 @@ class Ranks:
         return gathered
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum gradients over the processes; a parameter that has none anywhere keeps none."""
+        """Sum gradients over the processes, in place.
+
+        A parameter that has none anywhere keeps none.
+        """
         if self.world == 1:
             return
         have = torch.tensor([parameter.grad is not None for parameter in parameters]).int()
@@ -102,11 +108,11 @@ class Ranks:
             gradient.copy_(summed.view_as(gradient))
 
     def total(self, count: int) -> int:
-        """A number summed over the processes."""
+        """Sum of a number over all processes."""
         return sum(self.gather_json(count))
 
     def gather_json(self, value: Any) -> list[Any]:
-        """JSON-ready values of all processes, by rank."""
+        """List of the JSON-ready values of all processes, by rank."""
         if self.world == 1:
             return [value]
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
@@ -121,14 +127,17 @@ class Ranks:
         ]
 
     def from_first(self, find: Callable[[], Value]) -> Value:
-        """A JSON-ready value that the first process finds; the others only wait for it."""
+        """JSON-ready value that the first process computes and sends to all others."""
         if self.world == 1:
             return find()
         found: Value = self.gather_json(find() if self.first else None)[0]
         return found
 
     def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first process's tensors, by name, in main memory; the others' are not read."""
+        """Copies, in main memory, of the first process's tensors, by name.
+
+        Those of the other processes are not read.
+        """
         if self.world == 1:
             return dict(tensors)
         names = self.from_first(
@@ -151,10 +160,11 @@ ALONE = Ranks()
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all processes; the gradient of this one's own."""
+    """Autograd function: gathers the rows of all processes; gradients reach only the own rows."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, count: int, ranks: Ranks) -> Tensor:
+        """Rows of all processes, in the order of their ranks."""
         ctx.rows = ranks.share(count)
         shares = [share(count, rank, ranks.world) for rank in range(ranks.world)]
         sizes = [rows.stop - rows.start for rows in shares]
@@ -168,4 +178,5 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Gradient of this process's own rows."""
         return gradients[0][ctx.rows], None, None

@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 
 
 def control_of(method: Method) -> Clip:
-    """The control of a method: plain fine-tuning of the same weights.
+    """The control of a method: plain CLIP or SigLIP fine-tuning of the same weights.
+
+    SigLIP is that of a method with a logit_bias. It runs as many steps as the method, over the same
+    rows, at the same batch size and rate; its loss is also what validation measures.
 
     Plain CLIP, or plain SigLIP for a method with a logit_bias. It runs as many steps as the method,
     over the same rows, at the same batch size and rate; its loss is also what validation measures.
@@ -52,7 +55,7 @@ def control_of(method: Method) -> Clip:
 
 
 def no_control(method: Method, *, wanted: bool) -> str | None:
-    """Why a method has no control; None where it has one."""
+    """Reason why no control is trained beside a method; None where one is."""
     if not wanted:
         return "evaluation.control is off"
     # Plain fine-tuning would be compared with itself.
@@ -61,7 +64,7 @@ def no_control(method: Method, *, wanted: bool) -> str | None:
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train."""
+    """One model to train: its method, name and checkpoint folder."""
 
     method: Method
     """The method, or the control of one."""
@@ -76,7 +79,7 @@ class Job:
 def jobs_of(
     method: Method, checkpoint: Path, control_checkpoint: Path, *, control: bool
 ) -> list[Job]:
-    """The trainings of a method and, where there is to be one, of its control.
+    """The training jobs of a method and, if wanted, of its control.
 
     Args:
         method: the method.
@@ -93,7 +96,9 @@ def jobs_of(
 def train_jobs(
     trainer: Trainer, jobs: Sequence[Job], report: Callable[[str, Point], None]
 ) -> dict[str, Progress]:
-    """Train a method, and its control for as long as a method that stopped early.
+    """Train the jobs one after another; returns the progress of each by name.
+
+    Of a method that stopped early the control takes as many steps.
 
     Args:
         trainer: of all of them.
@@ -110,7 +115,7 @@ def train_jobs(
 
 
 class Trainer:
-    """Trains methods on the same inputs; images that several show are embedded once.
+    """Trains and exports models on the same inputs; embeds an image once for all of them.
 
     Args:
         inputs: data, base model and recipe.
@@ -123,7 +128,7 @@ class Trainer:
 
     @property
     def device(self) -> torch.device:
-        """Where models are trained."""
+        """The device on which models are trained."""
         return self.compute.device
 
     def train(
@@ -135,7 +140,7 @@ class Trainer:
         eval_callback: Callable[[int, LoadedModel], None] | None = None,
         steps: int | None = None,
     ) -> Progress:
-        """Train the base model with a method and export it.
+        """Train the base model with a method, and export the checkpoint.
 
         Args:
             method: the method, or the control of one.
@@ -156,15 +161,15 @@ class Trainer:
         settings, ranks = self.inputs.settings, self.ranks
         run_fingerprint = self.fingerprint(method, steps)
         refuse_differing(ranks.gather_json([socket.gethostname(), run_fingerprint]))
-        loaded = self._base(method)
+        loaded = self._load_base(method)
         preprocessor = self._preprocessor(loaded)
         batches = self.batches(method, preprocessor)
         ranks.refuse_uneven(batches.batch_size, settings.contrast_group)
         features = None
-        if self._source.serves(method, loaded) and not ranks.from_first(
+        if self._feature_source.serves(method, loaded) and not ranks.from_first(
             lambda: self._is_finished(name, run_fingerprint)
         ):
-            features = self._features(method, loaded, batches, preprocessor)
+            features = self._features_of_run(method, loaded, batches, preprocessor)
             preprocessor.rows = features.rows
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
@@ -200,16 +205,16 @@ class Trainer:
     def _export(
         self, method: Method, loaded: LoadedModel, record: Mapping[str, Any], folder: Path
     ) -> None:
-        """Export a trained model, mixed with its base where the recipe does that (WiSE-FT)."""
+        """Export a trained model, interpolated with its base if the settings say so (WiSE-FT)."""
         ratio = self.inputs.settings.wise_ft.before_choice
         if ratio < 1:
-            base, tuned = self._base(method).model.state_dict(), loaded.model.state_dict()
+            base, tuned = self._load_base(method).model.state_dict(), loaded.model.state_dict()
             loaded.model.load_state_dict(interpolate(base, tuned, ratio))
         facts = {"method": method.name, "wise_ft_ratio": ratio, "compute": self.compute.facts()}
         export(loaded, folder, metadata={"training": {**facts, **record}})
 
     def fingerprint(self, method: Method, steps: int | None = None) -> dict[str, Any]:
-        """The fingerprint of everything that determines what training with a method gives."""
+        """Everything that determines the weights of a method's training, as a dictionary."""
         inputs = self.inputs
         found = fingerprint.run_fingerprint(
             method, inputs.settings, self.compute, inputs.seed, self._inputs_fingerprints
@@ -217,35 +222,36 @@ class Trainer:
         return found if steps is None else {**found, "steps": steps}
 
     def steps_done(self, method: Method, name: str) -> int:
-        """Steps that an earlier run of the same configuration has done.
+        """Number of steps that an earlier run of the same configuration has done.
 
         Raises:
             FingerprintError: the state on disk belongs to another configuration.
         """
-        progress = self._saved(name, self.fingerprint(method))
+        progress = self._saved_progress(name, self.fingerprint(method))
         return progress.step if progress else 0
 
     def store_features(self, method: Method) -> None:
-        """Embed the images that a method shows and store them in the inputs' `features`, where
-        later trainings find them; nothing is done where its image tower trains.
-        """
-        loaded = self._base(method)
-        if self._source.serves(method, loaded):
-            preprocessor = self._preprocessor(loaded)
-            self._features(method, loaded, self.batches(method, preprocessor), preprocessor)
+        """Embed and store the images that a method shows, for later trainings to read.
 
-    def _features(
+        They go to the inputs' `features`; nothing is done where the image tower trains.
+        """
+        loaded = self._load_base(method)
+        if self._feature_source.serves(method, loaded):
+            preprocessor = self._preprocessor(loaded)
+            self._features_of_run(method, loaded, self.batches(method, preprocessor), preprocessor)
+
+    def _features_of_run(
         self, method: Method, loaded: LoadedModel, batches: Batches, preprocessor: ModelPreprocessor
     ) -> Features:
-        """Features of all images that a run shows, to validate too."""
+        """Features of all images that a training shows, including held-out ones for validation."""
         validates = self.inputs.settings.validation.every is not None
         held_out = self.inputs.held_out.rows if validates else ()
         images = batches.images([ImageInput((row.image,)) for row in held_out])
-        return self._source.of(images, method, loaded, preprocessor)
+        return self._feature_source.features_of(images, method, loaded, preprocessor)
 
     @cached_property
     def _inputs_fingerprints(self) -> dict[str, str]:
-        """Fingerprints of data, views and model, and of held-out rows if they select weights."""
+        """Hashes of data, views and base model, and of held-out rows if they select weights."""
         found = {
             "data": self.inputs.data_hash,
             "views": fingerprint.folder_fingerprint(self.inputs.views),
@@ -256,26 +262,29 @@ class Trainer:
         return found
 
     @cached_property
-    def _source(self) -> FeatureSource:
-        """Method and control share the features of a frozen tower."""
+    def _feature_source(self) -> FeatureSource:
+        """The feature source that a method and its control share."""
         return FeatureSource(self.inputs, self.compute, self.ranks)
 
     def _state_file(self, name: str) -> Path:
-        """The file of a training's state, from which it can go on."""
+        """Path of the file with a training's state."""
         return self.inputs.resume / f"{name}.safetensors"
 
-    def _saved(self, name: str, run_fingerprint: Mapping[str, Any]) -> Progress | None:
-        """Progress of an earlier run of a fingerprint; None where there was none."""
+    def _saved_progress(self, name: str, run_fingerprint: Mapping[str, Any]) -> Progress | None:
+        """Progress of an earlier run with the same fingerprint; None if there was none."""
         overwrite = self.inputs.settings.overwrite
-        saved = fingerprint.check(self._state_file(name), run_fingerprint, overwrite=overwrite)
+        saved = fingerprint.read_matching_progress(
+            self._state_file(name), run_fingerprint, overwrite=overwrite
+        )
         return Progress.from_dict(saved["progress"]) if saved else None
 
     def _is_finished(self, name: str, run_fingerprint: Mapping[str, Any]) -> bool:
-        progress = self._saved(name, run_fingerprint)
+        """Whether an earlier run with the same fingerprint has finished the training."""
+        progress = self._saved_progress(name, run_fingerprint)
         return progress is not None and progress.finished
 
-    def _base(self, method: Method) -> LoadedModel:
-        """The model that a method starts from."""
+    def _load_base(self, method: Method) -> LoadedModel:
+        """Load the base model, with a logit_bias if the method needs one."""
         loaded = load(self.inputs.model, self.device)
         scale = scale_of(loaded.model).item()
         if scale > MOST_SCALE:
@@ -284,7 +293,7 @@ class Trainer:
         return loaded if method.bias is None else give_bias(loaded, method.bias)
 
     def _preprocessor(self, loaded: LoadedModel) -> ModelPreprocessor:
-        """What reads and augments images, and tokenizes texts, for training."""
+        """The preprocessor of images and texts for training, with the configured crops."""
         return ModelPreprocessor(
             loaded,
             self.inputs.root,
@@ -294,7 +303,7 @@ class Trainer:
         )
 
     def batches(self, method: Method, preprocessor: ModelPreprocessor) -> Batches:
-        """The batches of all steps of a method."""
+        """The dataset of a method's batches at all steps."""
         settings = self.inputs.settings
         return Batches(
             self.inputs.captions,
@@ -311,7 +320,7 @@ class Trainer:
     def _validator(
         self, method: Method, loaded: LoadedModel, features: Features | None
     ) -> Validator | None:
-        """Measures the model while it trains; None where the recipe does not validate."""
+        """The validator that measures the model during training; None without validation."""
         inputs = self.inputs
         if inputs.settings.validation.every is None:
             return None
@@ -324,8 +333,8 @@ class Trainer:
         return Validator(inputs.held_out, control, preprocessor, inputs.settings, workers)
 
     def _outcome(self, progress: Progress, planned: int) -> dict[str, Any]:
-        """Number of steps and the choice of the exported weights, JSON-ready."""
-        selection = Selection.of(self.inputs.settings)
+        """Number of steps, and which step's weights are exported, as a JSON-ready dictionary."""
+        selection = Selection.from_settings(self.inputs.settings)
         selected: dict[str, Any] = {"rule": "last", "step": progress.step}
         if selection.keeps_best:
             best = selection.best(progress.curve)
@@ -340,7 +349,7 @@ class Trainer:
 
 
 def _summary(outcome: Mapping[str, Any]) -> str:
-    """Steps and exported weights as text."""
+    """Text that says how many steps were trained and which weights are exported."""
     steps = f"{outcome['steps']} of {outcome['planned_steps']} steps"
     selected = outcome["selected"]
     if selected["rule"] == "last":

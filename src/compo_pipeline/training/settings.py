@@ -18,7 +18,7 @@ TRUNK = "visual.trunk"
 
 @settings
 class OptimizerSettings:
-    """AdamW and its schedule: linear from `lr_start` to `lr`, then cosine to `lr_end`."""
+    """Settings of AdamW and its learning rate: linear warm-up to `lr`, cosine to `lr_end`."""
 
     lr: NonNegativeFloat
     """Peak learning rate."""
@@ -50,7 +50,7 @@ class OptimizerSettings:
 
 @settings
 class LowRankSettings:
-    """Low-rank adapters (LoRA) that train in place of the weights."""
+    """Settings of low-rank adapters (LoRA) that train in place of the weights."""
 
     rank: PositiveInt | None = None
     """Rank of every adapter; its update is scaled by 1 / rank. Null trains the weights."""
@@ -63,7 +63,7 @@ class LowRankSettings:
 
 @settings
 class MixtureSettings:
-    """The exported weights: a mixture of the base's and the fine-tuned.
+    """Settings of the interpolation of base and fine-tuned weights for export (WiSE-FT).
 
     Source: WiSE-FT (Wortsman et al. 2022).
     """
@@ -75,13 +75,13 @@ class MixtureSettings:
 
     @property
     def before_choice(self) -> float:
-        """The ratio that is known before training; 1 where it is chosen afterwards."""
+        """The ratio known before training; 1 if `auto` chooses it afterwards."""
         return 1.0 if self.ratio == "auto" else self.ratio
 
 
 @settings
 class BenchmarkFiles:
-    """Benchmark files of the validation split."""
+    """Settings of the folders with benchmark files of the validation split."""
 
     root: str | None = None
     """Folder with one folder of annotation files per benchmark; null is that of rendered scenes."""
@@ -96,7 +96,7 @@ class BenchmarkFiles:
 
 @settings
 class ValidationSettings:
-    """Validation during training: a loss and a figure on rows that do not train."""
+    """Settings of validation during training: a loss and a metric on held-out rows."""
 
     every: PositiveInt | None = None
     """Steps between validations; the last step is validated too. Null: no validation."""
@@ -126,7 +126,7 @@ class ValidationSettings:
 
 @settings
 class EarlyStoppingSettings:
-    """When training ends before its last step."""
+    """Settings of early stopping by the validation loss or metric."""
 
     patience: PositiveInt | None = None
     """Validations in a row without a better value; null never stops early."""
@@ -139,7 +139,7 @@ class EarlyStoppingSettings:
 
 @settings
 class DistributedSettings:
-    """Processes and hosts that train together (docs/how-to/scale.md)."""
+    """Settings of processes and hosts that train together (docs/how-to/scale.md)."""
 
     nproc_per_node: PositiveInt | Literal["auto"] = 1
     """Processes on each host; auto is one for each GPU, or one without a GPU."""
@@ -170,13 +170,13 @@ class DistributedSettings:
 
     @property
     def meeting_point(self) -> tuple[str, int]:
-        """Host and port of `rdzv_endpoint`, where there is one."""
+        """Host and port of a configured `rdzv_endpoint`."""
         host, _, port = str(self.rdzv_endpoint).rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
     def alone(self) -> bool:
-        """Whether the process of the pipeline trains by itself."""
+        """Whether the settings ask for one process on one host."""
         return self.nnodes == self.nproc_per_node == 1
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class DistributedSettings:
 
 @settings
 class TrainingSettings:
-    """Duration, batches, hardware and checkpoints of a training."""
+    """Settings of a training: duration, batches, hardware, validation and checkpoints."""
 
     epochs: PositiveInt
     """Passes over the training rows; where views hold fewer epochs, they repeat, in another order.

@@ -34,7 +34,7 @@ LOSS = f"{PREFIX}contrastive_loss"
 
 
 def check_split(settings: ValidationSettings, trains: Splits, reported: BenchmarksSettings) -> None:
-    """Check that nothing trains on the split of validation, and nothing is reported on it.
+    """Raise an error if the validation split is also trained on, or reported on.
 
     Args:
         settings: of validation.
@@ -57,7 +57,9 @@ def check_split(settings: ValidationSettings, trains: Splits, reported: Benchmar
 
 
 def held_out_rows(settings: ValidationSettings, captions: Sequence[Caption]) -> list[Caption]:
-    """One row of each image that a training is validated on.
+    """Caption rows that a training is validated on: one for each image of the split.
+
+    Of more images than `rows` that many are drawn.
 
     Raises:
         SettingsError: the split has no two images.
@@ -76,7 +78,7 @@ def held_out_rows(settings: ValidationSettings, captions: Sequence[Caption]) -> 
 
 
 class _HeldOutBatches(Dataset[Collated]):
-    """Full batches of the held-out rows; an incomplete one is left out, as in training."""
+    """Dataset of full batches of held-out rows; an incomplete last batch is left out."""
 
     def __init__(
         self, rows: Sequence[Caption], size: int, plain: Method, preprocessor: Preprocessor
@@ -95,7 +97,7 @@ class _HeldOutBatches(Dataset[Collated]):
 
 
 class Validator:
-    """Measures a model on held-out rows.
+    """Measures the loss, and the configured metric, of a model on held-out rows.
 
     Args:
         data: the rows and items.
@@ -136,7 +138,7 @@ class Validator:
 
 
 def refuse_unknown_figure(name: str, figures: Collection[str]) -> None:
-    """Refuse a figure that is none of those that the validation items give.
+    """Raise an error if the validation items give no metric of the configured name.
 
     Raises:
         SettingsError: names the nearest one.
@@ -150,8 +152,9 @@ def refuse_unknown_figure(name: str, figures: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """Early stopping and the best step. They follow from the curve alone, so a resumed run decides
-    the same.
+    """Rules of early stopping and of the best step, applied to the validation curve.
+
+    They follow from the curve alone, so a resumed run decides the same.
     """
 
     name: str
@@ -169,8 +172,8 @@ class Selection:
     """By how much a value must beat the best before it, for patience."""
 
     @classmethod
-    def of(cls, settings: TrainingSettings) -> Selection:
-        """As a recipe configures it."""
+    def from_settings(cls, settings: TrainingSettings) -> Selection:
+        """The rules that the training settings configure."""
         figure, stopping = settings.validation.figure, settings.early_stopping
         return cls(
             LOSS if figure is None else f"{PREFIX}{figure}",
@@ -181,11 +184,11 @@ class Selection:
         )
 
     def best(self, curve: Sequence[Point]) -> Point:
-        """The first of the best validated points, without the base's at step 0."""
+        """The first of the best validated points of the curve, without the base model's point."""
         return max(self._validated_points(curve), key=self._score)
 
     def stops(self, curve: Sequence[Point]) -> bool:
-        """Whether training ends: there was no better value for `patience` validations."""
+        """Whether training stops early: no better value for `patience` validations."""
         reference, waited = float("-inf"), 0
         for point in self._validated_points(curve):
             if self._score(point) > reference + self.min_delta:
@@ -199,5 +202,5 @@ class Selection:
         return [point for point in curve if point["step"] and self.name in point]
 
     def _score(self, point: Mapping[str, float]) -> float:
-        """The selecting metric at a point, negated if lower is better."""
+        """Value of the selecting metric at a point of the curve, negated if lower is better."""
         return point[self.name] if self.higher_is_better else -point[self.name]
