@@ -25,7 +25,7 @@ import study
 import tables
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.analysis.cases import Case, read_regions
-from compo_pipeline.evaluation.analysis.localisation import Located, compare_located, located
+from compo_pipeline.evaluation.analysis.localisation import Located, compare_located, measure_model
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective
@@ -174,7 +174,7 @@ def _located(
     parts: Study, model: Callable[[], LoadedModel], cases: Sequence[Case]
 ) -> list[Located]:
     """Under the base's scale, which training moves."""
-    return located(model(), cases, scale=scale_of(load(parts.base).model).item())
+    return measure_model(model(), cases, scale=scale_of(load(parts.base).model).item())
 
 
 def looked(seeds: Sequence[Attended], pairs: Claims) -> Compared:

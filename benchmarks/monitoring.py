@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from PIL import ImageFilter
 from scipy.stats import binomtest
 
-from compo_pipeline.evaluation.contamination import normalised
+from compo_pipeline.evaluation.contamination import normalise_text
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.monitoring import drift
@@ -128,7 +128,7 @@ def training_words() -> set[str]:
     """Words of the captions of the demo's training split."""
     scenes = itertools.islice(World().scenes(0, "train"), TRAINING)
     captions = (sentences(scene, rng(0, "caption", scene.scene_id)) for scene in scenes)
-    return {word for each in captions for text in each for word in normalised(text).split()}
+    return {word for each in captions for text in each for word in normalise_text(text).split()}
 
 
 @torch.inference_mode()
@@ -157,7 +157,7 @@ def embedded_texts(model: LoadedModel, captions: Sequence[Sequence[str]], known:
         rows.append(encode_texts(model.model, ids))
         tokens.append((ids != 0).sum(dim=1))
     shape = len(captions), len(captions[0])
-    words = [normalised(text).split() for text in flat]
+    words = [normalise_text(text).split() for text in flat]
     return {
         "texts": torch.cat(rows).numpy().reshape(*shape, -1),
         "tokens": torch.cat(tokens).numpy().reshape(shape),

@@ -14,7 +14,12 @@ from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis import attention
-from compo_pipeline.evaluation.analysis.attention import attend, coverage, embed_phrases, through
+from compo_pipeline.evaluation.analysis.attention import (
+    attend,
+    coverage,
+    embed_phrases,
+    transform_mask,
+)
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.loading import LoadedModel, load
 
@@ -96,7 +101,7 @@ def test_a_mask_takes_the_way_of_its_image(loaded: LoadedModel) -> None:
         model = with_transform(loaded, resize_mode=mode)
         pixels = model.preprocess(Image.fromarray(region).convert("RGB"))[2]
         bright = (pixels * model.std[2] + model.mean[2]).clamp(0, 1)
-        np.testing.assert_allclose(through(model, region), bright, atol=1e-6)
+        np.testing.assert_allclose(transform_mask(model, region), bright, atol=1e-6)
 
 
 def test_pixels_that_no_patch_reaches_are_left_out(loaded: LoadedModel) -> None:

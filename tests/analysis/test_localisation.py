@@ -25,8 +25,8 @@ from compo_pipeline.evaluation.analysis.localisation import (
     Located,
     cases_to_draw,
     compare_located,
-    located,
     measure,
+    measure_model,
 )
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.images.decoding import Limits
@@ -82,7 +82,7 @@ def test_uniform_attention_lies_on_a_thing_by_its_area() -> None:
 def test_every_case_is_located_one_by_one(
     loaded: LoadedModel, cases: list[Case], batch: int
 ) -> None:
-    found = {(row.image, row.phrase): row for row in located(loaded, cases, batch=batch)}
+    found = {(row.image, row.phrase): row for row in measure_model(loaded, cases, batch=batch)}
     assert len(found) == 5
     for case in cases[:4]:
         with Image.open(case.root / case.image) as image:
@@ -105,7 +105,7 @@ def test_every_case_is_located_one_by_one(
 
 def test_rows_come_in_the_order_of_the_images(loaded: LoadedModel, cases: list[Case]) -> None:
     (cases[0].root / "1.png").write_text("no image")
-    found = [(row.image, row.phrase) for row in located(loaded, cases)]
+    found = [(row.image, row.phrase) for row in measure_model(loaded, cases)]
     assert found == [
         ("0.png", "a red ball"),
         ("0.png", "a box"),
@@ -126,7 +126,7 @@ def test_each_image_is_encoded_once(
         return forward(pixels, **rest)
 
     monkeypatch.setattr(loaded.model.visual, "forward_intermediates", counted)
-    located(loaded, cases, batch=2)
+    measure_model(loaded, cases, batch=2)
     assert seen == [2, 1]
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_measured_says_why(
         replace(cases[0], region=Region(20, 40, ((0, 800),))),
         replace(cases[1], region=Region(40, 20, ((800,),))),
     ]
-    rows = located(loaded, bad)
+    rows = measure_model(loaded, bad)
     problems = [row.problem for row in rows]
     assert problems == [
         "unreadable image (not_an_image)",
@@ -155,12 +155,12 @@ def test_what_cannot_be_measured_says_why(
 
 
 def test_limits_are_the_callers(loaded: LoadedModel, cases: list[Case]) -> None:
-    rows = located(loaded, cases[:1], limits=Limits(max_pixels=10))
+    rows = measure_model(loaded, cases[:1], limits=Limits(max_pixels=10))
     assert rows[0].problem == "unreadable image (oversized)"
 
 
 def test_nothing_asked_is_nothing_located(loaded: LoadedModel) -> None:
-    assert located(loaded, []) == []
+    assert measure_model(loaded, []) == []
 
 
 def rows(shares: Iterable[float], scale: float = 1.0) -> list[Located]:
@@ -237,7 +237,7 @@ def test_p_values_hold_for_all_measures_together() -> None:
 
 
 def test_another_model_looks_elsewhere(tiny_model: Callable[..., Path], cases: list[Case]) -> None:
-    pair = [located(load(tiny_model(seed, seed)), cases) for seed in (0, 1)]
+    pair = [measure_model(load(tiny_model(seed, seed)), cases) for seed in (0, 1)]
     (share, *_) = compare_located([{"base": pair[0], "fine_tuned": pair[1]}])
     assert share.items == 4 and share.difference.value != 0
 

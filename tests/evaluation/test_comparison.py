@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.comparison import (
     by_model,
     compare,
     compare_slices,
-    joined,
+    merge_comparisons,
     row_statistics,
     run_pairs,
     with_holm,
@@ -92,7 +92,7 @@ def test_equal_models_are_level() -> None:
     scores = [_scores(model, "x", verdicts) for model in ("base", "clic", "control")]
     row = _rows(*scores, control="control")["x"]
     assert [each.against for each in row.differences] == ["base", "control"]
-    assert row.difference == row.against("base") == row.of("fine_tuned")
+    assert row.difference == row.against("base") == row.difference_of("fine_tuned")
     assert row.differences[1] == row.against("control")
     for difference in row.differences:
         assert difference.value == 0 and difference.low == -difference.high < 0
@@ -121,7 +121,7 @@ def test_p_values_of_several_models_are_one_family() -> None:
         ]
         scores = [score for part in (*parts, *own) for score in part]
         tables.append(compare([scores], {"base": "base", model: "clic"}, [(model, "base")], {}))
-    together = joined(tables)
+    together = merge_comparisons(tables)
     differences = [one for row in together for one in row.differences]
     ordered = sorted(differences, key=lambda one: one.p)
     rejected = []
@@ -151,7 +151,7 @@ def test_comparisons_of_the_same_metrics_are_joined() -> None:
 
     first = table(2, [("x", "base")], x=0)
     second = table(3, [("z", "base"), ("z", "y")], z=1, y=4)
-    found = joined([first, second])
+    found = merge_comparisons([first, second])
     assert [row.key for row in found] == [row.key for row in first]
     for row, one, two in zip(found, first, second, strict=True):
         assert list(row.values) == ["base", "x", "z", "y"]
@@ -176,7 +176,7 @@ def test_comparisons_of_the_same_metrics_are_joined() -> None:
     assert found[0].difference.p == pytest.approx(2 / 256)
     assert found[0].difference.p_holm == pytest.approx(6 * 2 / 256)
     # One comparison is as it was; of none there is nothing.
-    assert joined([first]) == first and joined([]) == []
+    assert merge_comparisons([first]) == first and merge_comparisons([]) == []
 
 
 def test_slices_are_of_one_family_with_the_rows_of_all_items() -> None:

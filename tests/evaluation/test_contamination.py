@@ -13,7 +13,7 @@ from compo_pipeline.evaluation.contamination import (
     count_overlaps,
     image_id,
     items_fingerprint,
-    normalised,
+    normalise_text,
     training_rows,
     without_reported,
 )
@@ -132,7 +132,7 @@ def test_parts_of_a_set_are_counted_as_one(root: Path) -> None:
 
 
 def test_normalised() -> None:
-    assert normalised("A  Dog,\nit's  here!") == "a dog it s here"
+    assert normalise_text("A  Dog,\nit's  here!") == "a dog it s here"
 
 
 def test_coco_names_an_image_alike_in_2014_and_2017() -> None:

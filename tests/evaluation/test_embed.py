@@ -11,7 +11,7 @@ from PIL import Image
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation import embed
-from compo_pipeline.evaluation.embed import Embedder, tokenised
+from compo_pipeline.evaluation.embed import Embedder, tokenize_texts
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
@@ -48,9 +48,9 @@ def test_vectors_are_the_models_own_in_any_order_of_batches(
         whole = loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
         pixels = [loaded.preprocess(Image.open(subtasks[0].images / f"{k}.png")) for k in (2, 0)]
         images = loaded.model.encode_image(torch.stack(pixels), normalize=True)
-    assert embedded.texts.of(texts) == pytest.approx(whole.numpy(), abs=1e-5)
+    assert embedded.texts.rows_of(texts) == pytest.approx(whole.numpy(), abs=1e-5)
     paths = [str(subtasks[0].images / f"{k}.png") for k in (2, 0)]
-    assert embedded.images.of(paths) == pytest.approx(images.numpy(), abs=1e-5)
+    assert embedded.images.rows_of(paths) == pytest.approx(images.numpy(), abs=1e-5)
 
 
 def count_images(loaded: LoadedModel, seen: list[int]) -> None:
@@ -81,7 +81,7 @@ def test_towers_that_differ_in_their_projection_share_one_pass_over_the_images(
     alone = Embedder(subtasks, EXACT)(other, "other")
     assert found.images.index.keys() == alone.images.index.keys()
     names = list(alone.images.index)
-    assert found.images.of(names) == pytest.approx(alone.images.of(names), abs=1e-6)
+    assert found.images.rows_of(names) == pytest.approx(alone.images.rows_of(names), abs=1e-6)
     assert found.unreadable == alone.unreadable
     seen.clear()
     embedder(elsewhere, "of another trunk")
@@ -206,7 +206,9 @@ def test_texts_of_equal_tokens_have_one_embedding(
 ) -> None:
     item = Item("x", "0.png", ("A red CUBE",), ("a red cube",))
     embedded = Embedder([replace(subtasks[1], items=(item,))], EXACT)(load(tiny_model(0)), "base")
-    assert np.array_equal(embedded.texts.of(["A red CUBE"]), embedded.texts.of(["a red cube"]))
+    assert np.array_equal(
+        embedded.texts.rows_of(["A red CUBE"]), embedded.texts.rows_of(["a red cube"])
+    )
     assert len(embedded.texts.rows) == 1
 
 
@@ -225,5 +227,5 @@ def test_truncated_texts_are_those_that_lost_a_token(tiny_model: Callable[..., P
     loaded = load(tiny_model(0))
     # The context holds 16 ids: start, 14 words, end.
     exact, over, short = " ".join(["dog"] * 14), " ".join(["dog"] * 15), "dog"
-    tokens = tokenised([exact, over, short], loaded.tokenize)
+    tokens = tokenize_texts([exact, over, short], loaded.tokenize)
     assert tokens.truncated.tolist() == [False, True, False]

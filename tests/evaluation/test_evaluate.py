@@ -16,11 +16,11 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.embed import Embedded, tokenised
+from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
     audit,
     evaluate,
-    left_out,
+    left_out_lines,
     loaders,
     score_models,
 )
@@ -111,7 +111,7 @@ def _embedded(
     build: Callable[..., Embedded], model: Path, subtask: Subtask, gone: dict[str, str]
 ) -> Embedded:
     texts = list(dict.fromkeys(subtask.texts()))
-    tokens = tokenised(texts, load(model).tokenize)
+    tokens = tokenize_texts(texts, load(model).tokenize)
     made = build({"x": [1.0]}, {text: [1.0] for text in texts}, gone)
     return Embedded(made.images, made.unreadable, made.texts, tokens)
 
@@ -163,7 +163,7 @@ def test_parts_of_a_set_are_audited_as_one(
     assert relation.dropped == {"symmetric relations": 4}
     assert (order.subtask, order.items, order.dropped) == ("coco_order", 2, {})
     assert relation.deviations == ("a tie is wrong",)
-    (line,) = left_out([relation], {"aro": "ARO"})
+    (line,) = left_out_lines([relation], {"aro": "ARO"})
     assert line.startswith("ARO: ") and line.endswith("values beside it: a tie is wrong")
 
 
@@ -194,7 +194,7 @@ def test_the_defects_of_the_official_files_are_found(
     subtask = next(task for task in subtasks if task.name == "swap_obj")
     texts = list(dict.fromkeys(subtask.texts()))
     made = embedded({"x": [1.0]}, {text: [1.0] for text in texts})
-    tokens = tokenised(texts, open_clip.get_tokenizer("ViT-B-32"))
+    tokens = tokenize_texts(texts, open_clip.get_tokenizer("ViT-B-32"))
     (found,) = audit([subtask], Embedded(made.images, {}, made.texts, tokens))
     assert sum(example.kind == "equal text" for example in found.examples) == 2
     assert np.count_nonzero(tokens.truncated) == found.truncated == 0

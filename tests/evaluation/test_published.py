@@ -6,7 +6,7 @@ import pytest
 
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.published import Paper, published, published_results
+from compo_pipeline.evaluation.published import Paper, published_results, read_published
 
 ESTIMATE = Estimate(50.0, 49.0, 51.0)
 ROW = Row(
@@ -41,7 +41,7 @@ def test_published_results_need_the_same_protocol() -> None:
     assert only.rows[0][1][only.paper.models.index("CLIP")] == 74.9
 
 
-@pytest.mark.parametrize("paper", published()[0], ids=lambda paper: paper.title)
+@pytest.mark.parametrize("paper", read_published()[0], ids=lambda paper: paper.title)
 def test_published_averages_are_means_of_their_published_parts(paper: Paper) -> None:
     compared = 0
     for benchmark in BENCHMARKS.values():
@@ -98,7 +98,7 @@ CLIC_TABLES = {
 def test_values_of_clic_are_those_of_the_papers_text(shared: Path, number: int) -> None:
     lines = (shared.parent / "papers" / "clic_paper.txt").read_text("utf-8").splitlines()
     start = next(k for k, line in enumerate(lines) if line.startswith(f"Table {number}:"))
-    paper = next(one for one in published()[0] if one.title.startswith("CLIC paper"))
+    paper = next(one for one in read_published()[0] if one.title.startswith("CLIC paper"))
     compared = 0
     for line in lines[start + 1 : start + 20]:
         name, *cells = line.split() or [""]

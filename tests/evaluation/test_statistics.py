@@ -14,7 +14,7 @@ def _part(right: np.ndarray, image: np.ndarray | None = None) -> Part:
     return Part(100.0 * right, np.arange(right.shape[1]) if image is None else image)
 
 
-def _width(found: statistics.Sampled) -> float:
+def _width(found: statistics.SampledMean) -> float:
     return found.interval[1] - found.interval[0]
 
 

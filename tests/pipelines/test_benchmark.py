@@ -25,11 +25,11 @@ from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.availability import available
+from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
-from compo_pipeline.evaluation.published import Paper, published
+from compo_pipeline.evaluation.published import Paper, read_published
 from compo_pipeline.evaluation.settings import (
     DiffSettings,
     EvaluationSettings,
@@ -216,7 +216,7 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
         "sugar_crepe_pp": BenchmarkSet(root=str(tmp_path / "absent")),
     }
     settings = BenchmarksSettings(str(tmp_path), sets=sets)
-    found = {one.benchmark.name: one for one in available(settings)}
+    found = {one.benchmark.name: one for one in benchmark_availability(settings)}
     there = found["sugar_crepe"]
     counts = (there.subtasks, there.items, there.images, there.missing_images, there.problem)
     assert counts == (1, 4, 4, 1, "")
@@ -242,7 +242,7 @@ def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
     for name in SUBTASKS:
         content = (tmp_path / "sugar_crepe" / "swap_att.json").read_text()
         (tmp_path / "sugar_crepe" / f"{name}.json").write_text(content)
-    found = available(BenchmarksSettings(str(tmp_path), suite="sparcl"))
+    found = benchmark_availability(BenchmarksSettings(str(tmp_path), suite="sparcl"))
     assert [one.benchmark.name for one in found[:4]] == list(SUITES["sparcl"].sets)
     states = {one.benchmark.name: one.state for one in found}
     assert (states["sugar_crepe"], states["aro"]) == ("ready", "not there")
@@ -252,7 +252,7 @@ def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
 
 def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Suite:
     """One model with these metrics of a paper's suite, of all official items or of so many."""
-    _, counts = published()
+    _, counts = read_published()
     rows = []
     for key, value in values.items():
         count = counts.get(f"{key[0]}/{key[2]}", items)

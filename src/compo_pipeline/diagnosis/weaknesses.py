@@ -106,7 +106,7 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
         row.items,
         row.values[base],
         row.values[model],
-        row.of(model) if model != base else None,
+        row.difference_of(model) if model != base else None,
         _GUESSED if row.chance is None else row.chance,
         change,
         asked.share(change) if change else 0.0,

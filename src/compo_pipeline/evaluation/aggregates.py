@@ -12,7 +12,7 @@ from compo_pipeline.evaluation.published import is_partial
 
 @dataclass(frozen=True, slots=True)
 class AggregateRow:
-    """A mean of a paper's tables, of all models.
+    """One mean over benchmarks from a paper's tables, with its value for each model.
 
     Attributes:
         label: its name.
@@ -30,7 +30,7 @@ class AggregateRow:
 
     @property
     def remark(self) -> str:
-        """Why it is not the paper's figure; empty if it is."""
+        """Why the mean cannot be compared with the paper's figure; empty if it can."""
         if self.missing:
             return f"not complete: {', '.join(self.missing)} not run"
         if self.partial:
@@ -39,7 +39,10 @@ class AggregateRow:
 
 
 def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
-    """The means of the comparison's suite; without one, those of papers that are complete.
+    """Means over benchmarks of the comparison's suite; without a suite, all complete ones.
+
+    A mean is complete if all of its members were scored. Benchmarks whose files are not the
+    official ones are members of none.
 
     Benchmarks whose files are not the official ones are members of none.
     """
@@ -70,12 +73,12 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
 
 
 def _member_names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
-    """Names of some members of a mean, each once."""
+    """Display names of some members of a mean, each once."""
     return tuple(dict.fromkeys(map(one.name, members)))
 
 
 def partial_metrics(comparison: Comparison) -> set[Key]:
-    """The metrics that were not scored as in an official run, on all of its items."""
+    """Keys of the metrics that were not scored on all official items or by the official rule."""
     return {
         row.key
         for row in comparison.rows

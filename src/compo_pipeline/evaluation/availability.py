@@ -16,8 +16,8 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Available:
-    """What is there of a benchmark.
+class BenchmarkAvailability:
+    """Availability of a benchmark's files: counts of items, images, and missing ones.
 
     Attributes:
         benchmark: of the registry.
@@ -47,7 +47,7 @@ class Available:
 
     @property
     def state(self) -> str:
-        """In a word or two."""
+        """Availability as a short phrase, such as "ready" or "in part, not enabled"."""
         if self.problem:
             return self.problem
         if self.missing_parts or self.missing_images:
@@ -58,7 +58,7 @@ class Available:
 
     @property
     def lines(self) -> list[str]:
-        """What is missing, and where to get it; nothing of a whole one."""
+        """Lines that say which files are missing and where to get them; empty if none is."""
         found = []
         if self.missing_parts:
             there, count = self.subtasks, self.subtasks + len(self.missing_parts)
@@ -74,23 +74,25 @@ class Available:
         return found
 
 
-def available(settings: BenchmarksSettings) -> list[Available]:
-    """What is there of every known benchmark that is read from files, those to score first."""
+def benchmark_availability(settings: BenchmarksSettings) -> list[BenchmarkAvailability]:
+    """Availability of every benchmark that is read from files, the enabled ones first."""
     enabled = {place.benchmark.name: place for place in places(settings)}
-    found = [_inspected(place, settings, enabled=True) for place in enabled.values()]
+    found = [_inspect_benchmark(place, settings, enabled=True) for place in enabled.values()]
     for name, benchmark in BENCHMARKS.items():
         if name in enabled or benchmark.load is None:
             continue
         alone = replace(settings, suite=None, sets={name: BenchmarkSet(optional=True)})
-        found += [_inspected(place, settings, enabled=False) for place in places(alone)] or [
-            Available(benchmark)
-        ]
+        found += [
+            _inspect_benchmark(place, settings, enabled=False) for place in places(alone)
+        ] or [BenchmarkAvailability(benchmark)]
     return found
 
 
-def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> Available:
-    """The counts of a benchmark's items and images, or why it cannot be scored."""
-    plain = Available(place.benchmark, f"{place.root}", enabled)
+def _inspect_benchmark(
+    place: Place, settings: BenchmarksSettings, *, enabled: bool
+) -> BenchmarkAvailability:
+    """Count a benchmark's items and images on disk, or note why it cannot be scored."""
+    plain = BenchmarkAvailability(place.benchmark, f"{place.root}", enabled)
     if place.is_left_out:
         return plain
     try:
@@ -117,7 +119,7 @@ def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> 
         missing=tuple(
             f"{name}: {text}"
             for (_, name), tasks in sets.items()
-            for text, count in (_missing(tasks, there),)
+            for text, count in (_missing_images(tasks, there),)
             if count
         ),
         absent=tuple(
@@ -129,8 +131,11 @@ def _inspected(place: Place, settings: BenchmarksSettings, *, enabled: bool) -> 
     )
 
 
-def _missing(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> tuple[str, int]:
-    """How many images of subtasks are not there, of how many, with examples; and their number."""
+def _missing_images(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> tuple[str, int]:
+    """Text that says how many images of the subtasks are missing, and their number.
+
+    The text has some of their names.
+    """
     own = {each for task in tasks for item in task.items for each in task.places(item)}
     absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
     names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")

@@ -59,7 +59,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The values of `model` minus those of `against`, paired on the same items.
+    """Paired difference of two models in one metric, with interval and p-values.
+
+    It is the values of `model` minus those of `against`, on the same items.
 
     The interval covers other images, and other training seeds if there are several. `p` is from
     McNemar's exact test for one subtask under one seed, else that of the interval; `p_holm` is
@@ -83,27 +85,29 @@ class Difference:
 
     @property
     def significance(self) -> Significance:
-        """Above or below if the corrected p is below 5%, else level."""
+        """`above` or `below` if the Holm-corrected p is below 5%, else `level`."""
         if self.p_holm >= LEVEL:
             return "level"
         return "above" if self.value > 0 else "below"
 
     @property
     def coarse(self) -> bool:
-        """Whether the items are so few that only differences of ten points and more could show."""
+        """Whether only true differences of ten points or more could have been detected."""
         return self.least_detectable >= COARSE
 
     def format(self, decimals: int = 1) -> str:
-        """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""
+        """Text of value and interval: `+3.1 [+1.2, +5.0]`, with the number of seeds if several."""
         value, low, high = (f"{x:+.{decimals}f}" for x in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}{f'; {self.seeds} seeds' if self.seeds > 1 else ''}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One metric of all models. `items` were scored, `skipped` could not be; `chance` is None if
-    the scores came without chance levels. `values` are by model, `differences` those that were
-    asked for, in their order. `slice` names the part of the items that it is of, empty for all.
+    """One metric of all compared models: values, paired differences, chance level and counts.
+
+    `items` were scored, `skipped` could not be; `chance` is None if the scores came without chance
+    levels. `values` are by model, `differences` those that were asked for, in their order. `slice`
+    names the part of the items that it is of, empty for all.
     """
 
     benchmark: str
@@ -122,31 +126,33 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """Benchmark, metric, and subtask or average."""
+        """Benchmark, metric, and name of the subtask or average."""
         return self.benchmark, self.metric, self.name
 
     @property
     def difference(self) -> Difference:
-        """The first difference."""
+        """The first of the row's paired differences."""
         return self.differences[0]
 
     @property
     def estimate(self) -> Estimate:
-        """The value of the model of the first difference."""
+        """Value and interval of the model that the first difference is about."""
         return self.values[self.difference.model]
 
-    def of(self, model: str) -> Difference | None:
-        """The first difference of a model from another one; None if there is none."""
+    def difference_of(self, model: str) -> Difference | None:
+        """The first difference in which a model is compared with another; None if there is none."""
         return next((each for each in self.differences if each.model == model), None)
 
     def against(self, reference: str) -> Difference | None:
-        """The first difference of another model from this one; None if there is none."""
+        """The first difference whose reference is a given model; None if there is none."""
         return next((each for each in self.differences if each.against == reference), None)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
-    """The scored items of one (metric, subtask), with each item's image [n].
+class _ScoredPart:
+    """Values of all models on the scored items of one (metric, subtask), with image numbers.
+
+    `values` are per cent, [S, n] per model, `image` is [n].
 
     `values` are per cent, [S, n] per model.
     """
@@ -163,7 +169,7 @@ def compare(
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All metrics of some models, or of the same trainings under several seeds.
+    """Compare models in all metrics, under one or several training seeds; a row for each metric.
 
     Args:
         seeds: scores under each training seed, of the same items.
@@ -175,8 +181,8 @@ def compare(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    tables, ranks = _read(seeds)
-    return with_holm(_compare(tables, ranks, models, pairs, chance, titles))
+    tables, ranks = _load_tables(seeds)
+    return with_holm(_compare_tables(tables, ranks, models, pairs, chance, titles))
 
 
 def compare_means(
@@ -185,7 +191,7 @@ def compare_means(
     pairs: Sequence[Pair],
     means: Sequence[MetricMean],
 ) -> list[Row | None]:
-    """A row for each mean, also over several benchmarks; None where a subtask has no scored item.
+    """Compare models in means over benchmarks; None for a mean with an unscored subtask.
 
     Items whose images have the same name, in any benchmark, are of one image. Without chance
     levels; `p_holm` is not corrected.
@@ -199,19 +205,19 @@ def compare_means(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    tables, ranks = _read(seeds)
+    tables, ranks = _load_tables(seeds)
     keys = dict.fromkeys(key for mean in means for key in mean.weights)
-    parts = {key: _part(key, tables, ranks, models) for key in keys}
+    parts = {key: _load_part(key, tables, ranks, models) for key in keys}
     return [_mean_row(mean, [parts[key] for key in mean.weights], pairs) for mean in means]
 
 
-def _mean_row(mean: MetricMean, parts: Sequence[_Part], pairs: Sequence[Pair]) -> Row | None:
-    """The row of a mean over parts; None if a part has no scored item."""
+def _mean_row(mean: MetricMean, parts: Sequence[_ScoredPart], pairs: Sequence[Pair]) -> Row | None:
+    """The comparison row of one mean over subtasks; None if a subtask has no scored item."""
     if not all(len(part.image) for part in parts):
         return None
     metrics = {metric for _, metric, _ in mean.weights}
-    measured = _measure(
-        _renumbered(parts), list(mean.weights.values()), pairs, verdicts=not metrics & GRADED
+    measured = _measured_fields(
+        _renumber_images(parts), list(mean.weights.values()), pairs, verdicts=not metrics & GRADED
     )
     return Row(
         benchmark="",
@@ -225,20 +231,20 @@ def _mean_row(mean: MetricMean, parts: Sequence[_Part], pairs: Sequence[Pair]) -
     )
 
 
-def _renumbered(parts: Sequence[_Part]) -> list[_Part]:
-    """The same parts with their images numbered from 0."""
+def _renumber_images(parts: Sequence[_ScoredPart]) -> list[_ScoredPart]:
+    """The same parts with their images renumbered from 0 without gaps."""
     images = np.unique(np.concatenate([part.image for part in parts]))
     return [replace(part, image=images.searchsorted(part.image)) for part in parts]
 
 
-def _read(seeds: Sequence[Iterable[Score]]) -> tuple[list[_Table], _Ints]:
-    """A table for each seed, and the ranks of all names in them."""
+def _load_tables(seeds: Sequence[Iterable[Score]]) -> tuple[list[_ScoreTable], _Ints]:
+    """Load the scores of each seed into a table, and rank all names alphabetically."""
     names: dict[str, int] = {}
-    tables = [_Table() for _ in seeds]
+    tables = [_ScoreTable() for _ in seeds]
     for table, scores in zip(tables, seeds, strict=True):
         for score in scores:
             table.add(score, names)
-    return tables, _ranks(names)
+    return tables, _alphabetical_ranks(names)
 
 
 def compare_slices(
@@ -249,8 +255,10 @@ def compare_slices(
     smallest: int,
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All metrics within every slice, without chance levels; Holm's correction is over all slices
-    (`as_one_family` corrects them with the rows of all items).
+    """Compare models in all metrics within every slice of items, with Holm-corrected p-values.
+
+    The correction is over all slices (`as_one_family` corrects them with the rows of all items).
+    There are no chance levels.
 
     Args:
         seeds: as for `compare`.
@@ -261,24 +269,29 @@ def compare_slices(
         titles: as for `compare`.
     """
     names: dict[str, int] = {}
-    members: defaultdict[str, list[_Table]] = defaultdict(lambda: [_Table() for _ in seeds])
+    members: defaultdict[str, list[_ScoreTable]] = defaultdict(
+        lambda: [_ScoreTable() for _ in seeds]
+    )
     for seed, scores in enumerate(seeds):
         for score in scores:
             for name in _slices_of(score, slices):
                 members[name][seed].add(score, names)
-    ranks = _ranks(names)
+    ranks = _alphabetical_ranks(names)
     rows = [
         replace(row, slice=name)
         for name, own in sorted(members.items())
         if own[0].rows >= smallest
-        for row in _compare(own, ranks, models, pairs, {}, titles)
+        for row in _compare_tables(own, ranks, models, pairs, {}, titles)
         if row.items >= smallest
     ]
     return with_holm(rows)
 
 
 def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
-    """The slices of the item that a score belongs to; in retrieval an item has several scores."""
+    """Names of the slices that a score's item belongs to.
+
+    In retrieval an item has several scores.
+    """
     place = score.benchmark, score.subtask
     # In retrieval, a caption of an item is <item>#<number>.
     caption = (*place, score.item.rpartition("#")[0])
@@ -286,12 +299,12 @@ def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
 
 
 def run_pairs(roles: Iterable[str]) -> list[Pair]:
-    """The fine-tuned model of a run against its base, and its control if it has one."""
+    """Pairs of roles that a run compares: the fine-tuned model with base and control."""
     return [(FINE_TUNED, role) for role in roles if role != FINE_TUNED]
 
 
 def by_model(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Plain values for DVC: model, benchmark, metric, subtask or average."""
+    """Values as nested dictionaries for DVC: model, benchmark, metric, then subtask or average."""
     nested: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
         for model, estimate in row.values.items():
@@ -301,7 +314,7 @@ def by_model(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, flo
 
 
 def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
-    """All figures of one model as MLflow metrics, per cent.
+    """All metrics of one model in per cent, by the name under which MLflow logs them.
 
     `_headline/...` are the figures of the summary, which the underscore sorts before all others;
     `_headline_vs_base/...`, of the fine-tuned model, their differences from the base in points;
@@ -325,8 +338,11 @@ def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-class _Results:
-    """A model's values of one (metric, subtask), with item and image as numbers: 16 bytes a row."""
+class _ScoreArrays:
+    """Scores of one model in one (metric, subtask) in compact arrays: 16 bytes a row.
+
+    Items and images are numbers of names.
+    """
 
     def __init__(self) -> None:
         self._items, self._images, self._values = array("i"), array("i"), array("d")
@@ -335,51 +351,51 @@ class _Results:
         return len(self._values)
 
     def add(self, score: Score, names: dict[str, int]) -> None:
-        """Add a row; a name that is not in `names` yet gets the next number."""
+        """Append a score, and give new names of items and images the next number."""
         self._items.append(names.setdefault(score.item, len(names)))
         self._images.append(names.setdefault(score.group, len(names)))
         value = score.value
         self._values.append(_UNSCORED if value is None else value)
 
     def sorted_by_item(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
-        """Item ranks [n], image ranks [n] and values [n], sorted by item; of repeats, the last."""
+        """Item ranks, image ranks and values [n] each, sorted by item; of repeats the last."""
         items, last = np.unique(ranks[np.array(self._items)[::-1]], return_index=True)
         images = ranks[np.array(self._images)[::-1][last]]
         return items, images, np.array(self._values)[::-1][last]
 
 
-class _Table(defaultdict[tuple[str, Key], _Results]):
-    """The results of models by model, benchmark, metric and subtask."""
+class _ScoreTable(defaultdict[tuple[str, Key], _ScoreArrays]):
+    """Scores of all models under one seed, by model, benchmark, metric and subtask."""
 
     def __init__(self) -> None:
-        super().__init__(_Results)
+        super().__init__(_ScoreArrays)
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Total number of scores."""
         return sum(map(len, self.values()))
 
     def add(self, score: Score, names: dict[str, int]) -> None:
-        """Add a row; a name that is not in `names` yet gets the next number."""
+        """Append a score, and give new names of items and images the next number."""
         self[score.model, (score.benchmark, score.metric, score.subtask)].add(score, names)
 
 
-def _ranks(names: Mapping[str, int]) -> _Ints:
-    """The place in alphabetical order of each name, by its number."""
+def _alphabetical_ranks(names: Mapping[str, int]) -> _Ints:
+    """Alphabetical rank of each name, in an array indexed by the name's number."""
     ranks = np.empty(len(names), dtype=np.int64)
     ranks[[names[name] for name in sorted(names)]] = np.arange(len(names))
     return ranks
 
 
-def _compare(
-    tables: Sequence[_Table],
+def _compare_tables(
+    tables: Sequence[_ScoreTable],
     ranks: _Ints,
     models: Mapping[str, str],
     pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
-    """All metrics of the tables of one run under several seeds; `p_holm` is not corrected yet."""
+    """Comparison rows of all metrics, from one table of scores per seed; p is not corrected."""
     keys = list(dict.fromkeys(key for _, key in tables[0]))
     rows = []
     for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in keys):
@@ -390,19 +406,19 @@ def _compare(
 
 def _compare_benchmark(
     keys: Sequence[Key],
-    tables: Sequence[_Table],
+    tables: Sequence[_ScoreTable],
     ranks: _Ints,
     models: Mapping[str, str],
     pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
-    """Rows of the metrics of one benchmark."""
-    parts = {key: _part(key, tables, ranks, models) for key in keys}
+    """Comparison rows of the metrics and averages of one benchmark."""
+    parts = {key: _load_part(key, tables, ranks, models) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
         return []
-    parts = dict(zip(parts, _renumbered(list(parts.values())), strict=True))
+    parts = dict(zip(parts, _renumber_images(list(parts.values())), strict=True))
     rows = []
     items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
     for metric in reported_metrics(items, titles):
@@ -416,12 +432,17 @@ def _compare_benchmark(
         if members.keys() <= chance.keys():
             level = 100 * sum(weight * chance[key] for key, weight in members.items())
         own = [parts[key] for key in members]
-        rows.append(_row(metric, own, list(members.values()), level, pairs))
+        rows.append(_metric_row(metric, own, list(members.values()), level, pairs))
     return rows
 
 
-def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str, str]) -> _Part:
-    """The items of a (metric, subtask); the numbers of their images are ranks of names."""
+def _load_part(
+    key: Key, tables: Sequence[_ScoreTable], ranks: _Ints, models: Mapping[str, str]
+) -> _ScoredPart:
+    """The scored items of one (metric, subtask); raises an error if models differ in items.
+
+    The numbers of their images are ranks of names.
+    """
     # In order: the intervals do not depend on the order of the scores, not even by rounding.
     reference, *_ = models.values()
     every, images, first = tables[0][reference, key].sorted_by_item(ranks)
@@ -440,17 +461,17 @@ def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str,
                 )
             columns.append(column[column != _UNSCORED])
         values[name] = 100.0 * np.array(columns)
-    return _Part(values, images, len(every) - len(items))
+    return _ScoredPart(values, images, len(every) - len(items))
 
 
-def _row(
+def _metric_row(
     metric: ReportedMetric,
-    parts: Sequence[_Part],
+    parts: Sequence[_ScoredPart],
     weights: Sequence[float],
     chance: float | None,
     pairs: Sequence[Pair],
 ) -> Row:
-    """The row of one metric over parts."""
+    """The comparison row of one reported metric, from the items of its subtasks."""
     return Row(
         benchmark=metric.benchmark,
         metric=metric.metric,
@@ -459,14 +480,14 @@ def _row(
         headline=metric.headline,
         averaged=metric.averaged,
         chance=chance,
-        **_measure(parts, weights, pairs, verdicts=metric.metric not in GRADED),
+        **_measured_fields(parts, weights, pairs, verdicts=metric.metric not in GRADED),
     )
 
 
-def _measure(
-    parts: Sequence[_Part], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
+def _measured_fields(
+    parts: Sequence[_ScoredPart], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
 ) -> dict[str, Any]:
-    """The fields of a `Row` that follow from the items."""
+    """Item counts, values and differences of a comparison row, as keyword arguments."""
     by_model = {
         model: [statistics.Part(part.values[model], part.image) for part in parts]
         for model in parts[0].values
@@ -492,7 +513,7 @@ def row_statistics(
     exact: bool,
     verdicts: bool = True,
 ) -> tuple[dict[str, Estimate], tuple[Difference, ...]]:
-    """The values and differences of a `Row`; `p_holm` is not corrected yet.
+    """Values and paired differences of models, with intervals; p is not Holm-corrected.
 
     Args:
         parts: values of each model on the same items.
@@ -531,7 +552,7 @@ def row_statistics(
 
 
 def with_holm(rows: Sequence[Row]) -> list[Row]:
-    """The rows with `p_holm` filled in: all their differences are one family."""
+    """The rows with `p_holm` corrected over all of their differences as one family."""
     family = [(place, each) for place, row in enumerate(rows) for each in row.differences]
     corrected: list[list[Difference]] = [[] for _ in rows]
     for (place, each), p in zip(
@@ -542,13 +563,13 @@ def with_holm(rows: Sequence[Row]) -> list[Row]:
 
 
 def as_one_family(*tables: Sequence[Row]) -> list[tuple[Row, ...]]:
-    """The rows of several tables of a page, whose differences are one family."""
+    """Several tables of rows, with `p_holm` corrected over all tables as one family."""
     corrected = iter(with_holm([row for rows in tables for row in rows]))
     return [tuple(itertools.islice(corrected, len(rows))) for rows in tables]
 
 
-def joined(tables: Sequence[Sequence[Row]]) -> list[Row]:
-    """The rows of several comparisons of the same metrics as one, whose differences are one family.
+def merge_comparisons(tables: Sequence[Sequence[Row]]) -> list[Row]:
+    """Merge comparisons of the same metrics into one, with `p_holm` corrected over all.
 
     A model that several have keeps the values that it has in the first.
 

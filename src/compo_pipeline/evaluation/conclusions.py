@@ -26,14 +26,14 @@ _AGAINST_CONTROL: dict[Significance, str] = {
 
 
 def main_metric(rows: Sequence[Row]) -> Row | None:
-    """The metric that represents a run in one line; None if nothing was scored."""
+    """Row of the metric that represents a run; None if nothing was scored."""
     by_key = {row.key: row for row in rows}
     headlines = (row for row in rows if row.headline)
     return next((by_key[key] for key in MAIN_METRICS if key in by_key), next(headlines, None))
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """The main figure and, in brackets, its difference from the base; empty without one."""
+    """Text of the main metric and its difference from the base; empty without scores."""
     row = main_metric(rows)
     if row is None:
         return ""
@@ -41,7 +41,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def summary_lines(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A line per metric that a run is judged by, the main one first, and per metric that fell."""
+    """A line of text for each summary metric, the main one first, and for each that fell."""
     by_key = {row.key: row for row in rows}
     chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
     chosen += [by_key[TEXT_ONLY]] if TEXT_ONLY in by_key else []
@@ -52,7 +52,7 @@ def summary_lines(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _differences_in_words(row: Row) -> str:
-    """One line: a row's label and how it differs from each other model."""
+    """One line of text: a row's label, and its difference from each other model."""
     parts = []
     for difference in row.differences:
         found = difference.significance
@@ -63,7 +63,7 @@ def _differences_in_words(row: Row) -> str:
 
 
 def summary_sentence(rows: Sequence[Row]) -> str:
-    """The conclusion in one sentence: the change of the main metric, and what fell.
+    """One sentence: the change of the main metric, and which metrics fell.
 
     Only differences that are significant after correction count.
     """
@@ -75,7 +75,7 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     found, control = main.difference.significance, main.against(CONTROL)
     parts = [_AGAINST_BASE[found].format(subject)]
     if found == "level" and main.difference.coarse:
-        parts = [_too_few(main, subject)]
+        parts = [_few_items_text(main, subject)]
     if found == "above" and control and control.significance != "above":
         parts.append(_AGAINST_CONTROL[control.significance])
     others = [row for row in rows if row.headline and row is not main]
@@ -90,8 +90,8 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     return "; ".join(parts)
 
 
-def _too_few(row: Row, subject: str) -> str:
-    """The conclusion of a metric whose items could show large differences alone."""
+def _few_items_text(row: Row, subject: str) -> str:
+    """Text for a metric whose items are too few to show any but large differences."""
     return (
         f"Too few images to tell: {subject} rests on {row.items} items, where only differences "
         f"from some {row.difference.least_detectable:.0f} points on could show"
@@ -99,6 +99,6 @@ def _too_few(row: Row, subject: str) -> str:
 
 
 def _inline_label(row: Row) -> str:
-    """A metric's label within a sentence."""
+    """A metric's label as written within a sentence."""
     label = row.label.removesuffix(" top-1")
     return label[0].lower() + label[1:] if row.benchmark in ("zero_shot", "retrieval") else label

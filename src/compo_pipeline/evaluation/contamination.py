@@ -65,7 +65,7 @@ _MOST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Images, captions and bindings that a set of subtasks shares with the training rows.
+    """Counts of a benchmark set's images, captions and bindings that are in the training rows.
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
@@ -87,12 +87,12 @@ class Overlap:
 
     @property
     def known_images(self) -> int:
-        """Images in the training rows: with the same bytes or, if checked, near copies."""
+        """Number of images in the training rows, as equal bytes or, if checked, near copies."""
         return max(self.same_bytes, self.near or 0)
 
 
 class HashedTexts:
-    """A set of texts by 64 bits of each, eight bytes a text."""
+    """Set of texts, stored as 64-bit hashes."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._hashes = np.unique(np.fromiter(map(digest, texts), np.uint64))
@@ -120,25 +120,25 @@ class TrainingRows:
 
 
 def image_id(path: str) -> str:
-    """A file's name without its suffix and without COCO 2014's prefix."""
+    """Stem of a file name, without the prefix of COCO 2014."""
     return _COCO_PREFIX.sub("", PurePath(path).stem)
 
 
-def normalised(text: str) -> str:
-    """The lower-cased words, so that punctuation and spacing make no difference."""
+def normalise_text(text: str) -> str:
+    """The words of a text in lower case, without punctuation and extra spaces."""
     return " ".join(_WORDS.findall(text.lower()))
 
 
 def read_training_tables(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact]]:
-    """The training rows of the tables that `suite.training` names, and their facts.
+    """Read the training captions and facts from the tables that `suite.training` names.
 
     Raises:
         SettingsError: a table cannot be read, or they have no training rows or no facts about them.
     """
     if tables.captions is None or tables.facts is None:
         return [], []
-    captions = _read(tables.captions, Caption, "captions")
-    facts = _read(tables.facts, Fact, "facts")
+    captions = _open_training_table(tables.captions, Caption, "captions")
+    facts = _open_training_table(tables.facts, Fact, "facts")
     rows = training_captions(captions)
     if not rows:
         splits = ", ".join(sorted(captions.column("split").unique().to_pylist()))
@@ -154,8 +154,8 @@ def read_training_tables(tables: TrainingTables) -> tuple[Sequence[Caption], Seq
     return rows, facts
 
 
-def _read(path: str, row_type: type[Row], key: str) -> Table[Row]:
-    """Open a table that `suite.training` names; errors have the YAML key."""
+def _open_training_table(path: str, row_type: type[Row], key: str) -> Table[Row]:
+    """Open one of the tables of `suite.training`; errors name its YAML key."""
     try:
         return Table.open(Path(path), row_type)
     except (OSError, ValueError) as error:
@@ -169,7 +169,7 @@ def training_rows(
     settings: EvaluationSettings,
     split: Splits = TRAINING_SPLIT,
 ) -> TrainingRows:
-    """Collect the hashes of images (below `root`) and sentences of the rows that train.
+    """Hash the images and captions of the rows that train, to find them in benchmarks.
 
     Raises:
         SettingsError: images are to be compared, and none can be read.
@@ -189,9 +189,11 @@ def training_rows(
                 f"read below {root} (such as '{images[0]}'); expected the root of their dataset"
             )
     return TrainingRows(
-        hashes=HashedTexts(filter(None, _texts(shown, "image_hash"))),
+        hashes=HashedTexts(filter(None, _column_values(shown, "image_hash"))),
         names=HashedTexts(image_id(image.as_py()) for image in images),
-        captions=HashedTexts(map(normalised, chain.from_iterable(_texts(rows, "sentences")))),
+        captions=HashedTexts(
+            map(normalise_text, chain.from_iterable(_column_values(rows, "sentences")))
+        ),
         near=near,
     )
 
@@ -199,28 +201,28 @@ def training_rows(
 def training_captions(
     captions: Iterable[Caption], split: Splits = TRAINING_SPLIT
 ) -> Table[Caption]:
-    """The captions of the splits that are trained on."""
+    """Rows of the captions table in the splits that are trained on."""
     return Table.of(captions, Caption).having("split", splits_of(split))
 
 
-def _texts(rows: Table[Any], column: str) -> Iterator[Any]:
-    """Values of a text column, batch by batch."""
+def _column_values(rows: Table[Any], column: str) -> Iterator[Any]:
+    """Iterate over the values of a text column, batch by batch."""
     return (value for batch in rows.batches(column) for value in batch.column(0).to_pylist())
 
 
 def count_overlaps(
     subtasks: Sequence[Subtask], known: TrainingRows, workers: int, slices: ItemSlices
 ) -> list[Overlap]:
-    """Count what each set of subtasks shares with the training rows: images, texts, bindings."""
+    """Count, for each set of subtasks, the images, texts and bindings in the training rows."""
     places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
-        matches = pool.map(lambda place: _match(place, known), places)
+        matches = pool.map(lambda place: _match_image(place, known), places)
         found = dict(zip(places, matches, strict=True))
-    return [_overlap(own, found, known, slices) for own in sets_of(subtasks).values()]
+    return [_count_overlap(own, found, known, slices) for own in sets_of(subtasks).values()]
 
 
-class _Match(NamedTuple):
-    """Whether an evaluation image is among the training images.
+class _ImageMatch(NamedTuple):
+    """Whether a benchmark image is among the training images, by bytes, name and near copy.
 
     `identity` has the hash of its bytes and its file's name: rows of a Parquet file may repeat it.
     """
@@ -231,8 +233,8 @@ class _Match(NamedTuple):
     near: bool
 
 
-def _match(place: ImagePlace, known: TrainingRows) -> _Match:
-    """The match of one image with the training images."""
+def _match_image(place: ImagePlace, known: TrainingRows) -> _ImageMatch:
+    """Search one benchmark image among the training images."""
     own, near = image_hash(place), False
     if own is not None and known.near is not None:
         perceptual = _perceptual_hash(place)
@@ -241,21 +243,21 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
             near = bool((distances <= NEAR_BITS).any())
     same = own is not None and own in known.hashes
     name = _source_name(place)
-    return _Match((own, name), same, bool(name) and image_id(name) in known.names, near)
+    return _ImageMatch((own, name), same, bool(name) and image_id(name) in known.names, near)
 
 
-def _overlap(
+def _count_overlap(
     subtasks: Sequence[Subtask],
-    matches: Mapping[ImagePlace, _Match],
+    matches: Mapping[ImagePlace, _ImageMatch],
     known: TrainingRows,
     slices: ItemSlices,
 ) -> Overlap:
-    """The overlap of one set of subtasks, from the matches of its images."""
+    """Overlap counts of one set of subtasks, from the matches of its images."""
     items = [(task, item) for task in subtasks for item in task.items]
-    places = {place for each in items for place in _files(*each)}
+    places = {place for each in items for place in _item_files(*each)}
     own = {matches[place].identity: matches[place] for place in places}.values()
     texts = {
-        normalised(text)
+        normalise_text(text)
         for task, item in items
         if not task.classes
         for text in (*item.positives, *(item.negatives if "group" in task.protocols else ()))
@@ -277,19 +279,22 @@ def _overlap(
     )
 
 
-def _files(task: Subtask, item: Item) -> list[ImagePlace]:
-    """The whole images of an item, of which the item may show a crop."""
+def _item_files(task: Subtask, item: Item) -> list[ImagePlace]:
+    """Locations of an item's image files; for a crop, of the whole image."""
     return [(root, file_name(image), limits) for root, image, limits in task.places(item)]
 
 
 def _distinct_files(subtasks: Iterable[Subtask]) -> list[ImagePlace]:
-    """The whole images of all items, in their order: so are those in a Parquet file read."""
-    files = (each for task in subtasks for item in task.items for each in _files(task, item))
+    """Locations of the distinct image files of all items, in the items' order.
+
+    In this order those in a Parquet file are read.
+    """
+    files = (each for task in subtasks for item in task.items for each in _item_files(task, item))
     return list(dict.fromkeys(files))
 
 
 def _source_name(place: ImagePlace) -> str:
-    """The name of an image's file; that of one that cannot be read is as its item has it."""
+    """Original file name of an image, or its name in the item if it cannot be read."""
     try:
         return source_name(*place)
     except ImageError:
@@ -297,7 +302,7 @@ def _source_name(place: ImagePlace) -> str:
 
 
 def image_hash(place: ImagePlace) -> str | None:
-    """SHA-256 of an image's file; None if it is missing or may not be read."""
+    """SHA-256 of an image file; None if the file cannot be read."""
     try:
         with open_file(*place) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -316,7 +321,7 @@ def _perceptual_hash(place: ImagePlace) -> int | None:
 def without_reported(
     validation: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
 ) -> list[Subtask]:
-    """The validation subtasks without items that are also among the reported ones.
+    """The validation subtasks, without the items that share image or texts with reported items.
 
     An item is left out if one of its images has the same bytes as one of a reported item, or if a
     subtask of the same name has the same texts for another image: then the text-only half of the
@@ -336,7 +341,7 @@ def without_reported(
         hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
 
     def images_of(task: Subtask, item: Item) -> set[str | None]:
-        return {hashes[place] for place in _files(task, item)} - {None}
+        return {hashes[place] for place in _item_files(task, item)} - {None}
 
     images = {each for task in reported for item in task.items for each in images_of(task, item)}
     texts = {_text_key(task, item) for task in reported for item in task.items} - {None}
@@ -367,14 +372,14 @@ def without_reported(
 def _text_key(
     task: Subtask, item: Item
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Subtask and texts of an item, to find equal ones; None if all items have the same texts."""
+    """Tuple of subtask and texts that identifies equal items; None if all have the same texts."""
     if task.classes or not item.negatives:
         return None
     return task.benchmark, task.name, item.positives, item.negatives
 
 
 def items_fingerprint(tasks: Sequence[Subtask]) -> str:
-    """Fingerprint of items and protocols, 16 hexadecimal digits; of images, the names alone."""
+    """Hash of items and protocols, 16 hexadecimal digits; includes images by name alone."""
     texts = (
         f"{replace(task, images=Path())}{'' if task.limits.exif else ' not upright'}"
         for task in tasks
@@ -383,12 +388,12 @@ def items_fingerprint(tasks: Sequence[Subtask]) -> str:
 
 
 def set_fingerprint(subtasks: Sequence[Subtask]) -> str:
-    """Sixteen hexadecimal digits of the items of a set of subtasks and of their images' bytes."""
+    """Hash, 16 hexadecimal digits, of a set of subtasks: its items and their images' bytes."""
     return _short_hash(f"{items_hash(subtasks)} {images_hash(subtasks)}")
 
 
 def items_hash(subtasks: Sequence[Subtask]) -> str:
-    """Sixteen hexadecimal digits of items as their adapter reads them."""
+    """Hash, 16 hexadecimal digits, of the items of subtasks as their adapter reads them."""
     content = hashlib.sha256()
     for task in subtasks:
         found = asdict(task)
@@ -402,7 +407,7 @@ def items_hash(subtasks: Sequence[Subtask]) -> str:
 
 
 def images_hash(subtasks: Sequence[Subtask]) -> str:
-    """Sixteen hexadecimal digits of the images' bytes and of the names of missing ones.
+    """Hash, 16 hexadecimal digits, of the images' bytes and of the names of missing images.
 
     Items of missing images are skipped.
     """
@@ -420,5 +425,5 @@ def images_hash(subtasks: Sequence[Subtask]) -> str:
 
 
 def _short_hash(text: str) -> str:
-    """Sixteen hexadecimal digits of the SHA-256 of a text."""
+    """The first 16 hexadecimal digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

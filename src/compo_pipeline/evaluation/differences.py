@@ -21,7 +21,7 @@ from compo_pipeline.storage.tables import Table
 
 
 def chosen_pair(suite: Suite, settings: DiffSettings, models: str) -> tuple[str, str]:
-    """The names of the baseline and of the model.
+    """Names of the two models that `suite.diff` compares: baseline and model.
 
     Args:
         suite: what was scored.
@@ -59,7 +59,7 @@ def model_diff(
     smallest: int,
     suite: Comparison,
 ) -> Comparison:
-    """Compare two models on all items and within slices.
+    """Compare two models in all metrics, on all items and within slices.
 
     Args:
         scores: of all models of the suite.
@@ -81,7 +81,7 @@ def model_diff(
 def item_changes(
     scores: Sequence[Score], subtasks: Sequence[Subtask], pair: tuple[str, str]
 ) -> Iterator[ItemChange]:
-    """The items that one of two models alone has right, in the order of the scores.
+    """Yield the items that only one of two models gets right, in the order of the scores.
 
     Args:
         scores: of all models of the suite.
@@ -101,7 +101,7 @@ def item_changes(
             continue
         if after.metric == PER_CLASS or row.correct is None or after.correct is None:
             continue
-        item = _item(items, after)
+        item = _item_of_score(items, after)
         wrong = row if after.correct else after
         matches = 1 if wrong.metric == "t2i" else len(item.positives)
         yield ItemChange(
@@ -122,12 +122,15 @@ def item_changes(
 
 
 def _item_key(row: Score) -> tuple[str, str, str, str]:
-    """What identifies a score's item: benchmark, subtask, metric and item."""
+    """Tuple that identifies the item of a score: benchmark, subtask, metric and item."""
     return row.benchmark, row.subtask, row.metric, row.item
 
 
-def _item(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
-    """The item of a row; that of a caption in retrieval, `<item>#<number>`, has it alone."""
+def _item_of_score(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
+    """The benchmark item of a score; of a retrieval caption, an item with that caption alone.
+
+    Such a caption is named `<item>#<number>`.
+    """
     found = items.get((row.benchmark, row.subtask, row.item))
     if found is not None:
         return found

@@ -50,30 +50,30 @@ _STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Unit vectors by name: `rows` [n, D], `index` the row of each name."""
+    """Unit vectors [n, D], and the row of each name."""
 
     rows: NDArray[np.float32]
     index: Mapping[str, int]
 
-    def of(self, names: Iterable[str]) -> NDArray[np.float32]:
-        """[names, D]."""
+    def rows_of(self, names: Iterable[str]) -> NDArray[np.float32]:
+        """Vectors of the given names: [names, D]."""
         picked: NDArray[np.float32] = self.rows[self._row_numbers(names)]
         return picked
 
-    def of_many(self, names: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-        """[names, names of each, D]; every entry must be of one length."""
+    def rows_of_groups(self, names: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+        """Vectors of groups of names: [groups, names, D]; all groups have the same length."""
         flat = self._row_numbers(name for group in names for name in group)
         picked: NDArray[np.float32] = self.rows[flat.reshape(len(names), -1)]
         return picked
 
     def _row_numbers(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Row numbers of the names."""
+        """Row numbers of the given names."""
         return np.array([self.index[name] for name in names], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Token ids [K, T] of distinct texts, and which texts were cut to fit [K]."""
+    """Token ids [K, T] of distinct texts, and a mask [K] of the texts that were truncated."""
 
     ids: Tensor
     truncated: NDArray[np.bool_]
@@ -82,7 +82,7 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """One model's embeddings of a run's images and texts.
+    """Embeddings of the images and texts of all benchmarks under one model.
 
     `images` is keyed by path; `unreadable` has the reason of each path without a vector.
     """
@@ -93,14 +93,14 @@ class Embedded:
     tokens: Tokens
 
     def problem(self, subtask: Subtask, item: Item) -> str | None:
-        """Why an image of an item could not be read; None if all could."""
+        """Why an image of an item could not be read; None if all images were read."""
         found = (self.unreadable.get(str(path)) for path in subtask.paths(item))
         return next(filter(None, found), None)
 
 
 @dataclass(frozen=True, eq=False)
 class _PooledImages:
-    """What an image tower without its projection makes of all images of a run.
+    """Image features [n, W] of a tower before its projection, to be projected by other models.
 
     `rows` [n, W] of the paths of `keys`; `trunk` is the tower's fingerprint without the projection,
     `keys` the hash of each path's pixels, `unreadable` the reason of each path without one.
@@ -114,7 +114,7 @@ class _PooledImages:
 
 @dataclass
 class Embedder:
-    """Encodes the images and texts of a run's subtasks, model after model.
+    """Encodes the images and texts of subtasks for one model after another.
 
     Attributes:
         subtasks: everything that will be scored.
@@ -142,14 +142,17 @@ class Embedder:
         tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
         if tokenizer not in self._tokens:
             every = dict.fromkeys(text for task in self.subtasks for text in task.texts())
-            self._tokens[tokenizer] = tokenised(list(every), loaded.tokenize)
+            self._tokens[tokenizer] = tokenize_texts(list(every), loaded.tokenize)
         tokens = self._tokens[tokenizer]
         needed = dict.fromkeys(text for task in self.subtasks for text in task.texts(unreadable))
         texts = self._encode_texts(loaded, name, tokens, list(needed))
         return Embedded(images, unreadable, texts, tokens)
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
-        known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
+        """Encode all images, or project stored features; returns vectors and read errors."""
+        known = self._embedding_cache(
+            loaded, name, loaded.image_fingerprint, self.settings.image_precision
+        )
         trunk = _trunk_fingerprint(loaded)
         if self._pooled is not None and self._pooled.trunk == trunk:
             return self._project_images(loaded, known, self._pooled)
@@ -176,7 +179,7 @@ class Embedder:
                 waiting.clear()
 
         what = f"{name}: encoding images"
-        for path, found in track(self._decoded(loaded, wanted, known), len(wanted), what):
+        for path, found in track(self._decode_images(loaded, wanted, known), len(wanted), what):
             if isinstance(found, str):
                 unreadable[path] = found
                 continue
@@ -202,9 +205,9 @@ class Embedder:
         return known.vectors(keys), unreadable
 
     def _project_images(
-        self, loaded: LoadedModel, known: _Known, pooled: _PooledImages
+        self, loaded: LoadedModel, known: _EmbeddingCache, pooled: _PooledImages
     ) -> tuple[Vectors, Mapping[str, str]]:
-        """The embeddings of images that a tower of another projection has pooled."""
+        """Project the stored pooled features of all images by a model's own projection."""
         new = {key: row for row, key in enumerate(pooled.keys.values()) if key not in known}
         paths = list(pooled.keys)
         for rows in torch.split(torch.tensor(list(new.values())), self.settings.image_batch):
@@ -213,11 +216,12 @@ class Embedder:
             known.add([paths[row] for row in rows.tolist()], pooled.keys, embeddings.cpu())
         return known.vectors(pooled.keys), pooled.unreadable
 
-    def _decoded(
+    def _decode_images(
         self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace], known: Container[str]
     ) -> Iterator[tuple[str, tuple[str, Tensor | None] | str]]:
-        """The hash of each image's pixels, with the model's input where the image is not known; or
-        why it cannot be read. Threads work a batch ahead.
+        """Yield each image's pixel hash and, for a new image, its input tensor, or its read error.
+
+        Threads work a batch ahead.
         """
 
         def prepare(root: Path, relative: str, limits: Limits) -> tuple[str, Tensor | None] | str:
@@ -242,8 +246,9 @@ class Embedder:
     def _forward(
         self, loaded: LoadedModel, inputs: Sequence[Tensor], *, pools: bool
     ) -> tuple[Tensor, Iterable[Tensor]]:
-        """Embeddings [n, D] of images and, where the tower's projection is known, what it projects
-        [n, W].
+        """Encode a batch of images: embeddings [n, D], and features before the projection [n, W].
+
+        The latter are empty where the tower's projection is not known.
         """
         pixels = torch.stack(list(inputs)).to(loaded.device)
         with self._image_compute(loaded):
@@ -253,15 +258,18 @@ class Embedder:
             return project_images(loaded.model, pooled).cpu(), pooled.cpu()
 
     def _image_compute(self, loaded: LoadedModel) -> AbstractContextManager[Any]:
-        """Autocast to the precision in which images are embedded."""
+        """Context manager: autocast to the precision in which images are encoded."""
         return Compute(loaded.device, self.settings.image_precision).autocast()
 
     @torch.inference_mode()
     def _encode_texts(
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
+        """Encode the distinct texts that have no stored embedding; returns the vectors of all."""
         device = loaded.device
-        known = self._known(loaded, name, loaded.fingerprint, self.settings.text_precision)
+        known = self._embedding_cache(
+            loaded, name, loaded.fingerprint, self.settings.text_precision
+        )
         ids = tokens.ids[[tokens.index[text] for text in texts]]
         # Texts of equal tokens have one embedding: they tie exactly.
         keys = {
@@ -271,7 +279,7 @@ class Embedder:
         missing = {key: row for row, key in enumerate(keys.values()) if key not in known}
         rows = torch.tensor(list(missing.values()), dtype=torch.long)
         # Sorted by length: a batch is as long as its longest text.
-        rows = rows[torch.argsort(_lengths(ids[rows]))]
+        rows = rows[torch.argsort(_text_lengths(ids[rows]))]
         batches = torch.split(rows, self.settings.text_batch) if len(rows) else ()
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
             with Compute(device, self.settings.text_precision).autocast():
@@ -279,15 +287,17 @@ class Embedder:
             known.add([texts[row] for row in chosen.tolist()], keys, encoded)
         return known.vectors(keys)
 
-    def _known(self, loaded: LoadedModel, name: str, fingerprint: str, precision: str) -> _Known:
-        """The stored embeddings of a model or of its image tower."""
+    def _embedding_cache(
+        self, loaded: LoadedModel, name: str, fingerprint: str, precision: str
+    ) -> _EmbeddingCache:
+        """The store of embeddings of a model or image tower, with those of earlier runs."""
         key = digest("embeddings", fingerprint, precision, loaded.device.type)
         store = TensorStore(self.store / f"{key:016x}") if self.store else None
-        return _Known(name, store)
+        return _EmbeddingCache(name, store)
 
 
-class _Known:
-    """Embeddings by the hash of what was encoded: stored ones, and new ones, which are stored."""
+class _EmbeddingCache:
+    """Embeddings by the hash of their input, read from disk and extended by new ones."""
 
     def __init__(self, model: str, store: TensorStore | None) -> None:
         self._model, self._store = model, store
@@ -302,7 +312,7 @@ class _Known:
         return key in self._index
 
     def add(self, names: Iterable[str], keys: Mapping[str, str], embeddings: Tensor) -> None:
-        """Add embeddings [n, D] of n paths or texts, which have these keys.
+        """Add the embeddings [n, D] of n images or texts, under their hashes.
 
         Raises:
             SettingsError: one is not finite, whose cosines would count as wrong answers.
@@ -321,7 +331,7 @@ class _Known:
                 self._save()
 
     def vectors(self, keys: Mapping[str, str]) -> Vectors:
-        """The embeddings of names, by the key of each; what is new is stored."""
+        """Vectors of names, each given by its hash; writes new embeddings to disk first."""
         self._save()
         if not keys:
             return Vectors(np.empty((0, 1), dtype=np.float32), {})
@@ -330,13 +340,13 @@ class _Known:
         return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
 
     def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
-        """Add embeddings to those in memory."""
+        """Append embeddings to those in memory."""
         start = sum(map(len, self._blocks))
         self._index.update((key, start + row) for row, key in enumerate(keys))
         self._blocks.append(embeddings)
 
     def _save(self) -> None:
-        """Write the embeddings that are new to the store."""
+        """Write the new embeddings to disk."""
         if self._store is not None and self._unsaved:
             with self._store.locked():
                 stacked = torch.stack(list(self._unsaved.values()))
@@ -344,21 +354,21 @@ class _Known:
             self._unsaved = {}
 
 
-def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
-    """Token ids of texts under an open_clip tokenizer, and which of them were truncated."""
+def tokenize_texts(texts: Sequence[str], tokenize: Any) -> Tokens:
+    """Token ids of texts by an open_clip tokenizer, and which texts were truncated."""
     ids: Tensor = tokenize(list(texts))
     truncated = (lost_tokens(tokenize, texts, ids) > 0).numpy()
     return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
 
 
 def _trunk_fingerprint(loaded: LoadedModel) -> str | None:
-    """Of the image tower without its projection; None where no projection is known."""
+    """Hash of the image tower's weights without its projection; None if none is known."""
     projection = image_projection(loaded.model)
     if projection is None:
         return None
     return image_fingerprint(loaded.model.state_dict(), loaded.config, without=projection[1])
 
 
-def _lengths(ids: Tensor) -> Tensor:
-    """[K], where each text ends: its last token id that is not repeated padding."""
+def _text_lengths(ids: Tensor) -> Tensor:
+    """Number of tokens [K] of each text, without repeated padding at the end."""
     return (ids != ids[:, -1:]).sum(dim=1)

@@ -49,7 +49,7 @@ _EXAMPLES = 50
 
 @dataclass(frozen=True, slots=True)
 class Degenerate:
-    """An item that no model can get right: a positive and a negative are the same text.
+    """An item that no model can get right, since a positive equals a negative.
 
     `kind` is `equal text`, or `equal tokens` if the texts differ but the model's tokenizer
     (lower-casing, truncation) maps them to the same tokens. In retrieval, the other text is a
@@ -63,7 +63,7 @@ class Degenerate:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Counts of unusable, degenerate and truncated items and texts of a set of subtasks.
+    """Counts of a benchmark set's skipped, degenerate and truncated items and texts.
 
     They are those under the base's tokenizer. `reasons` counts the items whose image could not be
     used, by reason; `texts` are distinct; `dropped` counts items of the files that the official
@@ -86,7 +86,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
-    """A model of a comparison.
+    """Names and weights' fingerprint of a model in a comparison.
 
     Attributes:
         name: in the scores.
@@ -103,7 +103,7 @@ class ComparedModel:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Models side by side on the same items, as stored on disk.
+    """Comparison of several models on the same benchmark items, as stored in JSON.
 
     The first model is the reference. A run has the models base, control and fine_tuned; a list of
     models, two of them, a challenger and its opponent, or recipes have names of their own. Values
@@ -129,39 +129,43 @@ class Comparison:
 
     @property
     def benchmarks(self) -> dict[str, str]:
-        """Benchmarks to their labels."""
+        """Labels of the benchmarks, by name."""
         return benchmark_labels(self.titles)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Models to labels."""
+        """Labels of the models, by name."""
         return {name: model.label for name, model in self.models.items()}
 
     @property
     def reference(self) -> str:
-        """The first model."""
+        """Name of the first model, with which the others are compared."""
         return next(iter(self.models))
 
     @property
     def headlines(self) -> list[Row]:
-        """The rows that a summary shows; all where none is one of these."""
+        """Rows of the headline metrics; all rows if there is no headline metric."""
         return [row for row in self.rows if row.headline] or list(self.rows)
 
     @property
     def left_out(self) -> list[str]:
-        """A line per benchmark with items that were left out, degenerate or truncated, or scored in
-        another way than in the official run, and one of those that were not run.
+        """Lines about items left out, degenerate or truncated, and about benchmarks not run.
+
+        A line per benchmark, also if it was scored in another way than in the official run.
         """
         absent = f"Not run, as their files are not there: {', '.join(self.not_run)}"
-        return [*left_out(self.audits, self.benchmarks), *([absent] if self.not_run else [])]
+        return [*left_out_lines(self.audits, self.benchmarks), *([absent] if self.not_run else [])]
 
     @property
     def deviating(self) -> set[str]:
-        """The benchmarks whose values are no counterparts of published ones."""
-        return deviating(self.audits)
+        """Names of the benchmarks that were not scored as in their official run.
+
+        Their values are no counterparts of published ones.
+        """
+        return deviating_benchmarks(self.audits)
 
     def require(self, fingerprint: str) -> None:
-        """Check that the fine-tuned model that was scored is the one with this fingerprint.
+        """Raise an error unless the scored fine-tuned model has this fingerprint.
 
         Raises:
             SettingsError: another one was scored.
@@ -174,20 +178,20 @@ class Comparison:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain mappings and lists, floats to six significant digits."""
+        """The comparison as JSON-ready values, floats to six significant digits."""
         text = json.dumps(asdict(self))
         plain: dict[str, Any] = json.loads(text, parse_float=lambda x: float(f"{float(x):.6g}"))
         return plain
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Comparison:
-        """Read what `to_json` wrote."""
+        """The comparison from the values that `to_json` returned."""
         return parse(cls, content, "comparison")
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkItems:
-    """The items on which the models of a run are scored, and the slices of each item."""
+    """Benchmark subtasks with their items, and the slices that each item belongs to."""
 
     subtasks: Sequence[Subtask]
     """The items."""
@@ -195,7 +199,7 @@ class BenchmarkItems:
     """Slices of each item."""
 
     @classmethod
-    def sliced(
+    def with_slices(
         cls,
         subtasks: Sequence[Subtask],
         kinds: Iterable[SliceKind],
@@ -203,8 +207,9 @@ class BenchmarkItems:
         parser: Parser,
         rows: Iterable[Caption] = (),
     ) -> BenchmarkItems:
-        """Items with their slices of some kinds; `captions` of training are for `binding`, `rows`
-        of all splits for `source`.
+        """Benchmark items with the slices of the given kinds.
+
+        `captions` of training are for `binding`, `rows` of all splits for `source`.
         """
         chosen = frozenset(kinds)
         sentences = (text for row in captions for text in row.sentences)
@@ -214,7 +219,7 @@ class BenchmarkItems:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """The scored models of a run."""
+    """Scores of a run's models (base, control, fine-tuned), with chance levels and audits."""
 
     rows: Table[Score]
     """Scores of all models."""
@@ -233,7 +238,7 @@ def score_run(
     label: str,
     settings: EvaluationSettings,
 ) -> ScoredRun:
-    """Score every model on every subtask.
+    """Score the models of a run on every subtask.
 
     Args:
         subtasks: what is scored.
@@ -248,7 +253,7 @@ def score_run(
     return ScoredRun(
         Table.joined([own.rows for own in scored.values()]),
         {
-            role: scored[name].compared(label if role == FINE_TUNED else role)
+            role: scored[name].as_compared_model(label if role == FINE_TUNED else role)
             for role, name in names.items()
         },
         scored[BASE].chance,
@@ -263,7 +268,7 @@ def compare_run(
     dataset: str,
     settings: EvaluationSettings,
 ) -> Comparison:
-    """Compare the scored models of a run, on all items and on their slices.
+    """Compare the scored models of a run in all metrics, on all items and within slices.
 
     Args:
         scored: the models.
@@ -302,7 +307,7 @@ def evaluate(
     settings: EvaluationSettings,
     slices: ItemSlices = MappingProxyType({}),
 ) -> tuple[Table[Score], Comparison]:
-    """Score every model on every subtask and compare the models.
+    """Score the models of a run on every subtask, and compare them.
 
     Args:
         subtasks: what is scored.
@@ -321,8 +326,9 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class ScoredModel:
-    """The rows of a model, on disk; chance levels by subtask, the weights' name and their
-    fingerprint.
+    """Scores of one model, with chance levels, and name and fingerprint of its weights.
+
+    The scores are on disk, the chance levels by subtask.
     """
 
     name: str
@@ -331,8 +337,8 @@ class ScoredModel:
     weights: str
     fingerprint: str
 
-    def compared(self, label: str) -> ComparedModel:
-        """The model of a comparison."""
+    def as_compared_model(self, label: str) -> ComparedModel:
+        """The model's names and fingerprint as an entry of a comparison."""
         return ComparedModel(self.name, label, self.weights, self.fingerprint)
 
 
@@ -342,7 +348,9 @@ def score_models(
     settings: EvaluationSettings,
     store: Path | None = None,
 ) -> tuple[dict[str, ScoredModel], list[Audit]]:
-    """Score models, one in memory at a time, and audit the items under the first one's tokenizer.
+    """Score models one after another; audit the items under the first model's tokenizer.
+
+    One model is in memory at a time.
 
     Args:
         subtasks: what is scored.
@@ -370,7 +378,7 @@ def score_models(
 def loaders(
     base: ModelSettings, control: Path | None, fine_tuned: Path, device: str
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """Loaders of a run's models by role, onto `evaluation.device`.
+    """Functions that load base, control and fine-tuned model, by role.
 
     A method that is its own control has none: training stores a note in place of the control.
     """
@@ -391,7 +399,7 @@ def loaders(
 def require_base(
     base: LoadedModel, training_record: Mapping[str, Any], *, same: bool = True
 ) -> None:
-    """Check that a checkpoint was fine-tuned from this base.
+    """Raise an error unless a checkpoint was fine-tuned from the given base model.
 
     Args:
         base: the base model.
@@ -411,16 +419,16 @@ def require_base(
 
 def audit(subtasks: Iterable[Subtask], embedded: Embedded) -> list[Audit]:
     """Count the skipped and degenerate items and the truncated texts of each set of subtasks."""
-    return [_audit(*place, own, embedded) for place, own in sets_of(subtasks).items()]
+    return [_audit_set(*place, own, embedded) for place, own in sets_of(subtasks).items()]
 
 
-def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
-    """The audit of one set of subtasks."""
+def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
+    """Count skipped, degenerate and truncated items and texts of one set of subtasks."""
     problems = [embedded.problem(task, item) for task in subtasks for item in task.items]
     found = [problem for problem in problems if problem is not None]
     texts = {text for task in subtasks for text in task.texts()}
     tokens = embedded.tokens
-    degenerate = [each for task in subtasks for each in _degenerate(task, tokens)]
+    degenerate = [each for task in subtasks for each in _degenerate_items(task, tokens)]
     return Audit(
         benchmark=benchmark,
         subtask=name,
@@ -436,14 +444,15 @@ def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Emb
     )
 
 
-def deviating(audits: Iterable[Audit]) -> set[str]:
-    """The benchmarks that were not scored as in their official run."""
+def deviating_benchmarks(audits: Iterable[Audit]) -> set[str]:
+    """Names of the benchmarks that were not scored as in their official run."""
     return {each.benchmark for each in audits if each.deviations}
 
 
-def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
-    """A line per benchmark with items that were left out, degenerate or truncated, or scored in
-    another way than in the official run.
+def left_out_lines(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
+    """Lines of text, one per benchmark, about items left out, degenerate or truncated.
+
+    Or scored in another way than in the official run.
     """
     lines = []
     for benchmark in dict.fromkeys(each.benchmark for each in audits):
@@ -468,8 +477,8 @@ def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
-    """The items of a subtask in which a right and a wrong text are equal, or have equal tokens."""
+def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
+    """Yield the items whose right and wrong texts are equal, or have equal tokens."""
 
     def ids(text: str) -> bytes:
         found: bytes = tokens.ids[tokens.index[text]].numpy().tobytes()

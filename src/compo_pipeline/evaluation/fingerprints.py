@@ -15,8 +15,9 @@ from compo_pipeline.run.compute import choose_device
 
 @dataclass(frozen=True, slots=True)
 class ScoresFingerprint:
-    """Hashes of everything that scores of a benchmark depend on, except weights and versions of
-    libraries.
+    """Hashes of what a benchmark's scores depend on: items, images, code and settings.
+
+    Weights and versions of libraries are left out.
 
     Attributes:
         benchmark: its name.
@@ -33,7 +34,7 @@ class ScoresFingerprint:
     settings: Mapping[str, str]
 
     def differences(self, other: ScoresFingerprint) -> list[str]:
-        """Names of the fields that differ."""
+        """Names of the fields in which two fingerprints differ."""
         ours, theirs = asdict(self), asdict(other)
         return [name for name in ours if ours[name] != theirs[name]]
 
@@ -41,7 +42,7 @@ class ScoresFingerprint:
 def scores_fingerprints(
     subtasks: Sequence[Subtask], settings: EvaluationSettings
 ) -> list[ScoresFingerprint]:
-    """Fingerprints of scores that are computed now, on this machine, one for each benchmark."""
+    """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
     kind = choose_device(settings.device, key="evaluation.device").type
     precision = {"image": settings.image_precision, "text": settings.text_precision}
     code = code_fingerprint(scoring.__name__)

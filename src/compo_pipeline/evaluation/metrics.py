@@ -35,13 +35,13 @@ METRIC_LABELS = {
 
 
 def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Benchmarks to their labels; `titles` are those of files that are not the official ones."""
+    """Labels of the benchmarks by name; `titles` replaces those of unofficial files."""
     return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
 
 
 @dataclass(frozen=True, slots=True)
 class MetricMean:
-    """A weighted mean over subtasks, of one or several benchmarks, of the mean over their items.
+    """Weighted mean over subtasks, of one or several benchmarks, of the mean over their items.
 
     `weights` has the weight of each subtask; their sum is 1.
     """
@@ -50,8 +50,8 @@ class MetricMean:
     weights: Mapping[Key, float]
 
     @classmethod
-    def over(cls, label: str, parts: Sequence[MetricMean]) -> MetricMean:
-        """The mean of other means, each of the same weight."""
+    def average(cls, label: str, parts: Sequence[MetricMean]) -> MetricMean:
+        """The mean of several means with equal weights."""
         weights: dict[Key, float] = defaultdict(float)
         for part in parts:
             for key, weight in part.weights.items():
@@ -61,7 +61,7 @@ class MetricMean:
 
 @dataclass(frozen=True, slots=True)
 class ReportedMetric:
-    """A weighted average over subtasks of the mean over each subtask's items.
+    """A benchmark's reported metric: one subtask, or a weighted average over subtasks.
 
     `weights` has the weight of each subtask; their sum is 1.
     """
@@ -74,30 +74,30 @@ class ReportedMetric:
 
     @property
     def role(self) -> Role | None:
-        """What it measures; None for a benchmark that is not registered."""
+        """What the benchmark measures, such as composition; None if it is not registered."""
         known = BENCHMARKS.get(self.benchmark)
         return known.role if known is not None else None
 
     @property
     def mean(self) -> MetricMean:
-        """The same, with benchmark and metric named beside each subtask."""
+        """The metric as a `MetricMean`, which names benchmark and metric of each subtask."""
         parts = {(self.benchmark, self.metric, part): own for part, own in self.weights.items()}
         return MetricMean(self.label, parts)
 
     @property
     def averaged(self) -> bool:
-        """Whether it is a mean of several subtasks."""
+        """Whether the metric is a mean over several subtasks."""
         return self.weights.keys() != {self.name}
 
     @property
     def headline(self) -> bool:
-        """Whether a summary shows it."""
+        """Whether summaries show the metric."""
         known = BENCHMARKS.get(self.benchmark)
         return known is not None and known.headline(self.metric, self.name)
 
     @property
     def label(self) -> str:
-        """Its name in reports."""
+        """Display name of the metric in reports."""
         known = BENCHMARKS.get(self.benchmark)
         unnamed = (ALL,) if known is None else known.unnamed
         words = [METRIC_LABELS.get(self.metric, self.metric)]
@@ -110,7 +110,7 @@ class ReportedMetric:
 def reported_metrics(
     items: Mapping[Key, int], titles: Mapping[str, str] | None = None
 ) -> list[ReportedMetric]:
-    """The metrics of every scored subtask, and the averages whose subtasks were all scored.
+    """Metrics of every scored subtask, and averages whose subtasks were all scored.
 
     Subtasks named `<set>/<part>` are not reported singly: `<set>` is the mean over its parts
     (`mean_of_set`).

@@ -35,7 +35,7 @@ HALF_TRUTH_CHANCES = {"half_truth": 1 / 2, "truth_order": 1 / 6}
 
 
 def choice(positives: Floats, negatives: Floats, *, ties_right: bool = False) -> Bools:
-    """Whether every positive is above every negative.
+    """Whether every positive is more similar to its query than every negative, for each item.
 
     Image-to-text choice (ITT; accuracy with one positive): cosines of an image with its texts.
     Text-to-image choice: cosines of a text with images.
@@ -54,7 +54,7 @@ def choice(positives: Floats, negatives: Floats, *, ties_right: bool = False) ->
 
 
 def group(similarities: Floats) -> dict[str, Bools]:
-    """The scores of two images with a caption each (Winoground).
+    """Winoground's scores of items with two images and two captions: text, image and group.
 
     text: each image is closer to its own caption; image: each caption is closer to its own image;
     group: both; group_match: the right pairing has the larger sum (GroupMatch, arXiv 2510.07632).
@@ -73,7 +73,7 @@ def group(similarities: Floats) -> dict[str, Bools]:
 
 
 def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Bools:
-    """Whether each of several images is closer to its own text than to its wrong ones (What'sUp).
+    """Whether all images of an item are closer to their own text than to wrong ones (What'sUp).
 
     Args:
         similarities: [n, images * texts], image by image, the right text first.
@@ -90,7 +90,7 @@ def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Boo
 
 
 def average_precision(similarities: Floats, matches: int) -> float:
-    """The mean, over the matches, of the share of matches among all that rank no lower.
+    """Average precision of a ranking of candidates; ties count against a match.
 
     Args:
         similarities: [c], of a query with its candidates, the matches first.
@@ -101,7 +101,9 @@ def average_precision(similarities: Floats, matches: int) -> float:
 
 
 def half_truth(similarities: Floats) -> dict[str, Bools]:
-    """The scores of a caption with a true and with a false detail added (arXiv 2602.23906).
+    """Half-truth scores: whether a false detail lowers, and a true one raises, the similarity.
+
+    From arXiv 2602.23906.
 
     half_truth: the caption is above the half truth; truth_order: so it is, and below the full one.
 
@@ -118,7 +120,7 @@ def half_truth(similarities: Floats) -> dict[str, Bools]:
 
 
 def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: bool = False) -> Bools:
-    """Whether each row of a metric is right, by the similarities that are stored with it.
+    """Whether each row of a metric is right, computed from its stored similarities.
 
     Args:
         metric: of the rows.
@@ -145,7 +147,7 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
 
 
 def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
-    """How far one row of a metric is above a tie: positive if right, else zero or negative.
+    """Similarity margin by which a row of a metric is right (positive) or wrong.
 
     Args:
         metric: of the row.
@@ -168,7 +170,7 @@ def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
 
 
 def choice_chance(positives: int, negatives: int) -> float:
-    """Chance level of `choice`: 1 / C(P + N, P), the share of orders with positives first.
+    """Chance level of `choice`: 1 / C(P + N, P), the share of orders with all positives first.
 
     1/2 for SugarCrepe, 1/3 for SugarCrepe++.
     """
@@ -176,14 +178,14 @@ def choice_chance(positives: int, negatives: int) -> float:
 
 
 def average_precision_chance(candidates: int, matches: int) -> float:
-    """The mean of `average_precision` over all orders of the candidates."""
+    """Chance level of `average_precision`: its mean over all orders of the candidates."""
     harmonic = sum(1 / k for k in range(1, candidates + 1))
     others = (matches - 1) / max(candidates - 1, 1)
     return (harmonic + others * (candidates - harmonic)) / candidates
 
 
 def text_only(between: Floats, first: Floats, second: Floats) -> Bools:
-    """Whether two positives are closer to each other than either is to the negative (TOT).
+    """Whether two positive texts are closer to each other than to the negative (TOT).
 
     SugarCrepe++: cos(P1, P2) > cos(P1, N) and cos(P1, P2) > cos(P2, N). Chance level 1/3: one of
     three cosines must be the largest.
@@ -203,7 +205,9 @@ def text_only(between: Floats, first: Floats, second: Floats) -> Bools:
 def ranking(
     similarities: Floats, query_owner: Ints, candidate_owner: Ints, ks: Sequence[int]
 ) -> tuple[Floats, Floats]:
-    """The two similarities that decide each query at each k: correct if best > rival.
+    """Similarities that decide recall at k: each query's best match, and its rival at each k.
+
+    A query is correct if best > rival.
 
     A query is correct at k if its best match is above all but k - 1 of the candidates that do not
     match. Retrieval: owners are images, so any caption of an image matches it (R@k). Zero-shot:
@@ -232,20 +236,22 @@ def ranking(
 
 
 def ranked(best: Floats, rivals: Floats) -> Bools:
-    """Whether each query's best match is above its rival, both [q] of `ranking`."""
+    """Whether each query's best match is more similar than its rival, as `ranking` gives them."""
     correct: Bools = best > rivals
     return correct
 
 
 def ranking_chance(candidates: int, matches: int, k: int) -> float:
-    """Chance level at k: a random order has one of the matches among the first k."""
+    """Chance level of recall at k: probability that a match is among k random candidates."""
     if candidates - matches < k:
         return 1.0
     return 1 - comb(candidates - matches, k) / comb(candidates, k)
 
 
 def class_embeddings(prompts: Floats) -> Floats:
-    """Zero-shot classifier: the normalised mean over templates of normalised text embeddings.
+    """Zero-shot classifier weights: normalised mean over templates of text embeddings.
+
+    The text embeddings are normalised too.
 
     Args:
         prompts: [classes, templates, D].

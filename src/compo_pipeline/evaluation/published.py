@@ -18,7 +18,9 @@ _IMAGES_COUNT = ("coco", "flickr30k")
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Results of a paper or of result files: for each `benchmark/metric/name` a value per model.
+    """Published results: for each `benchmark/metric/name` one value for each model.
+
+    Of a paper, or of result files.
 
     A value is per cent, or None if there is none. `source` says where they are from.
     """
@@ -31,35 +33,38 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class PublishedResults:
-    """A paper, and the run's rows with the paper's values of the same metric."""
+    """A paper, and the run's comparison rows beside the paper's values of the same metrics."""
 
     paper: Paper
     rows: tuple[tuple[Row, tuple[float | None, ...]], ...]
 
 
 @cache
-def published() -> tuple[tuple[Paper, ...], dict[str, int]]:
-    """The papers of `published.yml`, and the official item counts by `benchmark/name`."""
+def read_published() -> tuple[tuple[Paper, ...], dict[str, int]]:
+    """Papers with their results, and official item counts, from `published.yml`.
+
+    The counts are by `benchmark/name`.
+    """
     content = yaml.safe_load(files(__package__).joinpath("published.yml").read_text("utf-8"))
     papers = tuple(parse(Paper, paper, "papers") for paper in content["papers"])
     return papers, content["items"]
 
 
 def is_partial(row: Row, benchmark: str) -> bool:
-    """Whether items of a metric were left out: of the official count, where that is known.
+    """Whether items of a metric were skipped, or their number is not the official one.
 
     Args:
         row: of the metric.
         benchmark: whose official count is compared.
     """
     count = row.images if benchmark in _IMAGES_COUNT else row.items
-    return row.skipped > 0 or count != published()[1].get(f"{benchmark}/{row.name}", count)
+    return row.skipped > 0 or count != read_published()[1].get(f"{benchmark}/{row.name}", count)
 
 
 def published_results(
     rows: Iterable[Row], *, coco: bool, deviating: Container[str] = ()
 ) -> list[PublishedResults]:
-    """The published counterparts of a run's metrics.
+    """The papers that have values of a run's metrics, with these values.
 
     Only metrics over the complete official files with all items scored have any: none for rendered
     scenes, for a part of the official images, or where ties are counted otherwise.
@@ -69,7 +74,7 @@ def published_results(
         coco: whether the dataset's own retrieval split is that of MS-COCO.
         deviating: benchmarks that were not scored as in their official run.
     """
-    papers, counts = published()
+    papers, counts = read_published()
     complete: dict[str, Row] = {}
     for row in rows:
         benchmark = row.benchmark

@@ -21,7 +21,10 @@ from compo_pipeline.storage.untrusted import read_csv, read_json, shown
 
 
 class Result(NamedTuple):
-    """One value of a result file: `score` is mteb's name of it, empty in UniBench."""
+    """One value of a result file, with model, benchmark and score name.
+
+    `score` is mteb's name of it, empty in UniBench.
+    """
 
     file: Path
     model: str
@@ -31,7 +34,7 @@ class Result(NamedTuple):
 
 
 def _zero_shot_key(name: str) -> Key:
-    """The key of a zero-shot set's top-1 accuracy."""
+    """Metric key of the top-1 accuracy on a zero-shot data set."""
     return "zero_shot_sets", "top1", name
 
 
@@ -97,7 +100,7 @@ _TASKS = (None, "", "zeroshot_classification", "relation_classification")
 
 
 def read_references(settings: ReferenceSettings) -> tuple[tuple[Paper, ...], tuple[str, ...]]:
-    """The reference values of each harness, and a line for each about the results left out.
+    """Read result files of other harnesses: values by harness, and notes on unused results.
 
     Raises:
         SettingsError: a file is missing or has another format, or two disagree.
@@ -108,7 +111,9 @@ def read_references(settings: ReferenceSettings) -> tuple[tuple[Paper, ...], tup
         results = [one for file in files for one in read(Path(file).expanduser(), setting)]
         known = [one for one in results if (one.benchmark, one.score) in keys]
         if known:
-            papers.append(_paper(f"{label}, result files", ", ".join(files), known, keys, setting))
+            papers.append(
+                _as_paper(f"{label}, result files", ", ".join(files), known, keys, setting)
+            )
         others = sorted({one.benchmark for one in results if one not in known})
         if others:
             named = (
@@ -122,14 +127,14 @@ def read_references(settings: ReferenceSettings) -> tuple[tuple[Paper, ...], tup
     return tuple(papers), tuple(lines)
 
 
-def _paper(
+def _as_paper(
     title: str,
     source: str,
     results: Iterable[Result],
     keys: Mapping[tuple[str, str], Key],
     setting: str,
 ) -> Paper:
-    """Published values as a paper; refuses two files with different values of one score."""
+    """Reference values as a `Paper`; raises an error if two files disagree on one score."""
     found: dict[tuple[str, str], Result] = {}
     for one in results:
         place = "/".join(keys[one.benchmark, one.score]), one.model
@@ -146,8 +151,8 @@ def _paper(
     return Paper(title, models, table, source)
 
 
-def _files(place: Path, key: str, pattern: str) -> list[Path]:
-    """The file itself, or those of a folder."""
+def _result_files(place: Path, key: str, pattern: str) -> list[Path]:
+    """The given file, or the files of the given folder that match a pattern."""
     if place.is_file():
         return [place]
     found = sorted(place.rglob(pattern))
@@ -157,15 +162,15 @@ def _files(place: Path, key: str, pattern: str) -> list[Path]:
 
 
 def _checked_share(value: Any, file: Path, what: str, key: str) -> float:
-    """Check that a value is a number from 0 to 1."""
+    """The value as a float; raises an error unless it is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise SettingsError(f"{key}: {file}: expected a share from 0 to 1 as {what}, got {value!r}")
     return float(value)
 
 
 def _mteb_results(place: Path, key: str) -> Iterator[Result]:
-    """The results in a folder of MTEB's result files."""
-    for file in _files(place, key, "*.json"):
+    """Yield the results in MTEB's JSON files."""
+    for file in _result_files(place, key, "*.json"):
         if file.name == "model_meta.json":
             continue
         try:
@@ -193,7 +198,7 @@ def _mteb_results(place: Path, key: str) -> Iterator[Result]:
 
 
 def _mteb_model(file: Path) -> str:
-    """The model's name in `model_meta.json`, otherwise by the name of the folder."""
+    """Name of the model from `model_meta.json`, else from the folder's name."""
     meta = file.parent / "model_meta.json"
     if meta.is_file() and isinstance(content := read_json(meta), dict) and "name" in content:
         return str(content["name"])
@@ -201,9 +206,9 @@ def _mteb_model(file: Path) -> str:
 
 
 def _unibench_results(place: Path, key: str) -> Iterator[Result]:
-    """The results in a folder of UniBench's tables: means over their rows."""
+    """Yield mean accuracies from UniBench's tables, by model and benchmark."""
     sums: dict[tuple[str, str], list[float]] = {}
-    for file in _files(place, key, "*.f"):
+    for file in _result_files(place, key, "*.f"):
         sums.clear()
         for row in _unibench_rows(file, key):
             try:
@@ -222,7 +227,7 @@ def _unibench_results(place: Path, key: str) -> Iterator[Result]:
 
 
 def _unibench_rows(file: Path, key: str) -> Iterable[Mapping[str, Any]]:
-    """The rows of a UniBench table in CSV or feather format."""
+    """Rows of a UniBench table in CSV or feather format."""
     import pyarrow as pa
 
     wanted = ("model_name", "benchmark_name", "correctness", "task_name")

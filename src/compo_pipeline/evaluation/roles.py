@@ -70,7 +70,9 @@ _METRICS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class RoleRows:
-    """The sets of a role that were scored, and the mean over them, each set of the same weight.
+    """Comparison rows of the sets of a role (such as retrieval), and of the mean over them.
+
+    Each set has the same weight.
 
     `unscored` has the labels of sets of which a subtask has no scored item; then there is no mean.
     """
@@ -82,20 +84,20 @@ class RoleRows:
 
 
 def benchmark_names(role: Role) -> list[str]:
-    """The benchmarks of a role: each label, with the name where two have the same label."""
+    """Labels of the benchmarks that measure a role; adds the name where two labels are equal."""
     own = {name: each.label for name, each in BENCHMARKS.items() if each.role == role}
     count = Counter(own.values())
     return [label if count[label] == 1 else f"{label} ({name})" for name, label in own.items()]
 
 
 def absent_roles(benchmarks: Iterable[str]) -> list[Role]:
-    """The roles that none of some scored benchmarks has."""
+    """The roles (such as retrieval) that none of the given benchmarks measures."""
     found = {BENCHMARKS[name].role for name in benchmarks if name in BENCHMARKS}
     return [role for role in ROLES if role not in found]
 
 
 def role_sets(metrics: Sequence[ReportedMetric]) -> dict[Role, list[MetricMean]]:
-    """The sets of each role that has any, from the metrics that were scored."""
+    """For each role with scored metrics, the metric means that stand for its sets."""
     by_benchmark: dict[str, list[ReportedMetric]] = {}
     for metric in metrics:
         if metric.role is not None:
@@ -104,47 +106,49 @@ def role_sets(metrics: Sequence[ReportedMetric]) -> dict[Role, list[MetricMean]]
     for benchmark, own in by_benchmark.items():
         role = BENCHMARKS[benchmark].role
         if role == "composition" and not _is_contained(benchmark, by_benchmark):
-            found.setdefault(role, []).append(_composition(benchmark, own))
+            found.setdefault(role, []).append(_composition_metric(benchmark, own))
         elif role != "composition":
-            chosen = [each for each in _subtasks(own) if each.metric in _METRICS[role]]
-            found.setdefault(role, []).extend(each.mean for each in chosen or _headlines(own))
+            chosen = [each for each in _subtask_metrics(own) if each.metric in _METRICS[role]]
+            found.setdefault(role, []).extend(
+                each.mean for each in chosen or _headline_metrics(own)
+            )
     return {role: found[role] for role in ROLES if role in found}
 
 
 def _is_contained(benchmark: str, scored: Mapping[str, Sequence[ReportedMetric]]) -> bool:
-    """Whether another benchmark that was scored whole has its items."""
+    """Whether a benchmark's items are all in another benchmark that was scored completely."""
     other = _CONTAINED.get(benchmark)
     if other is None:
         return False
     return set(_COMPOSITION[other]) <= {(each.metric, each.name) for each in scored.get(other, ())}
 
 
-def _composition(benchmark: str, metrics: Sequence[ReportedMetric]) -> MetricMean:
-    """The metric that stands for a benchmark of composition.
+def _composition_metric(benchmark: str, metrics: Sequence[ReportedMetric]) -> MetricMean:
+    """The metric mean that stands for a benchmark of composition.
 
     Where subtasks are missing that its average needs, it is the mean over those that are there.
     """
     wanted = _COMPOSITION.get(benchmark, ())
     chosen = [each for each in metrics if (each.metric, each.name) in wanted]
     if not chosen and wanted:
-        chosen = [each for each in _subtasks(metrics) if each.metric == wanted[0][0]]
-    chosen = chosen or _headlines(metrics)
+        chosen = [each for each in _subtask_metrics(metrics) if each.metric == wanted[0][0]]
+    chosen = chosen or _headline_metrics(metrics)
     if len(chosen) == 1:
         return chosen[0].mean
     names = ", ".join(each.name.replace("_", " ") for each in chosen)
     label = f"{chosen[0].title}, mean of {names}"
-    return MetricMean.over(label, [each.mean for each in chosen])
+    return MetricMean.average(label, [each.mean for each in chosen])
 
 
-def _headlines(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
-    """The averages among the headline metrics, else all of these, else the subtasks."""
+def _headline_metrics(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
+    """The headline metrics that are averages, else all headline metrics, else the subtasks'."""
     headlines = [each for each in metrics if each.headline]
     averages = [each for each in headlines if each.averaged]
-    return averages or headlines or _subtasks(metrics)
+    return averages or headlines or _subtask_metrics(metrics)
 
 
-def _subtasks(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
-    """The metrics of single subtasks and sets, without the benchmark's averages."""
+def _subtask_metrics(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
+    """The metrics of single subtasks and sets, without averages of the benchmark."""
     return [
         each
         for each in metrics
@@ -158,7 +162,9 @@ def compare_roles(
     pairs: Sequence[Pair],
     titles: Mapping[str, str] | None = None,
 ) -> dict[Role, RoleRows]:
-    """The sets of every role that was scored, and their means; arguments as for `compare`.
+    """Compare models in the sets of every scored role, and in the mean over each role's sets.
+
+    Arguments as for `compare`.
 
     Raises:
         ValueError: models or seeds were not scored on the same items.
@@ -169,7 +175,7 @@ def compare_roles(
         if score.model == first:
             items[score.benchmark, score.metric, score.subtask] += score.value is not None
     sets = role_sets(reported_metrics(items, titles))
-    means = {role: MetricMean.over(ROLE_LABELS[role], own) for role, own in sets.items()}
+    means = {role: MetricMean.average(ROLE_LABELS[role], own) for role, own in sets.items()}
     every = [each for role, own in sets.items() for each in (means[role], *own)]
     rows = iter(compare_means(seeds, models, pairs, every))
     found = {}

@@ -50,7 +50,7 @@ Skipped = Sequence[tuple[str, str, str]]
 
 
 class Scored(NamedTuple):
-    """All rows of one metric of one subtask, and the metric's chance level."""
+    """Score rows of one metric of one subtask, and the metric's chance level."""
 
     key: Key
     chance: float
@@ -59,14 +59,17 @@ class Scored(NamedTuple):
 
 @dataclass
 class ModelScores:
-    """All rows of a model, and the chance level of each metric of each subtask."""
+    """All score rows of a model, and the chance level of each metric of each subtask."""
 
     rows: list[Score] = field(default_factory=list)
     chance: dict[Key, float] = field(default_factory=dict)
 
 
 def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> ModelScores:
-    """Score a model on every subtask; `name` is the model's name in the rows."""
+    """Score a model on every subtask, from its embeddings.
+
+    `name` is the model's name in the rows.
+    """
     found = ModelScores()
     groups = _repeated_images(subtasks, embedded)
     for subtask in subtasks:
@@ -77,8 +80,10 @@ def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> M
 
 
 def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
-    """Names, `benchmark/metric/name`, of the metrics that any model gets on subtasks whose images
-    are there. No model is needed: a few items are scored by equal embeddings.
+    """Names (`benchmark/metric/name`) of the metrics that scoring the subtasks would give.
+
+    Of subtasks whose images are there. No model is needed: a few items are scored by equal
+    embeddings.
     """
     ones = Vectors(np.ones((1, 1), dtype=np.float32), defaultdict(int))
     blank = Embedded(ones, {}, ones, Tokens(torch.empty(0, 0), np.empty(0, dtype=np.bool_), {}))
@@ -93,7 +98,7 @@ def _deciding_items(items: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[str, dict[str, str]]:
-    """By benchmark, the names of images that repeat the pixels of another one, to its name.
+    """For each benchmark, images with equal pixels, mapped to the first such image's name.
 
     They are one unit of the statistics: the rows of a Parquet file repeat an image that official
     files name several times.
@@ -113,7 +118,7 @@ def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[st
 def score(
     model: str, subtask: Subtask, embedded: Embedded, groups: Mapping[str, str] = _NO_GROUPS
 ) -> Iterator[Scored]:
-    """Apply every protocol of a subtask to one model's embeddings.
+    """Score one model on one subtask by each of the subtask's protocols.
 
     Args:
         model: its name in the rows.
@@ -127,7 +132,7 @@ def score(
 
 
 class _Scorer:
-    """Builds the rows of one model on one subtask."""
+    """Builds the score rows of one model on one subtask, from the model's embeddings."""
 
     def __init__(
         self, model: str, subtask: Subtask, embedded: Embedded, groups: Mapping[str, str]
@@ -143,17 +148,17 @@ class _Scorer:
         self._images = embedded.images
 
     def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings of the items' images: [n, D]."""
-        return self._images.of(str(self.subtask.path(item)) for item in items)
+        """Embeddings [n, D] of the items' own images."""
+        return self._images.rows_of(str(self.subtask.path(item)) for item in items)
 
     def all_images(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings of each item's image and other images: [n, images, D]."""
+        """Embeddings [n, images, D] of each item's image and other images."""
         paths = [[str(path) for path in self.subtask.paths(item)] for item in items]
-        return self._images.of_many(paths)
+        return self._images.rows_of_groups(paths)
 
     def all_texts(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings of each item's positives and negatives: [n, texts, D]."""
-        return self.texts.of_many([(*item.positives, *item.negatives) for item in items])
+        """Embeddings [n, texts, D] of each item's positives and negatives."""
+        return self.texts.rows_of_groups([(*item.positives, *item.negatives) for item in items])
 
     def make_rows(
         self,
@@ -165,7 +170,10 @@ class _Scorer:
         skipped: Skipped = (),
         subtask: str | None = None,
     ) -> Scored:
-        """Rows of one metric, skipped items last; without `correct` none is right or wrong."""
+        """Score rows of one metric, skipped items last.
+
+        Without `correct` no row is right or wrong.
+        """
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
         start = (self.model, benchmark, subtask, metric)
         verdicts = [None] * len(names) if correct is None else correct.tolist()
@@ -185,7 +193,7 @@ class _Scorer:
         names: Names,
         skipped: Skipped,
     ) -> Iterator[Scored]:
-        """Rows of one metric for each k, by similarities of best matches [q] and rivals [q, k].
+        """Yield the score rows of recall at each k, from best matches [q] and rivals [q, k].
 
         `metrics` has the chance level of each.
         """
@@ -196,18 +204,18 @@ class _Scorer:
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of image-to-text accuracy: right texts are closer to the image than wrong ones."""
+    """Score rows of image-to-text accuracy: right texts are closer to the image than wrong."""
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
-    yield _of_texts(scorer, "accuracy" if single else "itt")
+    yield _choice_of_text(scorer, "accuracy" if single else "itt")
 
 
 def _strict_image_to_text(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of image-to-text accuracy in which a tie counts as wrong."""
-    yield _of_texts(scorer, protocols.STRICT)
+    """Score rows of image-to-text accuracy in which a tie counts as wrong."""
+    yield _choice_of_text(scorer, protocols.STRICT)
 
 
-def _of_texts(scorer: _Scorer, metric: str) -> Scored:
-    """Rows of the choice of each item's image among its texts."""
+def _choice_of_text(scorer: _Scorer, metric: str) -> Scored:
+    """Score rows of one image-to-text metric: each item's image chooses among its texts."""
 
     def similarities(items: Sequence[Item]) -> Floats:
         # [n, 1, D] * [n, t, D] -> [n, t]
@@ -222,22 +230,22 @@ def _of_texts(scorer: _Scorer, metric: str) -> Scored:
 
 
 def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of text-to-image accuracy: the own image is closer to the text than any other one."""
+    """Score rows of text-to-image accuracy: the text is closest to its own image."""
 
     def similarities(items: Sequence[Item]) -> Floats:
-        texts = scorer.texts.of(item.positives[0] for item in items)
+        texts = scorer.texts.rows_of(item.positives[0] for item in items)
         return np.asarray((texts[:, None, :] * scorer.all_images(items)).sum(axis=2))
 
     yield _choice(scorer, "t2i", lambda item: (1, len(item.other_images)), similarities)
 
 
 def _joint(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of items with several images, each closer to its own text than to others (What'sUp)."""
+    """Score rows of items with several images, each closest to its own text (What'sUp)."""
 
     def similarities(items: Sequence[Item]) -> Floats:
         images = scorer.all_images(items)[:, :, None, :]  # [n, k, 1, D]
-        right = scorer.texts.of_many([item.positives for item in items])[:, :, None, :]
-        wrong = scorer.texts.of_many([item.negatives for item in items])
+        right = scorer.texts.rows_of_groups([item.positives for item in items])[:, :, None, :]
+        wrong = scorer.texts.rows_of_groups([item.negatives for item in items])
         each = wrong.reshape(*right.shape[:2], -1, wrong.shape[-1])  # [n, k, wrong, D]
         cosines = (images * np.concatenate([right, each], axis=2)).sum(axis=3)
         return np.asarray(cosines.reshape(len(items), -1))
@@ -252,10 +260,10 @@ def _joint(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _average_precision(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of the average precision with which a text ranks images."""
+    """Score rows of the average precision with which a text ranks images."""
     metric, rows, chances = "average_precision", [], []
     for item in scorer.readable:
-        text, images = scorer.texts.of(item.positives), scorer.all_images([item])[0]
+        text, images = scorer.texts.rows_of(item.positives), scorer.all_images([item])[0]
         cosines = (text * images).sum(axis=1).astype(np.float64)
         value = protocols.average_precision(cosines, item.right_images)
         rows.append(np.array([value, *cosines]))
@@ -271,7 +279,7 @@ def _choice(
     similarities: Callable[[Sequence[Item]], Floats],
     chance: Callable[[int, int], float] = protocols.choice_chance,
 ) -> Scored:
-    """Rows of a choice among the candidates of each item.
+    """Score rows of a metric in which right candidates must be closer than wrong ones.
 
     Args:
         scorer: of the subtask.
@@ -302,7 +310,7 @@ def _choice(
 
 
 def _group(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of Winoground's scores: text, image, group and group match."""
+    """Score rows of Winoground's metrics: text, image, group and group match."""
     items = scorer.readable
     similarities = np.empty((0, 2, 2))
     if items:
@@ -316,7 +324,7 @@ def _group(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of the scores of a caption with a true and with a false detail added."""
+    """Score rows of a caption with a true and with a false detail added (half truths)."""
     items = scorer.readable
     similarities = np.empty((0, 3))
     if items:
@@ -327,11 +335,11 @@ def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _text_only(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of text-only accuracy (TOT): two positives are closer than either is to the negative."""
+    """Score rows of text-only accuracy (TOT): two positives are closer than the negative."""
     # No image takes part: items whose image is missing are scored too.
     items = scorer.subtask.items
-    first, second = (scorer.texts.of(item.positives[k] for item in items) for k in (0, 1))
-    negative = scorer.texts.of(item.negatives[0] for item in items)
+    first, second = (scorer.texts.rows_of(item.positives[k] for item in items) for k in (0, 1))
+    negative = scorer.texts.rows_of(item.negatives[0] for item in items)
     pairs = ((first, second), (first, negative), (second, negative))
     cosines = [(one * other).sum(axis=1) for one, other in pairs]
     correct = protocols.text_only(*cosines)
@@ -340,7 +348,7 @@ def _text_only(scorer: _Scorer) -> Iterator[Scored]:
 
 
 def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of recall at k, of captions by images and of images by captions."""
+    """Score rows of recall at k, from images to captions and from captions to images."""
     items = scorer.readable
     images = scorer.images(items)
     texts = [text for item in items for text in item.positives]
@@ -362,23 +370,30 @@ def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     columns = np.array([distinct[text] for text in texts], dtype=np.int64)
     best, rivals = ranking_in_blocks(
-        images, image_rows, scorer.texts.of(distinct), owners, protocols.RECALLS, columns=columns
+        images,
+        image_rows,
+        scorer.texts.rows_of(distinct),
+        owners,
+        protocols.RECALLS,
+        columns=columns,
     )
-    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in protocols.RECALLS}
+    chances = {f"i2t_r{k}": _recall_chance(len(texts), counts, k) for k in protocols.RECALLS}
     yield from scorer.make_ranked_rows(chances, best, rivals, _names(items), scorer.skipped)
     best, rivals = ranking_in_blocks(
-        scorer.texts.of(texts), owners, images, image_rows, protocols.RECALLS
+        scorer.texts.rows_of(texts), owners, images, image_rows, protocols.RECALLS
     )
-    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS}
+    chances = {
+        f"t2i_r{k}": _recall_chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS
+    }
     yield from scorer.make_ranked_rows(chances, best, rivals, captions, skipped_captions)
 
 
 def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
-    """Rows of top-k classification by prompts, and of top-1 by class."""
+    """Score rows of top-k zero-shot classification, and of top-1 for each class."""
     task, items = scorer.subtask, scorer.readable
     classes = len(task.classes)
     tops = [k for k in TOPS if k < classes]
-    prompts = scorer.texts.of_many([task.prompts(name) for name in task.classes])
+    prompts = scorer.texts.rows_of_groups([task.prompts(name) for name in task.classes])
     classifier = protocols.class_embeddings(prompts)
     number = {name: place for place, name in enumerate(task.classes)}
     labels = np.array([number[item.positives[0]] for item in items], dtype=np.int64)
@@ -424,7 +439,7 @@ def ranking_in_blocks(
     ks: Sequence[int],
     columns: Ints | None = None,
 ) -> tuple[Floats, Floats]:
-    """`protocols.ranking` in blocks of queries, so that no full similarity matrix is held.
+    """The results of `protocols.ranking`, computed in blocks of queries to save memory.
 
     `columns` expands distinct candidates to the rows of `candidate_owner`.
     """
@@ -441,16 +456,16 @@ def ranking_in_blocks(
     return np.concatenate(best), np.concatenate(rivals)
 
 
-def _chance(candidates: int, matches: Ints, k: int) -> float:
-    """Mean chance level of recall at k, over queries with these numbers of matches."""
+def _recall_chance(candidates: int, matches: Ints, k: int) -> float:
+    """Mean chance level of recall at k over queries, given their numbers of matches."""
     return _mean([protocols.ranking_chance(candidates, int(count), k) for count in matches])
 
 
 def _names(items: Iterable[Item]) -> Names:
-    """Item and image names of items."""
+    """Pairs of item name and image name, one for each item."""
     return [(item.item, item.image) for item in items]
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of values; NaN of none."""
+    """Mean of values; NaN for no values."""
     return float(np.mean(values)) if len(values) else float("nan")

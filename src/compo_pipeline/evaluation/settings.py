@@ -19,7 +19,7 @@ SliceKind = Literal["attribute", "object", "relation", "length", "binding", "sou
 
 @settings
 class EvaluationSettings:
-    """How models are scored."""
+    """Settings of evaluation: devices, precision, batches, slices and report."""
 
     control: bool = True
     """Whether a plain fine-tuning control is compared with the method; training reads it too."""
@@ -55,7 +55,7 @@ class EvaluationSettings:
 
 @settings
 class DiffSettings:
-    """The two models that are compared item by item, by their names in the list."""
+    """Settings of the item-by-item comparison: names of baseline and model in the list."""
 
     baseline: str | None = None
     """The model that is compared with; null is the first of the list."""
@@ -65,7 +65,7 @@ class DiffSettings:
 
 @settings
 class ReferenceSettings:
-    """Result files of other harnesses, or folders of them."""
+    """Settings of reference values: result files of other harnesses, or folders of them."""
 
     mteb: tuple[str, ...] = ()
     """JSON files of mteb: of a task, or of a model."""
@@ -75,7 +75,7 @@ class ReferenceSettings:
 
 @settings
 class TrainingTables:
-    """Tables of the rows that models of a list were trained on."""
+    """Settings of the tables with the training rows of a list's models."""
 
     captions: str | None = None
     """The valid captions, `data/03_primary/<dataset>/captions.parquet`."""
@@ -93,7 +93,7 @@ class TrainingTables:
 
 @settings
 class SuiteSettings:
-    """What is made of the scores of a list of models."""
+    """Settings of a benchmark suite's reports over a list of models."""
 
     diff: DiffSettings = field(default_factory=DiffSettings)
     """Of `kedro run --pipeline=benchmark_diff`."""
@@ -105,7 +105,7 @@ class SuiteSettings:
 
 @settings
 class ComparisonCell:
-    """A method under a variant, in a comparison."""
+    """Settings of one compared training: method, variant and further parameters."""
 
     env: str | None = None
     """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
@@ -127,7 +127,7 @@ class ComparisonCell:
 
 @settings
 class ComparisonSet:
-    """Methods and variants that are compared over the same seeds."""
+    """Settings of a set of trainings (methods and variants) to compare over the same seeds."""
 
     cells: Annotated[dict[str, ComparisonCell], Field(min_length=1)]
     """By label."""

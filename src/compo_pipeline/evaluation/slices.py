@@ -38,7 +38,9 @@ def item_slices(
     captions: Iterable[str] = (),
     source_of: Mapping[str, str] = MappingProxyType({}),
 ) -> ItemSlices:
-    """The slices of every item; items of zero-shot classification have no text and are in none.
+    """Names of the slices that each benchmark item belongs to.
+
+    Items of zero-shot classification have no text and are in none.
 
     Args:
         subtasks: with the items.
@@ -48,7 +50,7 @@ def item_slices(
         source_of: images of caption rows to their sources, for `source`.
     """
     tasks = [task for task in subtasks if not task.classes]
-    read = [text for task in tasks for item in task.items for text in _read(item, kinds)]
+    read = [text for task in tasks for item in task.items for text in _texts_to_parse(item, kinds)]
     parses = parser(dict.fromkeys(read)) if read else {}
     seen: set[Binding] = set()
     if "binding" in kinds:
@@ -68,8 +70,8 @@ def item_slices(
     }
 
 
-def _read(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
-    """The texts whose parses are needed."""
+def _texts_to_parse(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
+    """The texts of an item that must be parsed for the given kinds of slices."""
     if not kinds - {"length", "source"}:
         return ()
     return item.positives[:1] + (item.negatives if "binding" in kinds else ())
@@ -82,7 +84,7 @@ def _slices_of_kind(
     seen: Set[Binding],
     source_of: Mapping[str, str],
 ) -> Iterator[str]:
-    """The slices of one kind that an item belongs to."""
+    """Yield the values of one kind of slice for an item, such as its attributes."""
     text = item.positives[0]
     if kind == "source":
         yield from filter(None, [source_of.get(item.image)])
@@ -99,14 +101,14 @@ def _slices_of_kind(
 
 
 def _novelty(pairs: Set[Binding], seen: Set[Binding]) -> str:
-    """Whether pairs (attribute, noun) are all in `seen`: "seen" or "unseen"; "none" for no pair."""
+    """Text "seen" if all (attribute, noun) pairs are in `seen`, else "unseen", or "none"."""
     if not pairs:
         return "none"
     return "seen" if pairs <= seen else "unseen"
 
 
 def _length_range(words: int) -> str:
-    """The range of lengths that a number of words is in, such as "6-10 words"."""
+    """Name of the length range that contains a number of words, such as "6-10 words"."""
     place = bisect_left(_LONGEST, words)
     if place == len(_LONGEST):
         return f"{_LONGEST[-1] + 1}+ words"

@@ -29,7 +29,9 @@ _SMALLEST_P = 1e-100
 
 
 class Part(NamedTuple):
-    """One component of a mean: values [S, n] of n items in per cent, and each item's image [n].
+    """Values [S, n] in per cent of n items under S seeds, and each item's image number [n].
+
+    One component of a mean: the numbers of images are those of all parts.
 
     The numbers of images are those of all parts.
     """
@@ -39,8 +41,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A weighted mean of parts, per cent, with its sampling variance over images and over seeds.
+class SampledMean:
+    """A weighted mean in per cent, with its sampling variance over images and over seeds.
 
     `centre` is the middle of its interval, which lies a little inside the value near a bound.
     """
@@ -54,7 +56,7 @@ class Sampled:
     bounds: tuple[float, float]
 
     def half_width(self, tail: float) -> float:
-        """Half the width of the interval with a probability of `tail` beyond each end.
+        """Half the width of a confidence interval with probability `tail` beyond each end.
 
         Each variance has its own quantile of t, so that few seeds give a wide interval where the
         seeds differ and change nothing where they do not: Banerjee, "On confidence interval for
@@ -69,7 +71,7 @@ class Sampled:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Ends of the 95% interval, within the bounds."""
+        """Lower and upper end of the 95% confidence interval, within the bounds."""
         half, (low, high) = self.half_width(_TAIL), self.bounds
         # Rounded, as an end of zero must not appear a billionth above it.
         ends = max(low, self.centre - half), min(high, self.centre + half)
@@ -77,7 +79,10 @@ class Sampled:
 
     @property
     def p(self) -> float:
-        """Two-sided p of zero: below 0.05 where the interval excludes it."""
+        """Two-sided p-value of a true mean of zero, consistent with the interval.
+
+        Below 0.05 where the interval excludes zero.
+        """
         distance = abs(self.centre)
         if self.half_width(_SMALLEST_P) <= distance:
             return _SMALLEST_P
@@ -90,7 +95,7 @@ class Sampled:
 
     @property
     def least_detectable(self) -> float:
-        """The true value that a two-sided test at 5% tells from zero with a power of 80%.
+        """Smallest true value that a 5% two-sided test detects with a power of 80%.
 
         Bloom, "Minimum detectable effects", Evaluation Review 19 (1995).
         Of a paired difference it is small where two models err on the same items.
@@ -98,14 +103,16 @@ class Sampled:
         return self.half_width(_TAIL) + self.half_width(1 - POWER)
 
 
-def level(parts: Sequence[Part], weights: Sequence[float], *, verdicts: bool = True) -> Sampled:
-    """One model's weighted mean; to verdicts z^2 / 2 items of 0 and as many of 100 are added.
+def level(parts: Sequence[Part], weights: Sequence[float], *, verdicts: bool = True) -> SampledMean:
+    """Weighted mean of one model's values, with its variance (Agresti-Coull for right/wrong).
+
+    To verdicts z^2 / 2 items of 0 and as many of 100 are added.
 
     Agresti and Coull, "Approximate is better than 'exact' for interval estimation of binomial
     proportions", The American Statistician 52 (1998); the centre is that of Wilson's interval.
     """
     added = float(special.ndtri(_TAIL)) ** 2 / 2 if verdicts else 0.0
-    return _sampled(parts, weights, (0.0, 100.0), added)
+    return _pooled_mean(parts, weights, (0.0, 100.0), added)
 
 
 def difference(
@@ -114,21 +121,23 @@ def difference(
     weights: Sequence[float],
     *,
     verdicts: bool = True,
-) -> Sampled:
-    """Paired difference on the same items; to verdicts an item of -100 and one of 100 are added.
+) -> SampledMean:
+    """Mean paired difference of two models, with its variance (Bonett-Price for right/wrong).
+
+    To verdicts an item of -100 and one of 100 are added.
 
     Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial proportions
     based on paired data", J. Educational and Behavioral Statistics 37 (2012): one is added to each
     of the two counts of items that only one model has right.
     """
     parts = [Part(a.values - b.values, a.image) for a, b in zip(ours, theirs, strict=True)]
-    return _sampled(parts, weights, (-100.0, 100.0), 1.0 if verdicts else 0.0)
+    return _pooled_mean(parts, weights, (-100.0, 100.0), 1.0 if verdicts else 0.0)
 
 
-def _sampled(
+def _pooled_mean(
     parts: Sequence[Part], weights: Sequence[float], bounds: tuple[float, float], added: float
-) -> Sampled:
-    """The weighted mean with `added` items at each bound.
+) -> SampledMean:
+    """Weighted mean and variances of parts, after adding `added` pseudo-items at each bound.
 
     These count as items, of which there are as many as the design effect leaves: Korn and Graubard,
     "Confidence intervals for proportions with small expected number of positive counts estimated
@@ -160,7 +169,7 @@ def _sampled(
     squares = count**2 * variance + count * (value - centre) ** 2
     squares += added * sum((bound - centre) ** 2 for bound in bounds)
     seeds = len(by_seed)
-    return Sampled(
+    return SampledMean(
         value=value,
         centre=centre,
         image_variance=squares / all_items**2,
@@ -172,7 +181,9 @@ def _sampled(
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Exact McNemar test: two-sided p that items changed sides as often one way as the other.
+    """Two-sided p-value of McNemar's exact test, from the counts of changed items.
+
+    Its hypothesis is that items change sides as often one way as the other.
 
     Agresti, Categorical Data Analysis: the sign test on the items that only one model has right.
 
@@ -184,7 +195,7 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's correction: adjusted p values that hold jointly over all comparisons.
+    """P-values after Holm's correction for multiple comparisons.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian J. Statistics 6
     (1979).

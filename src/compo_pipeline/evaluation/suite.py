@@ -15,7 +15,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
 from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows, partial_metrics
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, joined
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, merge_comparisons
 from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
 from compo_pipeline.evaluation.published import Paper, published_results
@@ -39,7 +39,7 @@ COMPOSITIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Any number of models on the benchmarks, as stored on disk.
+    """Comparison of any number of models on benchmarks, with references, as stored in JSON.
 
     Attributes:
         comparison: of each model with the first one, the baseline; audits are of its tokenizer.
@@ -61,22 +61,24 @@ class Suite:
 
     @property
     def names(self) -> list[str]:
-        """Names of the models."""
+        """Names of the compared models, the baseline first."""
         return list(self.comparison.models)
 
     def values(self, model: str) -> dict[Key, float]:
-        """Figures of a model, per cent."""
+        """All metrics of a model in per cent, by metric key."""
         return {row.key: row.values[model].value for row in self.comparison.rows}
 
     @property
     def aggregates(self) -> list[AggregateRow]:
-        """The means of the papers."""
+        """Means over benchmarks that papers report, with the models' values."""
         return aggregate_rows(self.comparison)
 
     @property
     def trade_off(self) -> tuple[Aggregate, tuple[Aggregate, ...]]:
-        """The mean over the compositional benchmarks that were run, and those to plot it against:
-        over zero-shot sets, and over retrieval both ways. One without members was not run.
+        """Means to plot against each other: compositionality, zero-shot and retrieval.
+
+        The first is over the compositional benchmarks that were run; the others are over zero-shot
+        sets, and over retrieval both ways. One without members was not run.
         """
         rows = self.comparison.rows
         keys = {row.key for row in rows}
@@ -89,7 +91,7 @@ class Suite:
         )
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
-        """An aggregate of the models, and of the reference models that have all of its members."""
+        """Value of a mean for each model, and for reference models that have all members."""
         found = {name: aggregate.mean(self.values(name)) for name in self.names}
         for paper in () if self.comparison.titles else self.references:
             for place, name in enumerate(paper.models):
@@ -105,7 +107,7 @@ class Suite:
 
     @property
     def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, Values]]]]:
-        """Values of papers and result files beside the rows of the same metric.
+        """For each paper or result file, its values beside the rows of the same metrics.
 
         They need all items of the official files and the official rule for ties, as in
         `published_results`. Benchmarks whose files are not the official ones have none.
@@ -128,7 +130,7 @@ class Suite:
 
     @property
     def same_models(self) -> list[str]:
-        """A line per model with the weights and the figures of one before it."""
+        """A line for each model with the same weights and values as an earlier one."""
         found, models = [], self.comparison.models
         for place, name in enumerate(self.names):
             for other in self.names[:place]:
@@ -142,12 +144,12 @@ class Suite:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Plain mappings and lists."""
+        """The suite as JSON-ready values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Suite:
-        """Read what `to_json` wrote."""
+        """The suite from the values that `to_json` returned."""
         return parse(cls, content, "suite")
 
 
@@ -156,7 +158,7 @@ Values = tuple[float | None, ...]
 
 
 def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
-    """The models of a list, the baseline first.
+    """Settings of the models in a list of `model_lists`, the baseline first.
 
     Args:
         name: of the list (`models`).
@@ -187,7 +189,7 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
 
 
 def find_comparison_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
-    """The configured set of runs with this name in `comparison_sets`.
+    """The settings of a named set of trainings in `comparison_sets`.
 
     Args:
         name: of the set (`set`).
@@ -201,7 +203,7 @@ def find_comparison_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
 
 
 def _find_entry(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
-    """The entry of a mapping; an error names the nearest one where it has none."""
+    """Value of a key in a mapping; raises an error with the nearest key if it is absent."""
     if name not in known:
         raise SettingsError(
             f"{key}: there is no '{name}' in {where}{nearest(name, known)} "
@@ -218,7 +220,7 @@ def score_suite(
     store: Path,
     known: TrainingRows,
 ) -> tuple[Table[Score], Suite]:
-    """Score models on every subtask and compare each with the first.
+    """Score a list of models on every subtask, and compare each with the first.
 
     Args:
         items: what is scored, with the slices that `known` decides.
@@ -240,8 +242,8 @@ def score_suite(
             compare([rows], {each: each for each in pair}, pairs, scored[baseline].chance, labels)
         )
     comparison = Comparison(
-        models={name: own.compared(name) for name, own in scored.items()},
-        rows=tuple(joined(compared)),
+        models={name: own.as_compared_model(name) for name, own in scored.items()},
+        rows=tuple(merge_comparisons(compared)),
         audits=tuple(audits),
         overlaps=tuple(count_overlaps(subtasks, known, settings.workers, items.slices))
         if known.names
@@ -260,7 +262,7 @@ def score_suite(
 
 
 def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]]) -> Suite:
-    """The base model and any number of trained ones, each under several training seeds.
+    """Compare trained models with their base, each over several training seeds.
 
     Args:
         runs: scores and comparison of each seed's run, by label. The base and the benchmark items
@@ -289,7 +291,7 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         models[label] = replace(own, label=label)
     comparison = Comparison(
         models,
-        tuple(joined(tables)),
+        tuple(merge_comparisons(tables)),
         audits=first.audits,
         titles=first.titles,
         suite=first.suite,

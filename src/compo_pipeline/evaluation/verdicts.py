@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def scored_items(
     subtasks: Iterable[Subtask], slices: ItemSlices = MappingProxyType({})
 ) -> Iterator[ScoredItem]:
-    """The shape of each item of some subtasks, and its slices."""
+    """Yield the candidate counts and slices of each benchmark item, as records to store."""
     for task in subtasks:
         for item in task.items:
             yield ScoredItem(
@@ -38,7 +38,7 @@ def scored_items(
 
 
 def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
-    """Check that the verdicts of stored rows follow from their similarities.
+    """Raise an error unless stored rights and wrongs follow from the stored similarities.
 
     Args:
         rows: of one model.
@@ -50,12 +50,12 @@ def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
     """
     known = {(item.benchmark, item.subtask, item.item): item for item in items}
     ties = {key[:2] for key, item in known.items() if item.ties_right}
-    gallery = _gallery(rows, known)
+    gallery = _candidate_counts(rows, known)
     groups: dict[tuple[str, bool, int, int], list[Score]] = {}
     for row in rows:
         if row.correct is None and row.skipped is not None and not row.similarities:
             continue
-        matches, length, finite = _expected(row, known, gallery)
+        matches, length, finite = _expected_counts(row, known, gallery)
         values = row.similarities
         if len(values) != length or not all(map(math.isfinite, values[:finite])):
             raise ValueError(
@@ -79,7 +79,7 @@ def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
 
 
 def _check_precision(row: Score, matches: int) -> None:
-    """Refuse an average precision that its stored similarities do not give."""
+    """Raise an error unless a stored average precision follows from its similarities."""
     stored, *cosines = row.similarities
     value = protocols.average_precision(np.array(cosines), matches)
     if row.correct is not None or not math.isclose(value, stored):
@@ -104,8 +104,8 @@ _UNKNOWN = ScoredItem(
 )
 
 
-def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
-    """Number of candidates of retrieval, by benchmark, subtask and direction."""
+def _candidate_counts(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
+    """Number of retrieval candidates, by benchmark, subtask and direction."""
     found: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         if row.metric == f"i2t_r{protocols.RECALLS[0]}" and row.correct is not None:
@@ -115,10 +115,10 @@ def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, st
     return found
 
 
-def _expected(
+def _expected_counts(
     row: Score, items: _Items, gallery: Mapping[tuple[str, str, str], int]
 ) -> tuple[int, int, int]:
-    """How many similarities of a row are of matches, how many there are, how many are finite."""
+    """Expected counts for a row's similarities: of matches, in total, and of finite ones."""
     if row.metric == "tot" or row.metric in protocols.HALF_TRUTH_CHANCES:
         return 1, 3, 3
     if row.metric in protocols.GROUP_CHANCES:
@@ -143,5 +143,5 @@ def _expected(
 
 
 def _row_in_words(row: Score) -> str:
-    """The row in words, for errors."""
+    """Text that names a score row in error messages."""
     return f"{row.benchmark} {row.subtask} {row.metric}, item '{row.item}'"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from compo_pipeline.evaluation.contamination import normalised
+from compo_pipeline.evaluation.contamination import normalise_text
 from compo_pipeline.evaluation.statistics import holm
 from compo_pipeline.storage.records import Parse
 
@@ -77,7 +77,7 @@ def word_shifts(texts: Sequence[str], counts: Mapping[str, int], alpha: float) -
         counts: number of each word in the training captions.
         alpha: the largest adjusted p.
     """
-    split = [Counter(normalised(text).split()) for text in texts]
+    split = [Counter(normalise_text(text).split()) for text in texts]
     totals = [own.total() for own in split]
     words, total = sum(totals), sum(counts.values())
     if not words or not total:
@@ -125,7 +125,7 @@ def new_words(
     """
 
     def is_new(text: str) -> bool:
-        return any(word not in counts for word in normalised(text).split())
+        return any(word not in counts for word in normalise_text(text).split())
 
     unseen = [text for text in texts if is_new(text)]
     parsed = parses(dict.fromkeys(unseen[:MOST_PARSED]))

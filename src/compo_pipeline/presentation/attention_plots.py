@@ -25,7 +25,7 @@ from compo_pipeline.evaluation.analysis.attention import (
     AttentionResult,
     Grid,
     attention_results,
-    through,
+    transform_mask,
 )
 from compo_pipeline.evaluation.analysis.cases import Case
 from compo_pipeline.evaluation.analysis.localisation import Located, measure
@@ -120,7 +120,7 @@ def _make_panel(
         pixels=shown[:edge, :edge],
         base=plain.size * plain,
         fine_tuned=plain.size * after.attention.plain,
-        region=None if region is None else through(base, region)[:edge, :edge],
+        region=None if region is None else transform_mask(base, region)[:edge, :edge],
         rows=(measure(before), measure(after)),
     )
 

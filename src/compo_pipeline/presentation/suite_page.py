@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.evaluation.availability import Available
+from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
@@ -117,7 +117,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
         console.print(Text(line, style="yellow"))
 
 
-def show_available(benchmarks: Sequence[Available]) -> None:
+def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
     """Print which benchmarks are there, with their numbers of items, and what is missing."""
     console = terminal()
     table = plain_table("benchmarks")

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, normalised
+from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, normalise_text
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import ranking_in_blocks
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -151,8 +151,8 @@ def _reference_table(
             len(items),
         )
     sentences = [item.positives[0] for item in readable]
-    images = embedded.images.of(str(task.path(item)) for item in readable)  # [n, D]
-    texts = embedded.texts.of(sentences)
+    images = embedded.images.rows_of(str(task.path(item)) for item in readable)  # [n, D]
+    texts = embedded.texts.rows_of(sentences)
     # Equal captions are no other ones.
     numbers = {text: number for number, text in enumerate(dict.fromkeys(sentences))}
     owners = np.array([numbers[text] for text in sentences])
@@ -187,7 +187,7 @@ def length_in_words(text: str) -> int:
 
 def unknown_words(text: str, known: Collection[str]) -> int:
     """The number of a text's words that are not among the known ones, which are in lower case."""
-    return sum(word not in known for word in normalised(text).split())
+    return sum(word not in known for word in normalise_text(text).split())
 
 
 def read_words(export: Path) -> frozenset[str] | None:
@@ -208,7 +208,7 @@ def _words(table: Table[Caption]) -> pa.Table:
     counts: Counter[str] = Counter()
     for batch in table.having("split", [TRAINING_SPLIT]).batches("sentences"):
         for sentence in chain.from_iterable(batch.column(0).to_pylist()):
-            counts.update(normalised(sentence).split())
+            counts.update(normalise_text(sentence).split())
     frequent = counts.most_common(_MOST_WORDS)
     further = counts.total() - sum(count for _, count in frequent)
     frequent += [("", further)] if further else []

@@ -22,7 +22,7 @@ from compo_pipeline.benchmarks.settings import (
     RetrievalSettings,
 )
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.availability import available
+from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, count_overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
@@ -357,7 +357,7 @@ def test_a_benchmark_of_parquet_alone_is_available(
 ) -> None:
     write_hub(tmp_path / "bivlc", FORMS["bivlc"], images)
     settings = BenchmarksSettings(root=str(tmp_path), sets={"bivlc": BenchmarkSet()})
-    (found,) = (each for each in available(settings) if each.enabled)
+    (found,) = (each for each in benchmark_availability(settings) if each.enabled)
     assert (found.items, found.images, found.missing_images, found.problem) == (
         ROWS,
         2 * ROWS,

@@ -31,7 +31,7 @@ Grid = NDArray[np.float32]
 
 
 class Attention(NamedTuple):
-    """Attention of one phrase over one image; each sums to 1.
+    """Attention maps [G, G] of one phrase over one image; each map sums to 1.
 
     `plain` has no temperature, as in C2LIP's training, and is nearly uniform; `scaled` has a logit
     scale, as similarities do.
@@ -43,7 +43,7 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttentionResult:
-    """One model's attention in one case."""
+    """Attention of one model for one phrase and image, and the region it should cover."""
 
     case: Case
     attention: Attention | None = None
@@ -62,7 +62,9 @@ def attention_results(
     limits: Limits,
     scale: float | None = None,
 ) -> Iterator[AttentionResult]:
-    """A model's attention in every case; each image and each phrase is encoded once.
+    """Yield one model's attention for every phrase-image case.
+
+    Each image and each phrase is encoded once.
 
     Args:
         loaded: any model with features of its patches.
@@ -93,24 +95,26 @@ def attention_results(
     with ThreadPoolExecutor(workers) as pool:
         for group in track(groups, len(groups), f"{loaded.name}: batches of images attended to"):
             grouped = [of_image[place] for place in group]
-            yield from _batch(loaded, grouped, list(pool.map(prepare, group)), embedded, scale)
+            yield from _batch_results(
+                loaded, grouped, list(pool.map(prepare, group)), embedded, scale
+            )
 
 
 class _Decoded(NamedTuple):
-    """An image as the model sees it, [3, H, H], and its width and height before that."""
+    """Preprocessed pixels [3, H, H] of an image, and its original width and height."""
 
     pixels: Tensor
     size: tuple[int, int]
 
 
-def _batch(
+def _batch_results(
     loaded: LoadedModel,
     cases: Sequence[Sequence[Case]],
     found: Sequence[_Decoded | str],
     embedded: Mapping[str, Tensor],
     scale: float | None,
 ) -> Iterator[AttentionResult]:
-    """The results of some images, or why they cannot be read."""
+    """Yield the attention results of a batch of images; of unreadable ones the read error."""
     readable = [
         (got, own) for got, own in zip(found, cases, strict=True) if not isinstance(got, str)
     ]
@@ -124,13 +128,13 @@ def _batch(
             yield from (AttentionResult(case, problem=got) for case in own)
         else:
             for case, given in zip(own, next(maps), strict=True):
-                yield _result(loaded, case, given, got.size)
+                yield _result_with_coverage(loaded, case, given, got.size)
 
 
-def _result(
+def _result_with_coverage(
     loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, int]
 ) -> AttentionResult:
-    """The result with the coverage of its region."""
+    """Attention result of a case, with the share of each patch that its region covers."""
     region = case.region
     if region is None:
         return AttentionResult(case, given)
@@ -144,7 +148,10 @@ def _result(
 
 @torch.inference_mode()
 def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512) -> Tensor:
-    """Normalised embeddings [K, D] of phrases as separate texts, float32."""
+    """Normalised text embeddings [K, D] of phrases, in float32.
+
+    Each is a text of its own.
+    """
     device = loaded.device
     parts = [
         encode_texts(loaded.model, loaded.tokenize(list(phrases[k : k + batch])).to(device))
@@ -157,7 +164,9 @@ def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512)
 def attend(
     loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor], scale: float | None = None
 ) -> list[list[Attention]]:
-    """Attention of each image's own phrases, in float32: bfloat16 would round most of it off.
+    """Attention maps of each image for its own phrases, computed in float32.
+
+    bfloat16 would round most of it off.
 
     Args:
         loaded: a model with patch features in the joint space.
@@ -170,7 +179,7 @@ def attend(
     """
     device = loaded.device
     patches = encode_images_densely(loaded.model, pixels.to(device), loaded.name).patches
-    side = _side(patches.shape[1], loaded.name)
+    side = _grid_side(patches.shape[1], loaded.name)
     factors = (1.0, scale_of(loaded.model) if scale is None else scale)
     found = []
     for own, texts in zip(patches[:, None], phrases, strict=True):
@@ -183,7 +192,7 @@ def attend(
 
 
 def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
-    """Share of each patch that a region covers, 0 to 1, [side, side].
+    """Share [side, side], from 0 to 1, of each image patch that a region covers.
 
     The mask passes through the model's transform like the image. Pixels at the edge beyond the
     last patches are left out.
@@ -193,15 +202,18 @@ def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
         mask: [height, width] of the image.
         side: patches along an edge.
     """
-    seen = through(loaded, mask)
+    seen = transform_mask(loaded, mask)
     patch = len(seen) // side
     seen = seen[: patch * side, : patch * side]
     covered: Grid = seen.reshape(side, patch, side, patch).mean(axis=(1, 3))
     return covered
 
 
-def through(loaded: LoadedModel, mask: Mask) -> Grid:
-    """A mask after the model's transform, 0 to 1, [H, H] with H the side of the model's input."""
+def transform_mask(loaded: LoadedModel, mask: Mask) -> Grid:
+    """A region mask after the model's image transform, as values from 0 to 1, [H, H].
+
+    H is the side of the model's input.
+    """
     inside = Image.fromarray(mask).convert("L")
     black = Image.new("L", inside.size)
     pixels = loaded.preprocess(Image.merge("RGB", (inside, black, black)))
@@ -211,8 +223,8 @@ def through(loaded: LoadedModel, mask: Mask) -> Grid:
     return seen
 
 
-def _side(patches: int, name: str) -> int:
-    """Side of the square grid of patches; refuses a number that is no square."""
+def _grid_side(patches: int, name: str) -> int:
+    """Number of patches along one side of a square grid; raises an error if not square."""
     side = math.isqrt(patches)
     if side * side != patches:
         raise SettingsError(

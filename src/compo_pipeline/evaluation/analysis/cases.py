@@ -41,7 +41,10 @@ Polygon = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of an image; its mask is drawn on demand, as those of a data set would fill memory."""
+    """Region of an image as run lengths and polygons, from which its mask is drawn.
+
+    It is drawn on demand: the masks of a data set would fill memory.
+    """
 
     width: int
     """Width of the image in pixels."""
@@ -53,7 +56,7 @@ class Region:
     """Further pieces, each as x, y, x, y, ..."""
 
     def mask(self) -> Mask:
-        """[height, width], true in any of the pieces; polygons include their borders."""
+        """Boolean mask [height, width] of the region; polygons include their borders."""
         drawn = Image.new("1", (self.width, self.height))
         draw = ImageDraw.Draw(drawn)
         for polygon in self.polygons:
@@ -72,7 +75,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A phrase and an image."""
+    """One phrase in one image, with the region of the named thing if it is known."""
 
     root: Path
     """Folder of the image."""
@@ -86,7 +89,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCases:
-    """The cases of an analysis."""
+    """Phrases and images of an attention analysis, and counts of unusable phrases."""
 
     cases: Sequence[Case]
     """Phrases in images."""
@@ -97,7 +100,7 @@ class AttentionCases:
 
 
 def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
-    """Read the cases of an instances file, in its order.
+    """Read phrases with image regions from a file of COCO instances, in its order.
 
     Things with the same phrase in one image (three dogs) are one case with one region.
 
@@ -128,17 +131,17 @@ def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
 
 
 def _read_cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
-    """Images with a phrase and its region, in COCO's format, and counts of those left out."""
+    """Cases from the content of a COCO instances file, and counts of unusable regions."""
     images = {entry["id"]: entry for entry in content["images"]}
     names = {entry["id"]: entry["name"] for entry in content["categories"]}
     regions: dict[tuple[Any, str], Region | str] = {}
     for entry in content["annotations"]:
         image = images[entry["image_id"]]
-        phrase = entry.get("phrase") or _indefinite(names[entry["category_id"]])
+        phrase = entry.get("phrase") or _with_article(names[entry["category_id"]])
         key = image["id"], phrase
         size = int(image["width"]), int(image["height"])
-        found = _region(entry.get("segmentation"), *size)
-        regions[key] = _joined(regions[key], found) if key in regions else found
+        found = _parse_region(entry.get("segmentation"), *size)
+        regions[key] = _union(regions[key], found) if key in regions else found
     cases = [
         Case(root, images[image]["file_name"], phrase, region)
         for (image, phrase), region in regions.items()
@@ -147,15 +150,18 @@ def _read_cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Cou
     return cases, Counter(region for region in regions.values() if isinstance(region, str))
 
 
-def _joined(first: Region | str, second: Region | str) -> Region | str:
-    """Both as one, or why one cannot be drawn: attention on it would count as wrong."""
+def _union(first: Region | str, second: Region | str) -> Region | str:
+    """Union of two regions, or the reason why one of them cannot be drawn.
+
+    Attention on such a one would count as wrong.
+    """
     if isinstance(first, Region) and isinstance(second, Region):
         return first | second
     return first if isinstance(first, str) else second
 
 
-def _region(segmentation: Any, width: int, height: int) -> Region | str:
-    """The region of an annotation, or why it cannot be drawn."""
+def _parse_region(segmentation: Any, width: int, height: int) -> Region | str:
+    """Region from a COCO segmentation, or the reason why it cannot be drawn."""
     if isinstance(segmentation, dict):
         counts = segmentation["counts"]
         if isinstance(counts, str):
@@ -174,13 +180,13 @@ def _region(segmentation: Any, width: int, height: int) -> Region | str:
     return Region(width, height, (), polygons)
 
 
-def _indefinite(name: str) -> str:
-    """A category with its indefinite article."""
+def _with_article(name: str) -> str:
+    """A category name with its indefinite article."""
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def item_cases(task: Subtask, item: Item, parses: Sequence[Parse]) -> list[Case]:
-    """The phrases of a benchmark item, each with its image.
+    """The noun phrases of a benchmark item to analyse, each with the item's image.
 
     They are those in which its texts differ; where the texts have the same ones (swapped things,
     relations) or there is one text, all of the first; the text itself where it has none.
@@ -198,14 +204,14 @@ def item_cases(task: Subtask, item: Item, parses: Sequence[Parse]) -> list[Case]
 
 
 def _noun_phrases(parse: Parse) -> Iterator[str]:
-    """The noun phrases of a text that name things, in lower case."""
+    """Yield the noun phrases of a text that name things, in lower case."""
     for first, last in naming_phrases(parse):
         start, end = extent(parse, first, last)
         yield parse.text[start:end].lower()
 
 
 def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
-    """The cases of a run, and the number of phrases that cannot be used, by reason.
+    """The cases that the settings select, and counts of unusable phrases by reason.
 
     Raises:
         SettingsError: images or regions are missing, or there is no case.
@@ -226,7 +232,7 @@ def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Ca
         try:
             images = path_below(data.root, source, follow_symlinks=True)
             name, links = f"annotations/instances_{source}.json", data.follow_symlinks
-            given = settings.regions and _path(settings.regions)
+            given = settings.regions and _user_path(settings.regions)
             regions = given or path_below(data.root, name, follow_symlinks=links)
         except OutsideRoot as error:
             raise SettingsError(
@@ -234,22 +240,22 @@ def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Ca
             ) from error
         cases, skipped = read_regions(regions, images)
     elif settings.regions is not None:
-        cases, skipped = read_regions(_path(settings.regions), _path(settings.images))
+        cases, skipped = read_regions(_user_path(settings.regions), _user_path(settings.images))
     else:
-        cases = _own_cases(_path(settings.images), settings.phrases or "")
+        cases = _own_cases(_user_path(settings.images), settings.phrases or "")
     if not cases:
         why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
         raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
-    return _sample(cases, settings), skipped
+    return _sample_images(cases, settings), skipped
 
 
-def _path(text: str) -> Path:
-    """A path from the settings; `~` is the home folder."""
+def _user_path(text: str) -> Path:
+    """Path from a text in the settings; `~` is the home folder."""
     return Path(text).expanduser()
 
 
 def _own_cases(place: Path, text: str) -> list[Case]:
-    """Every phrase with every image file of a folder, without its subfolders."""
+    """Cases of all given phrases with all image files of a folder, without its subfolders."""
     phrases = list(dict.fromkeys(phrase.strip() for phrase in text.split(";") if phrase.strip()))
     if not phrases:
         raise SettingsError(f"attention.phrases: no phrase in {text!r}")
@@ -269,8 +275,8 @@ def _own_cases(place: Path, text: str) -> list[Case]:
     return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
 
 
-def _sample(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
-    """The cases of `limit` random images, in their order."""
+def _sample_images(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
+    """The cases of a random sample of `limit` images, in their order."""
     images = sorted({case.image for case in cases})
     if settings.limit is None or len(images) <= settings.limit:
         return list(cases)
@@ -280,6 +286,6 @@ def _sample(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
 
 
 def image_limits(settings: AttentionSettings, ingest: IngestSettings) -> Limits:
-    """What is accepted as an image: what ingest accepts; your own images may be links."""
+    """Limits for accepted images: those of ingest, but the user's own images may be links."""
     links = ingest.follow_symlinks or settings.phrases is not None
     return replace(ingest.limits, follow_symlinks=links)

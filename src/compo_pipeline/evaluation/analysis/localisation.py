@@ -43,7 +43,10 @@ _NAN = float("nan")
 
 
 class LocalisationMeasure(NamedTuple):
-    """A measure of a comparison, and the field of `Located` with its chance level."""
+    """Name and label of a localisation measure, and the field with its chance level.
+
+    Both are fields of `Located`.
+    """
 
     name: str
     label: str
@@ -61,7 +64,10 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Measures of one model's attention in one case; NaN if they could not be measured."""
+    """Localisation measures of one model's attention for one phrase and image.
+
+    NaN if they could not be measured.
+    """
 
     image: str
     """Path of the image below its root."""
@@ -81,7 +87,7 @@ class Located:
 
 
 def measure(result: AttentionResult) -> Located:
-    """The measures of one case."""
+    """Localisation measures of one attention result."""
     case, attention, covered = result.case, result.attention, result.covered
     if result.problem is not None or attention is None or covered is None:
         return Located(case.image, case.phrase, problem=result.problem)
@@ -97,7 +103,7 @@ def measure(result: AttentionResult) -> Located:
     )
 
 
-def located(
+def measure_model(
     loaded: LoadedModel,
     cases: Sequence[Case],
     batch: int = 64,
@@ -105,7 +111,7 @@ def located(
     limits: Limits | None = None,
     scale: float | None = None,
 ) -> list[Located]:
-    """The measures of one model, a row per case, in the order of the cases' images.
+    """Localisation measures of one model, a row per case, in the order of the images.
 
     The arguments are those of `attention_results`.
     """
@@ -120,7 +126,7 @@ def measure_models(
     settings: EvaluationSettings,
     limits: Limits,
 ) -> pd.DataFrame:
-    """A row per case and model: the model's role, and the fields of `Located`.
+    """Table of localisation measures, a row per case and model, with the model's role.
 
     Args:
         models: loaders by role; one model is in memory at a time.
@@ -139,7 +145,7 @@ def measure_models(
         loaded = models[role]()
         if role == BASE:
             require_base(loaded, training_record)
-        rows = located(loaded, cases, settings.image_batch, settings.workers, limits, scale)
+        rows = measure_model(loaded, cases, settings.image_batch, settings.workers, limits, scale)
         parts.append(pd.DataFrame(rows).assign(model=role))
         # The base's scale for all models: a larger scale would look like more attention.
         scale = scale or scale_of(loaded.model).item()
@@ -147,7 +153,7 @@ def measure_models(
 
 
 def rows_by_role(frame: pd.DataFrame) -> dict[str, list[Located]]:
-    """The rows of each model in the table of `measure_models`."""
+    """The rows of the table of `measure_models`, grouped by the model's role."""
     found: dict[str, list[Located]] = {}
     for record in frame.to_dict("records"):
         row = {str(name): value for name, value in record.items()}
@@ -159,7 +165,7 @@ def rows_by_role(frame: pd.DataFrame) -> dict[str, list[Located]]:
 def cases_to_draw(
     cases: Sequence[Case], rows: Sequence[Located], settings: AttentionSettings
 ) -> list[Case]:
-    """A random sample of the cases without a problem, in their order."""
+    """A random sample of the cases that could be measured, in their order."""
     broken = {(row.image, row.phrase) for row in rows if row.problem is not None}
     whole = [case for case in cases if (case.image, case.phrase) not in broken]
     count = min(settings.count, len(whole))
@@ -168,7 +174,9 @@ def cases_to_draw(
 
 
 def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Row]:
-    """Every measure for all models, with paired differences and 95% intervals over images.
+    """Compare models in each localisation measure, with paired differences and intervals.
+
+    The intervals are over images.
 
     Args:
         seeds: for each training seed the rows of each role (`base`, `fine_tuned`, perhaps
@@ -198,8 +206,8 @@ def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Ro
     skipped = sum(row.problem is not None for row in seeds[0][BASE])
     rows = []
     for kind in MEASURES:
-        values = {role: _values(tables, role, keys, kind.name) for role in roles}
-        chance = _values(tables[:1], BASE, keys, kind.chance).mean()
+        values = {role: _measure_values(tables, role, keys, kind.name) for role in roles}
+        chance = _measure_values(tables[:1], BASE, keys, kind.chance).mean()
         found, differences = row_statistics(
             {role: [statistics.Part(of, place)] for role, of in values.items()},
             run_pairs(roles),
@@ -235,11 +243,11 @@ def _measured_rows(rows: Sequence[Located]) -> dict[_Key, Located]:
     return {(row.image, row.phrase): row for row in rows if not math.isnan(row.area)}
 
 
-def _values(
+def _measure_values(
     tables: Sequence[Mapping[str, Mapping[_Key, Located]]],
     role: str,
     keys: Sequence[_Key],
     field: str,
 ) -> Floats:
-    """One measure of one model under every seed, per cent: [S, n]."""
+    """Values [S, n] in per cent of one measure of one model, for each seed and case."""
     return 100 * np.array([[getattr(table[role][key], field) for key in keys] for table in tables])

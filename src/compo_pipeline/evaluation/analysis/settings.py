@@ -11,7 +11,7 @@ from compo_pipeline.configuration.settings import Share, settings
 
 @settings
 class AttentionSettings:
-    """Which phrases and images are analysed."""
+    """Settings of the attention analysis: images, phrases, regions and sample sizes."""
 
     images: str | None = None
     """An image or a folder of your own images; null takes those of `split`."""
@@ -41,12 +41,12 @@ class AttentionSettings:
 
     @property
     def topic(self) -> str:
-        """Name of the analysis: the split, or `own` for your own images."""
+        """Name of the analysis: the split, or `own` for the user's own images."""
         return self.split if self.images is None else "own"
 
 
-def _rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
-    """Refuse ratios that do not rise."""
+def _check_rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
+    """The ratios; raises an error unless there are at least two in rising order."""
     if len(ratios) < 2 or sorted(set(ratios)) != list(ratios):
         raise ValueError(f"expected two or more rising shares, got {list(ratios)}")
     return ratios
@@ -54,9 +54,9 @@ def _rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
 
 @settings
 class SweepSettings:
-    """The ratios of a WiSE-FT sweep."""
+    """Settings of a WiSE-FT sweep: the ratios at which base and fine-tuned weights are mixed."""
 
-    ratios: Annotated[tuple[Share, ...], AfterValidator(_rising)] = (
+    ratios: Annotated[tuple[Share, ...], AfterValidator(_check_rising)] = (
         *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     )
     """Shares of the fine-tuned weights, rising from 0 (the base) to 1."""

@@ -21,7 +21,7 @@ from compo_pipeline.evaluation.comparison import (
     Row,
     Significance,
     compare,
-    joined,
+    merge_comparisons,
 )
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import loaders, require_base
@@ -49,7 +49,7 @@ COMPOSITION: Role = "composition"
 
 @dataclass(frozen=True, slots=True)
 class RatioResult:
-    """One metric of the model at one ratio, per cent, with 95% intervals.
+    """One metric of the interpolated model at one ratio, with 95% intervals, in per cent.
 
     For the mean over the sets of a role, `benchmark` is `MEANS`, `name` is the role, and `sets` has
     the labels of its sets. The difference from the base is paired on the same items;
@@ -76,7 +76,7 @@ class RatioResult:
 def load_ends(
     models: Mapping[str, Callable[[], LoadedModel]], training_record: Mapping[str, Any]
 ) -> tuple[LoadedModel, LoadedModel]:
-    """Load the base and the fine-tuned model of a run.
+    """Load the two models to interpolate: the base and the fine-tuned model of a run.
 
     Args:
         models: loaders by role.
@@ -104,7 +104,7 @@ def sweep(
     ratios: Sequence[float],
     settings: EvaluationSettings,
 ) -> list[RatioResult]:
-    """Every metric, and the mean of every role, at every ratio.
+    """Score the interpolated model in every metric and role at every ratio.
 
     Images are encoded once where the image tower is the same.
 
@@ -148,7 +148,7 @@ def sweep(
                 *compare([every], models, pairs, scored.chance, labels),
             ]
     # The base against itself is no comparison.
-    others = joined([rows for ratio, rows in tables.items() if ratio])
+    others = merge_comparisons([rows for ratio, rows in tables.items() if ratio])
     return [
         replace(one, sets=sets[one.name]) if one.benchmark == MEANS else one
         for ratio, rows in tables.items()
@@ -157,7 +157,7 @@ def sweep(
 
 
 def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """The mean of composition at the ratio to take, on items that select.
+    """The table row of the best ratio for composition without loss elsewhere; None without one.
 
     It has the largest significant gain at which no headline metric has an interval below the base,
     corrected or not. None where no ratio has.
@@ -174,7 +174,7 @@ def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
 def choose_ratio(
     items: Sequence[Subtask], base: ModelSettings, checkpoint: Path, device: str
 ) -> tuple[float, pd.DataFrame]:
-    """The share of a checkpoint's weights that the items choose, and what every tenth gives.
+    """The ratio of weights that validation items choose, and the results at every tenth.
 
     It is 1 where no ratio is better than the base without a cost (`best_ratio`).
 
@@ -205,7 +205,7 @@ def choose_ratio(
 
 
 def mix(base: ModelSettings, checkpoint: Path, ratio: float) -> None:
-    """Mix the weights of a checkpoint with its base's, in its folder.
+    """Interpolate a checkpoint's weights with its base's, and export them in place.
 
     Args:
         base: what the checkpoint was fine-tuned from.
@@ -221,14 +221,14 @@ def mix(base: ModelSettings, checkpoint: Path, ratio: float) -> None:
 
 
 def _model_name(ratio: float) -> str:
-    """The name under which the model of a mixing ratio is scored."""
+    """Name under which the model of a mixing ratio is scored."""
     return f"ratio {ratio!r}"
 
 
 def _results_at_ratio(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
-    """The results of one mixing ratio, one for each row of the comparison."""
+    """Yield the result of each comparison row at one mixing ratio."""
     for row in rows:
-        estimate, difference = row.values[_model_name(ratio)], row.of(_model_name(ratio))
+        estimate, difference = row.values[_model_name(ratio)], row.difference_of(_model_name(ratio))
         assert difference is not None
         yield RatioResult(
             ratio=ratio,

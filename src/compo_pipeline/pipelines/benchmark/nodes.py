@@ -55,7 +55,7 @@ def slice_by_training(
 ) -> BenchmarkItems:
     """The items with slices by whether training captions have their attribute-object pairs."""
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
-    return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
+    return BenchmarkItems.with_slices(items, kinds, captions, partial(parses_of, language_model))
 
 
 def score_list(

@@ -33,7 +33,7 @@ def slice_for_diff(
     if "binding" in kinds and not captions:
         log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
         kinds.remove("binding")
-    return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
+    return BenchmarkItems.with_slices(items, kinds, captions, partial(parses_of, language_model))
 
 
 def diff_models(

@@ -25,7 +25,7 @@ def slice_items(
     """The items with the slices that each is in, by training captions, sources and texts."""
     training = training_captions(valid_captions, split)
     parser = partial(parses_of, language_model)
-    return BenchmarkItems.sliced(items, evaluation.slices, training, parser, valid_captions)
+    return BenchmarkItems.with_slices(items, evaluation.slices, training, parser, valid_captions)
 
 
 def identify_training_rows(

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from compo_pipeline.evaluation.analysis.cases import Case
-from compo_pipeline.evaluation.embed import tokenised
+from compo_pipeline.evaluation.embed import tokenize_texts
 from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
@@ -106,7 +106,7 @@ class VersionPair:
         image = load(path.parent, path.name, self.limits)
         models = self.base, self.tuned
         base, tuned = (_cosines(model, image, captions) for model in models)
-        truncated = [tokenised(captions, model.tokenize).truncated for model in models]
+        truncated = [tokenize_texts(captions, model.tokenize).truncated for model in models]
         columns = zip(captions, base, tuned, truncated[0] | truncated[1], strict=True)
         return [
             CaptionScores(caption, before, after, before == max(base), after == max(tuned), bool(t))
