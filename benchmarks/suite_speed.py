@@ -61,7 +61,7 @@ def item_by_item(loaded: LoadedModel, tasks: Sequence[Subtask]) -> Iterator[bool
     model: Any = loaded.model
     for task in tasks:
         for item in task.items:
-            pixels = loaded.preprocess(load_image(*task.place(item)))[None]
+            pixels = loaded.preprocess(load_image(*task.image_location(item)))[None]
             image = model.encode_image(pixels, normalize=True)
             tokens = loaded.tokenize([*item.positives, *item.negatives])
             cosines = (image @ model.encode_text(tokens, normalize=True).T).numpy()

@@ -8,7 +8,7 @@ import torch
 
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.benchmarks.suites import members
+from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.configuration import settings as configuration
 from compo_pipeline.configuration import variants
 from compo_pipeline.configuration.settings import SettingsError, parse, speed_paths
@@ -359,7 +359,7 @@ def test_benchmarks_of_every_role_of_the_gate_can_be_scored(context, env):
     """Without keys besides folders, as a recipe waives nothing."""
     settings = run_settings(context(env).params)
     asked = {rule.role for rule in settings.promotion.gate.rules.values()} - {None}
-    files = {BENCHMARKS[name].role for name in members(settings.benchmarks)}
+    files = {BENCHMARKS[name].role for name in enabled_sets(settings.benchmarks)}
     assert settings.promotion.waive == () and asked <= files
 
 

@@ -296,7 +296,7 @@ def test_images_are_in_the_folder_of_a_benchmark_or_beside_it(tmp_path: Path) ->
         "cola": BenchmarkSet(images=str(tmp_path / "cola")),
     }
     settings = BenchmarksSettings(root=str(root), sets=sets)
-    found = {place.benchmark.name: place.images for place in loading.places(settings)}
+    found = {place.benchmark.name: place.images for place in loading.enabled_folders(settings)}
     assert found == {
         "sugar_crepe": root / "images",
         "winoground": root / "winoground" / "images",
@@ -304,9 +304,11 @@ def test_images_are_in_the_folder_of_a_benchmark_or_beside_it(tmp_path: Path) ->
         "cola": tmp_path / "cola",
     }
     named = replace(settings, images=str(tmp_path))
-    assert {place.benchmark.name: place.images for place in loading.places(named)} == dict.fromkeys(
-        ("sugar_crepe", "winoground", "bivlc"), tmp_path
-    ) | {"cola": tmp_path / "cola"}
+    assert {
+        place.benchmark.name: place.images for place in loading.enabled_folders(named)
+    } == dict.fromkeys(("sugar_crepe", "winoground", "bivlc"), tmp_path) | {
+        "cola": tmp_path / "cola"
+    }
 
 
 def test_files_may_be_in_a_folder_data(write: Callable[[str, object], Path]) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from compo_pipeline.benchmarks import sugar_crepe, zero_shot
 from compo_pipeline.benchmarks.items import titles
-from compo_pipeline.benchmarks.loading import from_files, official
+from compo_pipeline.benchmarks.loading import from_files, official_benchmarks
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.readers.coco_captions import read
@@ -79,7 +79,7 @@ def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], spl
     assert {s.name for s in subtasks} == set(SUGAR_CREPE)
     sets = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp", "zero_shot")}
     wanted = BenchmarksSettings(str(folder), sets=sets)
-    assert official(wanted) == []
+    assert official_benchmarks(wanted) == []
     assert titles(from_files(wanted)) == {
         "sugar_crepe": "SugarCrepe-style",
         "sugar_crepe_pp": "SugarCrepe++-style",

@@ -93,12 +93,12 @@ _LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read ARO: a subtask for each relation, each pair of attributes, and each order of words."""
+    """Load ARO: a subtask for each relation, each attribute pair, and each kind of word order."""
     found: list[Subtask] = []
     for name, rows in _rows(root, images).items():
         items = [_parse_item(name, record) for record in rows.records]
         every = subtasks_of(NAME, "image_to_text", rows.images, items)
-        counted = [task for task in every if _counts(task)]
+        counted = [task for task in every if _is_averaged(task)]
         if name in ORDERS:
             counted = [replace(task, **_OF_ORDERS) for task in counted]
         if not counted:
@@ -111,7 +111,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _rows(root: Path, images: Path) -> dict[str, hub.Rows]:
-    """The rows of each file, and of the orders in the hub's Parquet."""
+    """Records of ARO's official files, and of Parquet files from the Hugging Face hub, by name."""
     on_hub = hub.files_by_name(root, _ON_HUB)
     patterns = [f"{name}.json" for name in _FILES]
     found: dict[str, hub.Rows] = {}
@@ -121,13 +121,13 @@ def _rows(root: Path, images: Path) -> dict[str, hub.Rows]:
     for name, files in on_hub.items():
         if name in found:
             raise SettingsError(f"{root}/{name}.json and {files[0]} are both {name}: remove one")
-        texts = hub.same_names(_ORDER)
+        texts = hub.columns_of_same_names(_ORDER)
         found[name] = hub.read_split(root, files, images, {"image": _IMAGE_COLUMNS}, texts)
     return found
 
 
 def _parse_item(name: str, record: Record) -> tuple[str, Item]:
-    """The name of the subtask that a record belongs to, and its item."""
+    """Subtask name and benchmark item of an ARO record."""
     if name in ORDERS:
         image = record.text("image")
         if record.get("caption_options") is not None:
@@ -143,8 +143,11 @@ def _parse_item(name: str, record: Record) -> tuple[str, Item]:
     return name, Item(record.name, image, texts[:1], texts[1:])
 
 
-def _counts(task: Subtask) -> bool:
-    """Whether a subtask counts in ARO's averages."""
+def _is_averaged(task: Subtask) -> bool:
+    """Whether an ARO subtask is part of the averages; symmetric relations, for example, are not.
+
+    Nor are pairs of attributes with too few items.
+    """
     name, _, part = task.name.partition("/")
     if name == ATTRIBUTION:
         return len(task.items) >= _LEAST_ITEMS

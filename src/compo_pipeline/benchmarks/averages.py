@@ -14,13 +14,15 @@ ALL = "all"
 
 
 def set_of(name: str) -> str:
-    """The set of a subtask named `<set>/<part>`; other subtasks are a set of their own."""
+    """Name of the set that a subtask belongs to: the part before "/", or the whole name."""
     return name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean of parts: of subtasks, by name, or of other means; without parts, of every subtask.
+    """Definition of a mean over subtasks or over other means, weighted equally or by items.
+
+    Without parts it is of every subtask.
 
     Each part weighs the same; with `by_items`, as much as it has items. A set of subtasks
     (`<set>/<part>`) is named as one.
@@ -31,18 +33,18 @@ class Mean:
 
     @property
     def subtasks(self) -> tuple[str, ...]:
-        """The names of all subtasks in it."""
+        """Names of all subtasks that the mean averages, directly or through other means."""
         names = [(part,) if isinstance(part, str) else part.subtasks for part in self.parts]
         return tuple(name for part in names for name in part)
 
-    def over(self, sets: Mapping[str, Mean]) -> Mean:
-        """The same mean with each name replaced by the mean that has it."""
+    def resolve(self, sets: Mapping[str, Mean]) -> Mean:
+        """The same mean, in which each name of a set is replaced by the set's own mean."""
         parts = self.parts or tuple(sets)
-        whole = (sets[part] if isinstance(part, str) else part.over(sets) for part in parts)
+        whole = (sets[part] if isinstance(part, str) else part.resolve(sets) for part in parts)
         return Mean(tuple(whole), self.by_items)
 
     def weights(self, items: Mapping[str, int]) -> dict[str, float]:
-        """The weight of each subtask; their sum is 1.
+        """Weight of each subtask in the mean; the weights sum to 1.
 
         Args:
             items: number of items of each subtask.
@@ -58,7 +60,7 @@ class Mean:
 
 
 def mean_of_set(subtasks: Iterable[str], depth: int = 1) -> Mean:
-    """The mean over the parts of a set, in which a part with further parts is the mean of these.
+    """Equally weighted mean over a set's parts; a part with further parts is a mean itself.
 
     Args:
         subtasks: names of one set, `<set>/<part>` or `<set>/<part>/<further part>`.

@@ -26,9 +26,12 @@ _SINGLE = "COLA_singleobjects_benchmark_"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read the files that are there."""
+    """Load Cola: the subtask of image pairs, and the subtasks of single objects.
+
+    Only the files that are there are read.
+    """
     single = sorted(root.glob(f"{_SINGLE}*.json"))
-    subtasks = [_objects(file, images) for file in single]
+    subtasks = [_single_object_subtask(file, images) for file in single]
     if (root / _PAIRS).is_file():
         items = tuple(_pair_items(read_file(root / _PAIRS), images))
         subtasks.insert(0, Subtask(NAME, ALL, ("group",), images, items))
@@ -38,17 +41,17 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _pair_items(file: Record, images: Path) -> Iterator[Item]:
-    """Items of CoLa's multi-object part: two images and a caption of each."""
+    """Yield the items of Cola's multi-object part: two images with a caption each."""
     for record in file.records():
-        texts = record.part("texts", record.content).texts("texts", least=4)
+        texts = record.with_field("texts", record.content).texts("texts", least=4)
         if len(texts) != 4:
             raise SettingsError(f"{record.where}: expected 4 texts, got {shown(record.content)}")
         image, other = (tail_of(texts[place], images) for place in (0, 2))
         yield Item(record.name, image, (texts[1],), (texts[3],), (other,))
 
 
-def _objects(file: Path, images: Path) -> Subtask:
-    """The subtask of single objects: images, and for each label whether it is right or wrong."""
+def _single_object_subtask(file: Path, images: Path) -> Subtask:
+    """Subtask of a single-object file of Cola: for each label, its right and wrong images."""
     content = read_content(file)
     if isinstance(content, list) and len(content) == 2:
         content = {"labels": content[0], "data": content[1]}
@@ -58,12 +61,12 @@ def _objects(file: Path, images: Path) -> Subtask:
     labels = whole.texts("labels")
     right: list[list[str]] = [[] for _ in labels]
     wrong: list[list[str]] = [[] for _ in labels]
-    for record in whole.listed("data", "image"):
+    for record in whole.list_records("data", "image"):
         values = record.content
         if not isinstance(values, list) or len(values) not in (3, 4):
             raise SettingsError(f"{record.where}: expected a list of 3 or 4, got {shown(values)}")
-        image = tail_of(record.part("image", values[0]).text("image"), images)
-        flags = [_flags(part, len(labels), record.where) for part in values[-2:]]
+        image = tail_of(record.with_field("image", values[0]).text("image"), images)
+        flags = [_parse_flags(part, len(labels), record.where) for part in values[-2:]]
         for place, (is_right, is_hard) in enumerate(zip(*flags, strict=True)):
             if is_hard:
                 (right if is_right else wrong)[place].append(image)
@@ -77,8 +80,8 @@ def _objects(file: Path, images: Path) -> Subtask:
     return Subtask(NAME, name, ("average_precision",), images, items, dropped=dropped)
 
 
-def _flags(values: object, count: int, where: str) -> list[bool]:
-    """Parse the zeros and ones of all labels."""
+def _parse_flags(values: object, count: int, where: str) -> list[bool]:
+    """Parse one 0 or 1 for each label, as booleans."""
     if not isinstance(values, list) or len(values) != count or any(v not in (0, 1) for v in values):
         raise SettingsError(f"{where}: expected 0 or 1 for each of {count} labels")
     return [bool(value) for value in values]

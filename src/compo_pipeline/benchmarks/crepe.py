@@ -26,7 +26,7 @@ _FOLDERS = ("VG_100K", "VG_100K_2")
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read CREPE: a subtask for each file."""
+    """Load CREPE: a subtask for each CSV file."""
     subtasks = []
     for file in read_files(root, _PATTERN):
         named = _NAME.fullmatch(file.name)
@@ -41,7 +41,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _parse_item(record: Record, images: Path) -> Item:
-    """The item of a record: a crop of an image, its caption and the foils."""
+    """Benchmark item of a CREPE record: an image crop, its caption and hard negatives."""
     number = record.text("image_id")
     if not re.fullmatch(r"\d{1,12}", number, re.ASCII):
         raise SettingsError(f"{record.where}: expected a number 'image_id', got {shown(number)}")

@@ -34,7 +34,7 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
 
 
 def custom_titles(root: Path) -> dict[str, str]:
-    """Labels of benchmarks whose files are not the official ones, from `benchmarks.json`.
+    """Labels from `benchmarks.json` of benchmarks whose files are not the official ones.
 
     Official files come without it. Self-made files in an official format need it beside their
     folders: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
@@ -53,7 +53,7 @@ def custom_titles(root: Path) -> dict[str, str]:
 
 
 class Record(NamedTuple):
-    """What a file or a part of it holds, with its name in the file and its place for messages.
+    """Content of a file or of one entry, with its name, and its location for error messages.
 
     The methods read a field; they raise a SettingsError that names the place where there is none of
     that kind.
@@ -64,21 +64,21 @@ class Record(NamedTuple):
     content: Any
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A field, unchecked; the default where there is none."""
+        """Unchecked value of a field; the default if the field is missing."""
         return self.content.get(key, default) if isinstance(self.content, dict) else default
 
-    def part(self, key: str, value: Any) -> Record:
-        """A record of one field, at the same place."""
+    def with_field(self, key: str, value: Any) -> Record:
+        """A record with the given field and value alone, at the same location."""
         return self._replace(content={key: value})
 
     def records(self, noun: str = "item") -> list[Record]:
-        """The records of which it is a list, by their number, or a mapping, by their key."""
+        """The content's entries as records: those of a list by number, of a mapping by key."""
         content = self.content
         entries = content.items() if isinstance(content, dict) else enumerate(content)
         return [Record(f"{key}", f"{self.where}, {noun} {key}", value) for key, value in entries]
 
     def text(self, key: str) -> str:
-        """A text that is not blank."""
+        """Value of a field as non-blank text; raises an error if it is none."""
         value = self.get(key)
         if not isinstance(value, str) or not value.strip() or text_problem(value):
             raise SettingsError(
@@ -88,7 +88,10 @@ class Record(NamedTuple):
         return value
 
     def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
-        """A list of `least` or more texts; in a CSV as Python writes it."""
+        """Value of a field as a list of non-blank texts, at least `least` of them.
+
+        In a CSV file the list is written as in Python.
+        """
         value = self.get(key)
         if isinstance(value, str):
             value = parse_list(value)
@@ -96,17 +99,17 @@ class Record(NamedTuple):
             raise SettingsError(
                 f"{self.where}: expected {least} or more '{key}', got {shown(self.content)}"
             )
-        return tuple(self.part(key, text).text(key) for text in value)
+        return tuple(self.with_field(key, text).text(key) for text in value)
 
-    def listed(self, key: str, noun: str) -> list[Record]:
-        """The records of a list that is not empty."""
+    def list_records(self, key: str, noun: str) -> list[Record]:
+        """Entries of a field's non-empty list, as records."""
         value = self.get(key)
         if not isinstance(value, list) or not value:
             raise SettingsError(f"{self.where}: expected a list '{key}', got {shown(value)}")
         return self._replace(content=value).records(noun)
 
-    def place(self, key: str, count: int) -> int:
-        """A place, from 0, among `count` candidates."""
+    def choice_index(self, key: str, count: int) -> int:
+        """Value of a field as an index below `count`."""
         value = self.get(key)
         if str(value) not in map(str, range(count)):
             raise SettingsError(
@@ -115,7 +118,7 @@ class Record(NamedTuple):
         return int(str(value))
 
     def crop(self, image: str, keys: Sequence[str]) -> str:
-        """The name of the part of an image that is in the record's box.
+        """Name of an image crop, from the record's box in pixels.
 
         Edges between pixels are rounded as by Pillow's `crop`, which the official code calls.
 
@@ -127,7 +130,7 @@ class Record(NamedTuple):
         for key in keys:
             value = self.get(key)
             try:
-                edges.append(_pixels(value))
+                edges.append(_parse_pixels(value))
             except (TypeError, ValueError) as error:
                 raise SettingsError(
                     f"{self.where}: expected '{key}', pixels, got {shown(value)}"
@@ -137,8 +140,8 @@ class Record(NamedTuple):
         return crop_name(image, left, top, round(x + width) - left, round(y + height) - top)
 
 
-def _pixels(value: Any) -> float:
-    """A number of pixels, which may be a text and a fraction.
+def _parse_pixels(value: Any) -> float:
+    """Parse a number of pixels, which may be a text or a fraction.
 
     Raises:
         ValueError, TypeError: it is none, or more than any image has.
@@ -150,7 +153,7 @@ def _pixels(value: Any) -> float:
 
 
 def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
-    """The content of files of CSV with a header, JSON, JSON lines or Parquet, each as a record.
+    """Read the files of a folder that match patterns (CSV, JSON, JSON lines, Parquet) as records.
 
     Args:
         root: folder of the files; where there are none, those in its folder `data` are read.
@@ -172,7 +175,7 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
 
 
 def files_of(root: Path, *patterns: str) -> list[Path]:
-    """The files of a folder that match a pattern; where there are none, those of its `data`."""
+    """Paths of a folder's files that match patterns; if there are none, of its folder `data`."""
     for folder in (root, root / "data"):
         if found := sorted(file for pattern in patterns for file in folder.glob(pattern)):
             return found
@@ -180,7 +183,7 @@ def files_of(root: Path, *patterns: str) -> list[Path]:
 
 
 def read_file(file: Path, kind: type = list) -> Record:
-    """The content of one of the files that `read_files` reads.
+    """Read one CSV, JSON, JSON lines or Parquet file as a record.
 
     Raises:
         SettingsError: it cannot be read, is empty or holds something else.
@@ -194,7 +197,7 @@ def read_file(file: Path, kind: type = list) -> Record:
 def subtasks_of(
     benchmark: str, protocol: str, images: Path, items: Iterable[tuple[str, Item]]
 ) -> list[Subtask]:
-    """Subtasks of items that come with the name of theirs."""
+    """Group items by the name of their subtask into subtasks with one protocol."""
     found: dict[str, list[Item]] = {}
     for name, item in items:
         found.setdefault(name, []).append(item)
@@ -205,7 +208,7 @@ def subtasks_of(
 
 
 def tail_of(name: str, images: Path) -> str:
-    """The longest tail of a path that is a file below a folder; without any, its last part.
+    """Longest tail of a path that is a file in the image folder; else the last part.
 
     Args:
         name: a path or an address, as the authors' machine had it.
@@ -217,7 +220,7 @@ def tail_of(name: str, images: Path) -> str:
 
 
 def read_content(path: Path) -> Any:
-    """The content of a file in one of the formats that are read here, by its ending.
+    """Parsed content of a file, in the format that its ending names.
 
     Raises:
         SettingsError: it cannot be read.

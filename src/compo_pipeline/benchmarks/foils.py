@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def load(foils: Iterable[Foil], split: str, root: Path, limits: Limits = ACCEPTED) -> list[Subtask]:
-    """The kinds of a split that measure something; one line names the others.
+    """Load the foils of a split: a subtask for each kind that is in use; logs the other kinds.
 
     Args:
         foils: the table.

@@ -22,7 +22,7 @@ KINDS = ("entity", "relation")
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file in the folder, a subtask for each kind of detail."""
+    """Load Half-Truths: a subtask for each file and kind of detail (entity or relation)."""
     found = []
     for file in read_files(root, "*.parquet", "*.jsonl"):
         named = file.where.endswith(".jsonl") or "image" in file.content[0]
@@ -32,7 +32,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _items(file: Record, inside: Path | None) -> Iterator[tuple[str, Item]]:
-    """The items of a file, which may have the images `inside`."""
+    """Yield subtask name and item of each record; images may be inside the Parquet file."""
     for record in file.records():
         anchor, full, half, kind = map(
             record.text, ("anchor", "full_truth", "half_truth", "triplet_type")

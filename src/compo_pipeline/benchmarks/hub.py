@@ -30,13 +30,16 @@ Columns = Mapping[str, tuple[str, ...]]
 """Names of fields, each with those that its column may have."""
 
 
-def same_names(fields: Iterable[str]) -> Columns:
-    """Fields whose columns have their names."""
+def columns_of_same_names(fields: Iterable[str]) -> Columns:
+    """Mapping from each field to its column, for fields that are named as their columns."""
     return {field: (field,) for field in fields}
 
 
 class Rows(NamedTuple):
-    """The rows of a split as records, numbered from 0 over all of its files.
+    """Rows of a data set's split as records, with the folder of their images.
+
+    Records are numbered from 0 over all files. `inside` says whether the images are in the files;
+    then that is the folder.
 
     `images` is the folder below which the images are, `inside` whether they are in the files.
     """
@@ -47,7 +50,10 @@ class Rows(NamedTuple):
 
 
 class _Shard(NamedTuple):
-    """A file's split, its number in the split, and how many files the split has, if it is known."""
+    """Split, number, and total count of a Parquet file's shard, as its file name says.
+
+    The total is None if it is not known.
+    """
 
     split: str
     number: int
@@ -55,12 +61,12 @@ class _Shard(NamedTuple):
 
 
 def parquet_files(root: Path) -> list[Path]:
-    """The Parquet files of a data set."""
+    """Paths of the Parquet files in a data set's folder and its subfolders."""
     return sorted(file for pattern in _PARQUET for file in root.glob(pattern))
 
 
 def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]:
-    """The Parquet files of several data sets below one folder, by the name of the data set.
+    """Paths of Parquet files below one folder, grouped by the data set that they belong to.
 
     Args:
         root: folder.
@@ -85,7 +91,7 @@ def files_by_name(root: Path, names: Mapping[str, str]) -> dict[str, list[Path]]
 def read_split(
     root: Path, files: Sequence[Path], images: Path, image_fields: Columns, text_fields: Columns
 ) -> Rows:
-    """The rows of the split `test`, or of the only one.
+    """Read the rows of the split `test`, or of the only split, from a data set's Parquet files.
 
     Args:
         root: folder of the data set.
@@ -100,8 +106,8 @@ def read_split(
     """
     records: list[Record] = []
     kinds = set()
-    for file in _whole_split(root, files):
-        columns, inside = _columns(file, image_fields, text_fields)
+    for file in _split_files(root, files):
+        columns, inside = _find_columns(file, image_fields, text_fields)
         kinds.add(inside)
         name = file.relative_to(root)
         for number, row in enumerate(read_content(file)):
@@ -120,8 +126,8 @@ def read_split(
     return Rows(records, root if inside else images, inside)
 
 
-def _whole_split(root: Path, files: Sequence[Path]) -> list[Path]:
-    """All files of the split, in order."""
+def _split_files(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Paths of all Parquet files of the split, in order; raises an error if one is missing."""
     splits: dict[str, dict[_Shard, Path]] = {}
     for file in files:
         shard = _parse_shard_name(file)
@@ -149,7 +155,7 @@ def _whole_split(root: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def _parse_shard_name(file: Path) -> _Shard:
-    """Split and number of a Parquet file, by the file's name."""
+    """Split and shard number of a Parquet file, parsed from its name."""
     if found := _SHARD.fullmatch(file.stem):
         return _Shard(found[1], int(found[2]), int(found[3]))
     if _CONVERTED.fullmatch(file.stem):
@@ -157,10 +163,10 @@ def _parse_shard_name(file: Path) -> _Shard:
     return _Shard(file.stem, 0, 1)
 
 
-def _columns(
+def _find_columns(
     file: Path, image_fields: Columns, text_fields: Columns
 ) -> tuple[dict[str, str], bool]:
-    """The columns of the fields, and whether the images are inside.
+    """Column of each field in a Parquet file, and whether the image column holds images.
 
     Raises:
         SettingsError: one is missing or holds something else.
@@ -179,12 +185,15 @@ def _columns(
     if None in inside or len(inside) > 1 or texts - {False}:
         found = ", ".join(f"{name} (images)" if kind else name for name, kind in there.items())
         expected = ", ".join(
-            (*_column_names(image_fields, " (images or their names)"), *_column_names(text_fields))
+            (
+                *_expected_columns(image_fields, " (images or their names)"),
+                *_expected_columns(text_fields),
+            )
         )
         raise SettingsError(f"{file}: the columns are {found}; expected {expected}")
     return columns, inside == {True}
 
 
-def _column_names(fields: Columns, kind: str = "") -> Iterator[str]:
-    """The column names of each field, joined by "or", for errors."""
+def _expected_columns(fields: Columns, kind: str = "") -> Iterator[str]:
+    """Text for errors with the possible column names of each field."""
     return (f"{' or '.join(names)}{kind}" for names in fields.values())

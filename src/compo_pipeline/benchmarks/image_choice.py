@@ -17,8 +17,10 @@ _SET_SIZE = 10
 _SPEC = "absolute_size relative_size absolute_spatial relative_spatial existence count"
 
 
-def _svo_probes(root: Path, images: Path) -> list[Subtask]:
-    """CSV of sentence, pos_image_id, neg_image_id and the flags subj_neg, verb_neg, obj_neg.
+def _load_svo_probes(root: Path, images: Path) -> list[Subtask]:
+    """Load SVO-Probes from its CSV file: a subtask for each word that differs.
+
+    Columns: sentence, pos_image_id, neg_image_id and the flags subj_neg, verb_neg, obj_neg.
 
     Rows in which not exactly one of the three words differs are left out, as in the official code.
     """
@@ -42,20 +44,23 @@ def _svo_probes(root: Path, images: Path) -> list[Subtask]:
     ]
 
 
-def _imagecode(root: Path, images: Path) -> list[Subtask]:
-    """{set: {place of the right image: text}}; a set is a folder of ten `img<number>.jpg`."""
+def _load_imagecode(root: Path, images: Path) -> list[Subtask]:
+    """Load ImageCoDe: texts that describe one of ten images; subtasks for videos and photos.
+
+    The file is {set: {place of the right image: text}}; a set is a folder of ten `img<number>.jpg`.
+    """
     found = []
     (file,) = read_files(root, "valid_data.json", kind=dict)
     for image_set in file.records():
         name = image_set.name
-        names = _in_set(images, name)
+        names = _images_of_set(images, name)
         if not isinstance(image_set.content, dict):
             raise SettingsError(
                 f"{image_set.where}: expected texts, got {shown(image_set.content)}"
             )
         for key in image_set.content:
             own = image_set._replace(where=f"{image_set.where}/{key}")
-            place = own.part("place", key).place("place", _SET_SIZE)
+            place = own.with_field("place", key).choice_index("place", _SET_SIZE)
             text = own.text(key).strip()
             others = (*names[:place], *names[place + 1 :])
             kind = "static" if "open-images" in name else "video"
@@ -63,8 +68,11 @@ def _imagecode(root: Path, images: Path) -> list[Subtask]:
     return subtasks_of("imagecode", "text_to_image", images, found)
 
 
-def _in_set(images: Path, name: str) -> list[str]:
-    """The images of a set by their numbers; the first numbers where there are not ten of them."""
+def _images_of_set(images: Path, name: str) -> list[str]:
+    """Names of the ten images of an ImageCoDe set, in the order of their numbers.
+
+    The first numbers where there are not ten of them.
+    """
     numbers: list[int] = []
     try:
         for image in path_below(images, name, follow_symlinks=True).glob("img*.jpg"):
@@ -75,8 +83,11 @@ def _in_set(images: Path, name: str) -> list[str]:
     return [f"{name}/img{k}.jpg" for k in (sorted(numbers) if complete else range(_SET_SIZE))]
 
 
-def _spec(root: Path, images: Path) -> list[Subtask]:
-    """SPEC: lists of {query, keys, label} in `<subset>/{image2text,text2image}.json`."""
+def _load_spec(root: Path, images: Path) -> list[Subtask]:
+    """Load SPEC: subtasks for choosing a text for an image, and an image for a text.
+
+    Files are lists of {query, keys, label} in `<subset>/{image2text,text2image}.json`.
+    """
     return [
         *subtasks_of("spec", "image_to_text", images, _spec_items(root, "image2text")),
         *subtasks_of("spec", "text_to_image", images, _spec_items(root, "text2image")),
@@ -84,12 +95,15 @@ def _spec(root: Path, images: Path) -> list[Subtask]:
 
 
 def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
-    """SPEC's items in one direction (image to text, or back), with the name of their subtask."""
+    """Yield subtask name and item of each SPEC record in one direction.
+
+    From image to text, or back.
+    """
     for file in sorted(root.glob(f"*/{direction}.json")):
         subset = file.parent.name
         for record in read_file(file).records():
             keys, query = record.texts("keys"), record.text("query")
-            label = record.place("label", len(keys))
+            label = record.choice_index("label", len(keys))
             right, wrong = keys[label], (*keys[:label], *keys[label + 1 :])
             if direction == "image2text":
                 item = Item(record.name, f"{subset}/{query}", (right,), wrong)
@@ -103,7 +117,7 @@ SVO_PROBES = Benchmark(
     name="svo_probes",
     role="composition",
     label="SVO-Probes",
-    load=_svo_probes,
+    load=_load_svo_probes,
     headline=lambda metric, name: name == "average",
     averages={"t2i": {"average": Mean(_WORDS)}},
     source="github.com/google-deepmind/svo_probes: svo_probes.csv; images: <image id>.jpg, "
@@ -114,7 +128,7 @@ IMAGECODE = Benchmark(
     name="imagecode",
     role="composition",
     label="ImageCoDe",
-    load=_imagecode,
+    load=_load_imagecode,
     headline=lambda metric, name: name == "average",
     averages={"t2i": {"average": Mean(("video", "static"), by_items=True)}},
     source="github.com/McGill-NLP/imagecode: data/valid_data.json; images: <set>/img<n>.jpg",
@@ -124,7 +138,7 @@ SPEC = Benchmark(
     name="spec",
     role="composition",
     label="SPEC",
-    load=_spec,
+    load=_load_spec,
     headline=lambda metric, name: name in ("image2text", "text2image"),
     averages={
         "accuracy": {"image2text": Mean(tuple(f"image2text_{name}" for name in _SPEC.split()))},

@@ -23,7 +23,7 @@ ImagePlace = tuple[Path, str, Limits]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One image with the texts that describe it and those that do not.
+    """Benchmark item: an image, texts that describe it, and texts or images that do not match.
 
     `item` is unique in its subtask. `image` is a path under the subtask's image folder, or a crop
     of one (`images.decoding`). For zero-shot classification the only positive is the name of the
@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Subtask:
-    """Items that are scored together, and the protocols that score them.
+    """Part of a benchmark: items that are scored together, and the scoring protocols.
 
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
@@ -74,7 +74,7 @@ class Subtask:
     source: str = field(default="", repr=False, compare=False)
 
     def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
-        """Every text that a model must encode to score the items, repeats included.
+        """Every text to encode for scoring the items, with repeats.
 
         Args:
             unreadable: paths without a usable image; the texts of such items are left out where
@@ -92,37 +92,43 @@ class Subtask:
                 yield from item.negatives
 
     def prompts(self, name: str) -> tuple[str, ...]:
-        """The templates filled with a class."""
+        """Zero-shot prompts of a class: each template filled with its name."""
         return tuple(template.replace("{}", name) for template in self.templates)
 
     def path(self, item: Item) -> Path:
-        """Path of an item's image, which may lead anywhere: `place` opens it."""
+        """Path of an item's image, not checked for links that lead out of the folder.
+
+        `image_location` is for opening it.
+        """
         return self.images / item.image
 
     def paths(self, item: Item) -> tuple[Path, ...]:
-        """Paths of an item's image and of its other images."""
+        """Paths of an item's image and of its other images, not checked for links."""
         return tuple(self.images / image for image in (item.image, *item.other_images))
 
-    def places(self, item: Item) -> tuple[ImagePlace, ...]:
-        """Root folder, path and size limits of an item's image, and of its other images."""
+    def image_locations(self, item: Item) -> tuple[ImagePlace, ...]:
+        """Arguments for loading an item's images: folder, name and limits of each.
+
+        The first is the item's image, then come the other images.
+        """
         return tuple(
             (self.images, image, self.limits) for image in (item.image, *item.other_images)
         )
 
-    def place(self, item: Item) -> ImagePlace:
-        """Root folder, path below it, and size limits of an item's image."""
-        return self.places(item)[0]
+    def image_location(self, item: Item) -> ImagePlace:
+        """Arguments for loading an item's image: folder, name in it, and limits."""
+        return self.image_locations(item)[0]
 
 
 def items_by_key(subtasks: Iterable[Subtask]) -> dict[tuple[str, str, str], Item]:
-    """Items by benchmark, subtask and name."""
+    """Items of subtasks by (benchmark, subtask, item name)."""
     return {
         (task.benchmark, task.name, item.item): item for task in subtasks for item in task.items
     }
 
 
 def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]:
-    """Subtasks by benchmark and set."""
+    """Subtasks grouped by benchmark and by their set (the part of the name before "/")."""
     found: dict[tuple[str, str], list[Subtask]] = {}
     for task in subtasks:
         found.setdefault((task.benchmark, set_of(task.name)), []).append(task)
@@ -131,7 +137,7 @@ def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """What a benchmark's files weigh, and under which licences they are; empty where it is unknown.
+    """Size and licences of a benchmark's files, for display; empty where they are unknown.
 
     Attributes:
         size: about, of the images as their source packs them.
@@ -162,7 +168,7 @@ FLICKR_PHOTOS = "each photo's own, on Flickr; for research (the authors' form)"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark: its adapter, and the metrics that reports show of it.
+    """Declaration of a benchmark: loading function, averages, headline metrics and sources.
 
     `role` says what its metrics measure. `load(root, images)` reads its annotation files, in the
     folder `root`; None for retrieval and foils, which are of the dataset's own captions. `headline`
@@ -195,7 +201,7 @@ class Benchmark:
 
     @property
     def all_parts(self) -> tuple[str, ...]:
-        """The sets of subtasks of its whole files, as far as they are known."""
+        """Names of the sets of subtasks in the benchmark's complete files, if they are known."""
         averages = (mean for means in self.averages.values() for mean in means.values())
         return self.parts or tuple(
             dict.fromkeys(name for mean in averages for name in mean.subtasks)
@@ -203,10 +209,10 @@ class Benchmark:
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
-    """Labels of the benchmarks whose files are not the official ones."""
+    """Labels of the benchmarks whose files are not the official ones, by benchmark name."""
     return {task.benchmark: task.title for task in subtasks if task.title}
 
 
 def sources(subtasks: Iterable[Subtask]) -> dict[str, str]:
-    """Where the items of each benchmark are from: `Subtask.source`."""
+    """Folder, or split of the dataset, that the items of each benchmark were loaded from."""
     return {task.benchmark: task.source for task in subtasks}

@@ -18,7 +18,7 @@ from compo_pipeline.benchmarks.files import TITLES, custom_titles
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.benchmarks.suites import members
+from compo_pipeline.benchmarks.suites import enabled_sets
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
 from compo_pipeline.storage.records import Caption, Foil
@@ -32,8 +32,8 @@ _KEY = re.compile(
 log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
-    """A benchmark that is switched on, and the folders of its files."""
+class BenchmarkFolders(NamedTuple):
+    """An enabled benchmark with the folders of its annotation files and images."""
 
     benchmark: Benchmark
     root: Path
@@ -42,34 +42,34 @@ class Place(NamedTuple):
 
     @property
     def exists(self) -> bool:
-        """Whether the folder of its annotation files is there."""
+        """Whether the folder of the annotation files exists."""
         return self.root.is_dir()
 
     @property
     def is_left_out(self) -> bool:
-        """Whether the folder of the annotation files is absent, and the benchmark is optional."""
+        """Whether the benchmark is optional and its folder of annotation files is absent."""
         return bool(self.files.optional) and not self.exists
 
     def items_of(self, subtask: Subtask) -> int | None:
-        """The number of items of a subtask to which it is limited; None for all of them."""
+        """Configured number of items to score of a subtask; None for all."""
         items = self.files.items
         return items.get(subtask.name) if isinstance(items, Mapping) else items
 
 
-def with_key(message: str, key: str) -> str:
-    """Replace the key `benchmarks` in an error message by the YAML key that has these settings."""
+def with_yaml_key(message: str, key: str) -> str:
+    """An error message in which the key `benchmarks` is replaced by another YAML key."""
     return _KEY.sub(f"{key}.", message)
 
 
-def places(settings: BenchmarksSettings) -> list[Place]:
-    """The enabled benchmarks that are read from files, with their folders, which may not exist.
+def enabled_folders(settings: BenchmarksSettings) -> list[BenchmarkFolders]:
+    """Enabled benchmarks that are read from files, with their folders, which may not exist.
 
     Raises:
         SettingsError: a name is not one of a benchmark or suite.
     """
     known = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
     found = []
-    for name, files in members(settings).items():
+    for name, files in enabled_sets(settings).items():
         if name not in known:
             key = f"sets.{name}" if name in settings.sets else f"suites.{settings.suite}"
             raise SettingsError(
@@ -79,13 +79,15 @@ def places(settings: BenchmarksSettings) -> list[Place]:
         folder = files.root or (settings.root and f"{settings.root}/{name}")
         if not folder:
             continue
-        images = files.images or settings.images or _images_of(Path(folder), own=bool(files.root))
-        found.append(Place(BENCHMARKS[name], Path(folder), Path(images), files))
+        images = (
+            files.images or settings.images or _image_folder(Path(folder), own=bool(files.root))
+        )
+        found.append(BenchmarkFolders(BENCHMARKS[name], Path(folder), Path(images), files))
     return found
 
 
-def _images_of(folder: Path, *, own: bool) -> Path:
-    """The folder `images` in that of a benchmark; where there is none, that beside it.
+def _image_folder(folder: Path, *, own: bool) -> Path:
+    """Image folder of a benchmark: `images` in its own folder, or else beside that folder.
 
     Args:
         folder: of the annotation files.
@@ -96,13 +98,13 @@ def _images_of(folder: Path, *, own: bool) -> Path:
 
 
 def from_files(settings: BenchmarksSettings) -> list[Subtask]:
-    """The subtasks of all benchmarks that are read from files and switched on.
+    """Load the subtasks of all enabled benchmarks that are read from files.
 
     Raises:
         SettingsError: one of them has no files, or one that cannot be used; names file and item.
             Or none of the suite is there, or the folder of all.
     """
-    chosen = places(settings)
+    chosen = enabled_folders(settings)
     if absent := [place for place in chosen if place.is_left_out]:
         folders = ", ".join(f"{place.benchmark.label} ({place.root})" for place in absent)
         if settings.suite is not None and len(absent) == len(chosen):
@@ -117,27 +119,29 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
                 "benchmark; where there are none, benchmarks.root=null"
             )
         log.warning("Not run, as there is no such folder: %s.", folders)
-    return [task for place in chosen if place not in absent for task in load_place(place, settings)]
+    return [
+        task for place in chosen if place not in absent for task in load_benchmark(place, settings)
+    ]
 
 
 def sources(settings: BenchmarksSettings) -> dict[str, str]:
-    """Where the items of each benchmark that is switched on will be from: `Subtask.source`.
+    """Folder, or split of the dataset, from which each enabled benchmark would be loaded.
 
     Raises:
         SettingsError: a name is not one of a benchmark or suite.
     """
-    found = {place.benchmark.name: str(place.root) for place in places(settings)}
+    found = {place.benchmark.name: str(place.root) for place in enabled_folders(settings)}
     own = {retrieval.NAME: settings.retrieval.split, foils_of_captions.NAME: settings.foils.split}
     return found | {name: split for name, split in own.items() if split is not None}
 
 
-def not_run(settings: BenchmarksSettings) -> tuple[str, ...]:
-    """Labels of the optional benchmarks whose folders are absent."""
-    return tuple(place.benchmark.label for place in places(settings) if place.is_left_out)
+def not_run_labels(settings: BenchmarksSettings) -> tuple[str, ...]:
+    """Labels of the optional benchmarks whose folders of annotation files are absent."""
+    return tuple(place.benchmark.label for place in enabled_folders(settings) if place.is_left_out)
 
 
-def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
-    """The subtasks of one benchmark.
+def load_benchmark(place: BenchmarkFolders, settings: BenchmarksSettings) -> list[Subtask]:
+    """Load the subtasks of one benchmark from its folders, and check them.
 
     Raises:
         SettingsError: it has no files, or one that cannot be used; names file and item.
@@ -155,7 +159,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     base = place.root if place.files.root else place.root.parent
     for pattern in place.benchmark.files:
         _refuse_links(base, str(place.root.relative_to(base) / pattern), settings)
-    title = _title(place, settings)
+    title = _unofficial_title(place, settings)
     try:
         subtasks = load(place.root, place.images)
     except SettingsError as error:
@@ -174,30 +178,30 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         for subtask in subtasks
     ]
     _check_items(name, settings, found)
-    return [_limited(subtask, place) for subtask in found]
+    return [_limit_items(subtask, place) for subtask in found]
 
 
-def official(settings: BenchmarksSettings) -> list[str]:
-    """The benchmarks that are switched on and whose files are there and are the official ones.
+def official_benchmarks(settings: BenchmarksSettings) -> list[str]:
+    """Names of the enabled benchmarks whose official files are there.
 
     Raises:
         SettingsError: a name is not one of a benchmark, or `benchmarks.json` cannot be read.
     """
-    chosen = places(settings)
+    chosen = enabled_folders(settings)
     found = (one for one in chosen if one.exists and one.benchmark.has_official_files)
-    return [place.benchmark.name for place in found if _title(place, settings) is None]
+    return [place.benchmark.name for place in found if _unofficial_title(place, settings) is None]
 
 
-def _title(place: Place, settings: BenchmarksSettings) -> str | None:
-    """The label of files that are not the official ones, from `benchmarks.json` beside them."""
+def _unofficial_title(place: BenchmarkFolders, settings: BenchmarksSettings) -> str | None:
+    """Label for unofficial files from `benchmarks.json`; None for official ones."""
     if settings.root is None or place.files.root:
         return None
     _refuse_links(place.root.parent, TITLES, settings)
     return custom_titles(place.root.parent).get(place.benchmark.name)
 
 
-def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
-    """A subtask with the rule for ties of `benchmarks.ties`, in place of that of its adapter."""
+def _with_ties(subtask: Subtask, place: BenchmarkFolders, ties: str) -> Subtask:
+    """The subtask with the rule for ties that `benchmarks.ties` configures."""
     right = place.benchmark.ties_right or subtask.ties_right
     if not right or ties == "official" or subtask.ties_official:
         return replace(subtask, ties_right=right)
@@ -206,7 +210,7 @@ def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
 
 
 def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Subtask]) -> None:
-    """Refuse a number of items for a subtask that does not exist, unless a suite sets it."""
+    """Raise an error if `items` of the settings names a subtask that does not exist."""
     own, known = settings.sets.get(name), sorted(subtask.name for subtask in subtasks)
     wanted = own.items if own is not None and isinstance(own.items, Mapping) else {}
     for subtask in wanted:
@@ -217,8 +221,8 @@ def _check_items(name: str, settings: BenchmarksSettings, subtasks: Iterable[Sub
             )
 
 
-def _limited(subtask: Subtask, place: Place) -> Subtask:
-    """A subtask with as many items as settings allow, and how it then differs from the whole."""
+def _limit_items(subtask: Subtask, place: BenchmarkFolders) -> Subtask:
+    """The subtask cut to the configured number of items; notes deviations from the official run."""
     count, official = place.items_of(subtask), place.benchmark.official_items
     if count is None:
         return subtask
@@ -226,7 +230,7 @@ def _limited(subtask: Subtask, place: Place) -> Subtask:
         limited, limit = _first_with_images(subtask, count), f"at most {count} items a subtask"
     else:
         official = subtask.official_draw
-        limited = replace(subtask, items=_drawn(subtask.items, count))
+        limited = replace(subtask, items=_draw_items(subtask.items, count))
         limit = f"{count} items a subtask are drawn at random by us"
     if count == official or len(subtask.items) <= count:
         return limited
@@ -234,8 +238,8 @@ def _limited(subtask: Subtask, place: Place) -> Subtask:
     return replace(limited, deviations=(*subtask.deviations, deviation))
 
 
-def _drawn(items: Sequence[Item], count: int) -> tuple[Item, ...]:
-    """Items drawn at random, in the order of the files.
+def _draw_items(items: Sequence[Item], count: int) -> tuple[Item, ...]:
+    """Draw items at random with a fixed seed, as CLIC's evaluation does; keeps their order.
 
     As in CLIC's evaluation (`shuffle_and_select` of github.com/AmitPeleg/CLIC, eval/eval_utils.py
     lines 9 to 16, under `--seed` 1 of eval/general_eval.py): the first ones after a shuffle by
@@ -247,7 +251,9 @@ def _drawn(items: Sequence[Item], count: int) -> tuple[Item, ...]:
 
 
 def _first_with_images(subtask: Subtask, count: int) -> Subtask:
-    """A subtask of the first items whose images are there; those without one are dropped.
+    """The subtask cut to its first `count` items whose images are there.
+
+    Those without one before them are counted as dropped.
 
     Raises:
         SettingsError: no item has its image.
@@ -255,7 +261,7 @@ def _first_with_images(subtask: Subtask, count: int) -> Subtask:
     found: list[Item] = []
     passed = 0
     for item in subtask.items:
-        if all(is_there(*place) for place in subtask.places(item)):
+        if all(is_there(*place) for place in subtask.image_locations(item)):
             found.append(item)
         else:
             passed += 1
@@ -271,7 +277,7 @@ def _first_with_images(subtask: Subtask, count: int) -> Subtask:
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
-    """Refuse links in a benchmark's files that lead out of its folder, unless settings allow it."""
+    """Raise an error if benchmark files are links out of their folder, unless settings allow it."""
     try:
         files_below(root, pattern, follow_symlinks=settings.follow_symlinks)
     except OutsideRoot as error:
@@ -281,7 +287,7 @@ def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> Non
 
 
 def _check_names(subtask: Subtask) -> None:
-    """Refuse a subtask without items, and two items of one name."""
+    """Raise an error if a subtask has no items, or two items with one name."""
     where = f"benchmarks.root: {subtask.benchmark}/{subtask.name}"
     if not subtask.items:
         raise SettingsError(f"{where}: there are no items")
@@ -295,7 +301,7 @@ def _check_names(subtask: Subtask) -> None:
 def gather_foils(
     settings: BenchmarksSettings, foils: Iterable[Foil], data_root: Path
 ) -> list[Subtask]:
-    """The kinds of foils that are scored; see `gather`."""
+    """Load the subtasks of foils, if the settings name a split of them."""
     if settings.foils.split is None:
         return []
     limits = replace(ACCEPTED, exif=settings.exif)
@@ -308,7 +314,7 @@ def gather(
     data_root: Path,
     foils: Iterable[Foil] = (),
 ) -> list[Subtask]:
-    """All subtasks that are switched on.
+    """Load all enabled subtasks: benchmarks from files, foils and retrieval.
 
     Args:
         settings: which benchmarks, and where.

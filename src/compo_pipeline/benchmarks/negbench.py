@@ -22,7 +22,7 @@ _CHOICES = tuple(f"{name}_mcq_llama3.1_rephrased" for name in ("COCO_val", "VOC2
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every CSV file in the folder; multiple choice is divided by its templates."""
+    """Load NegBench: retrieval subtasks, and multiple choice with a subtask for each template."""
     subtasks = []
     for file in read_files(root, "*.csv"):
         if "captions" in file.content[0]:
@@ -37,11 +37,11 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _choice_items(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
-    """Multiple-choice items with the name of their subtask: one caption is right, others wrong."""
+    """Yield subtask name and item of each multiple-choice row: one right caption, others wrong."""
     for row in file.records():
         keys = takewhile(row.content.__contains__, (f"caption_{place}" for place in count()))
         texts = [row.text(key) for key in keys]
-        right = row.place("correct_answer", len(texts))
+        right = row.choice_index("correct_answer", len(texts))
         wrong = (*texts[:right], *texts[right + 1 :])
         image = tail_of(row.text("image_path"), images)
         template = row.get("correct_answer_template")
@@ -50,7 +50,7 @@ def _choice_items(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
 
 
 def _retrieval_items(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
-    """Retrieval items with the name of their subtask: an image and all its captions."""
+    """Yield subtask name and item of each retrieval row: an image with all its captions."""
     for row in file.records():
         image = tail_of(row.text("filepath"), images)
         yield file.name, Item(row.name, image, row.texts("captions"))

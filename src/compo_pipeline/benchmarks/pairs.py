@@ -20,7 +20,7 @@ _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """The names of the files of a benchmark of pairs, and the fields of their records.
+    """File names and record fields of a benchmark whose items are two images with two captions.
 
     `files` are patterns of the official ones; where there are none, the hub's Parquet is read, if
     the benchmark is `on_hub`. `fields` are those of the first image, the second image, the first
@@ -37,14 +37,14 @@ class _FileFormat:
     on_hub: bool = False
 
     def load(self, root: Path, images: Path) -> list[Subtask]:
-        """Read the subtasks of the benchmark."""
+        """Load the subtasks of the benchmark."""
         rows = self._rows(root, images)
         ending = "" if rows.inside else self.ending
         found = [self._parse_item(record, ending) for record in rows.records]
         return subtasks_of(self.name, "group", rows.images, found)
 
     def _rows(self, root: Path, images: Path) -> hub.Rows:
-        """Records of the official files, or of the hub's Parquet where these are absent."""
+        """Records of the official files, or of Parquet files from the hub if these are absent."""
         if self.on_hub and not files_of(root, *self.files):
             if not (files := hub.parquet_files(root)):
                 raise SettingsError(
@@ -52,7 +52,7 @@ class _FileFormat:
                     "(such as data/test-00000-of-00001.parquet)"
                 )
             texts = filter(None, (*self.fields[2:], self.subtask))
-            columns = (hub.same_names(fields) for fields in (self.fields[:2], texts))
+            columns = (hub.columns_of_same_names(fields) for fields in (self.fields[:2], texts))
             return hub.read_split(root, files, images, *columns)
         official = [
             record
@@ -62,22 +62,25 @@ class _FileFormat:
         return hub.Rows(official, images, inside=False)
 
     def _parse_item(self, record: Record, ending: str) -> tuple[str, Item]:
-        """The name of the subtask that a record belongs to, and its item: a pair."""
+        """Subtask name and item of a record: two images with a caption each."""
         image, other, caption, foil = map(record.text, self.fields)
         name = f"{record.get('id', record.name)}"
         item = Item(name, image + ending, (caption,), (foil,), (other + ending,))
         return record.text(self.subtask) if self.subtask else ALL, item
 
 
-def _color_swap(records: list[Record]) -> Iterator[Record]:
-    """Records of ColorSwap, with image paths relative to the folder `images`."""
+def _color_swap_records(records: list[Record]) -> Iterator[Record]:
+    """Yield ColorSwap's records with image paths relative to the folder `images`."""
     for record in records:
         names = {key: record.text(key).removeprefix("images/") for key in ("image_1", "image_2")}
         yield record._replace(content=record.content | names)
 
 
-def _eqben(records: list[Record]) -> Iterator[Record]:
-    """The folder of an image names its set; of several captions the first counts."""
+def _eqben_records(records: list[Record]) -> Iterator[Record]:
+    """Yield EqBen's records with the set that the image folder names, and one caption each.
+
+    Of several captions the first counts.
+    """
     for record in records:
         folder = record.text("image0").partition("/")[0]
         name = folder.removeprefix("eqben")
@@ -91,8 +94,8 @@ def _eqben(records: list[Record]) -> Iterator[Record]:
         yield record._replace(content=record.content | first | {"set": name})
 
 
-def _mmvp(records: list[Record]) -> Iterator[Record]:
-    """Rows of an id, a type and a statement, of which two in turn are a pair."""
+def _mmvp_records(records: list[Record]) -> Iterator[Record]:
+    """Yield a record with two images and two captions for every two rows of MMVP-VLM."""
     if len(records) % 2:
         raise SettingsError(f"{records[-1].where}: the last row has no second of its pair")
     for record, second in zip(records[::2], records[1::2], strict=True):
@@ -109,18 +112,21 @@ def _mmvp(records: list[Record]) -> Iterator[Record]:
 
 
 def _three_texts(record: Record) -> list[str]:
-    """The three texts of a record of MMVP-VLM: id, type and statement."""
+    """Id, type and statement of an MMVP-VLM record."""
     values = list(record.content.values())
     if len(values) != 3:
         raise SettingsError(f"{record.where}: expected 3 texts, got {shown(values)}")
-    return [record.part("text", value).text("text") for value in values]
+    return [record.with_field("text", value).text("text") for value in values]
 
 
 _COCO = _FileFormat("coco_counterfactuals", ("examples.jsonl",), ending=".jpg", on_hub=True)
 
 
-def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
-    """COCO-CF: all groups, and a fixed 30% of them as images with captions for retrieval."""
+def _load_coco_counterfactuals(root: Path, images: Path) -> list[Subtask]:
+    """Load COCO-Counterfactuals: all pairs as groups, and 30% of them for retrieval.
+
+    The draw is always the same.
+    """
     (groups,) = _COCO.load(root, images)
     count = max(1, _RETRIEVED * len(groups.items) // 100)
     drawn = rng(_COCO.name).sample(range(len(groups.items)), count)
@@ -138,7 +144,7 @@ def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
     return [groups, replace(retrieved, deviations=(draw,))]
 
 
-def _benchmark(
+def _declare_benchmark(
     form: _FileFormat,
     label: str,
     source: str,
@@ -146,7 +152,7 @@ def _benchmark(
     average: tuple[str, Mean] | None = None,
     download: Download = UNKNOWN,
 ) -> Benchmark:
-    """A benchmark of a format; `average` is what a summary shows."""
+    """Declaration of a benchmark with a given file format, and its average for summaries."""
     name, mean = average or (ALL, None)
     averages = {name: mean} if mean else {}
     return Benchmark(
@@ -165,7 +171,7 @@ def _benchmark(
 _OVER_ITEMS = (ALL, Mean((), by_items=True))
 _EQBEN_MEAN = Mean(("youcook2", "gebc", "ag", Mean(_EQBEN[3:6]), "sd"))
 
-WINOGROUND = _benchmark(
+WINOGROUND = _declare_benchmark(
     _FileFormat(
         "winoground",
         ("examples.jsonl",),
@@ -181,12 +187,12 @@ WINOGROUND = _benchmark(
         "0.4 GB", "Meta Images Research Licence", "Getty Images, by the same licence"
     ),
 )
-COLOR_SWAP = _benchmark(
+COLOR_SWAP = _declare_benchmark(
     _FileFormat(
         "color_swap",
         ("test.json",),
         ("image_1", "image_2", "caption_1", "caption_2"),
-        records=_color_swap,
+        records=_color_swap_records,
         on_hub=True,
     ),
     "ColorSwap",
@@ -194,7 +200,7 @@ COLOR_SWAP = _benchmark(
     "huggingface.co/datasets/stanfordnlp/colorswap",
     download=Download(annotations="MIT"),
 )
-BIVLC = _benchmark(
+BIVLC = _declare_benchmark(
     _FileFormat(
         "bivlc",
         ("test.jsonl", "test.json", "test.csv"),
@@ -208,19 +214,21 @@ BIVLC = _benchmark(
     average=_OVER_ITEMS,
     download=Download(annotations="MIT"),
 )
-MMVP_VLM = _benchmark(
-    _FileFormat("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
+MMVP_VLM = _declare_benchmark(
+    _FileFormat(
+        "mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp_records
+    ),
     "MMVP-VLM",
     "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
     average=_OVER_ITEMS,
 )
-EQBEN = _benchmark(
+EQBEN = _declare_benchmark(
     _FileFormat(
         "eqben",
         ("*.json",),
         ("image0", "image1", "caption0", "caption1"),
         subtask="set",
-        records=_eqben,
+        records=_eqben_records,
     ),
     "EqBen",
     "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
@@ -232,7 +240,7 @@ COCO_COUNTERFACTUALS = Benchmark(
     name=_COCO.name,
     role="composition",
     label="COCO-Counterfactuals",
-    load=_counterfactuals,
+    load=_load_coco_counterfactuals,
     headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),
     source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
     "images.zip; or its Parquet",

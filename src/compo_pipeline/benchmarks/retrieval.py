@@ -52,7 +52,10 @@ _URBAN1K_FILES = ("caption/*.txt",)
 
 
 def clic_text(text: str) -> str:
-    """A caption as CLIC's retrieval evaluation reads it (the normalisation of BLIP's loaders)."""
+    """A caption normalised as in CLIC's retrieval evaluation.
+
+    That is the normalisation of BLIP's loaders.
+    """
     words = _CLIC_MARKS.sub(" ", text.lower()).split()
     return " ".join(words[:_CLIC_WORDS])
 
@@ -67,7 +70,7 @@ TEXTS: dict[TextProtocol, Callable[[Caption], str]] = {
 def load(
     captions: Iterable[Caption], root: Path, settings: RetrievalSettings, limits: Limits = ACCEPTED
 ) -> list[Subtask]:
-    """A subtask for each text protocol, which it is named after.
+    """Load retrieval over the dataset's own captions: a subtask for each text protocol.
 
     Raises:
         SettingsError: the split holds no captions.
@@ -94,34 +97,37 @@ def load(
     return found
 
 
-def _coco(root: Path, images: Path) -> list[Subtask]:
-    """COCO's subtasks: CLIC's one of val2017's annotations, and Karpathy's test split."""
+def _load_coco(root: Path, images: Path) -> list[Subtask]:
+    """Load COCO retrieval: CLIC's subtask on val2017, and Karpathy's test split.
+
+    Each if its file is there.
+    """
     found = []
     for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
         if file.name == _VAL:
-            found.append(_subtask("coco", "clic", images, _coco_items(file), clic_text))
+            found.append(_retrieval_subtask("coco", "clic", images, _coco_items(file), clic_text))
         else:
-            found.append(_subtask("coco", "karpathy", images, _karpathy_items(file)))
+            found.append(_retrieval_subtask("coco", "karpathy", images, _karpathy_items(file)))
     return found
 
 
-def _flickr30k(root: Path, images: Path) -> list[Subtask]:
-    """Karpathy's test split of Flickr30k, with its texts as they are and as CLIC has them."""
+def _load_flickr30k(root: Path, images: Path) -> list[Subtask]:
+    """Load Flickr30k retrieval (Karpathy's test split), with raw and with CLIC-normalised texts."""
     items = list(_karpathy_items(read_files(root, "dataset_flickr30k.json", kind=dict)[0]))
     return [
-        _subtask("flickr30k", protocol, images, items, text)
+        _retrieval_subtask("flickr30k", protocol, images, items, text)
         for protocol, text in (("karpathy", str), ("clic", clic_text))
     ]
 
 
-def _flickr8k(root: Path, images: Path) -> list[Subtask]:
-    """Karpathy's test split of Flickr8k."""
+def _load_flickr8k(root: Path, images: Path) -> list[Subtask]:
+    """Load Flickr8k retrieval: Karpathy's test split."""
     items = _karpathy_items(read_files(root, "dataset_flickr8k.json", kind=dict)[0])
-    return [_subtask("flickr8k", "karpathy", images, items)]
+    return [_retrieval_subtask("flickr8k", "karpathy", images, items)]
 
 
-def _docci(root: Path, images: Path) -> list[Subtask]:
-    """The test split of DOCCI's descriptions."""
+def _load_docci(root: Path, images: Path) -> list[Subtask]:
+    """Load DOCCI retrieval: the test split, with captions split into sentences and whole."""
     (file,) = read_files(root, "docci_descriptions.jsonlines")
     items = [
         Item(
@@ -132,14 +138,17 @@ def _docci(root: Path, images: Path) -> list[Subtask]:
         for record in file.records()
         if record.text("split") == "test"
     ]
-    return _of_long_captions("docci", "test", images, items)
+    return _long_caption_subtasks("docci", "test", images, items)
 
 
-def _iiw(root: Path, images: Path) -> list[Subtask]:
-    """Files that are named as their set, or `data.jsonl` in a folder of its name."""
+def _load_iiw(root: Path, images: Path) -> list[Subtask]:
+    """Load IIW retrieval: for each set, captions split into sentences, and whole captions.
+
+    Files are named as their set, or `data.jsonl` in a folder of its name.
+    """
     # The files do not say how the images' names end.
     folders = (*images.glob("*/*"), *images.glob("*"))
-    names = {key: str(path.relative_to(images)) for path in folders for key in _keys(path)}
+    names = {key: str(path.relative_to(images)) for path in folders for key in _image_keys(path)}
     found: dict[str, list[Subtask]] = {}
     for path in files_of(root, *_IIW_FILES):
         own = path.parent.name if path.stem == "data" else path.stem
@@ -147,32 +156,35 @@ def _iiw(root: Path, images: Path) -> list[Subtask]:
         if name in found:
             raise SettingsError(f"{root}: two files are of the set {name}: remove one")
         items = [_iiw_item(record, names) for record in read_file(path).records()]
-        found[name] = _of_long_captions("iiw", name, images, items)
+        found[name] = _long_caption_subtasks("iiw", name, images, items)
     if not found:
         raise SettingsError(f"there is no {' or '.join(_IIW_FILES)} in {root}")
     return [subtask for subtasks in found.values() for subtask in subtasks]
 
 
-def _urban1k(root: Path, images: Path) -> list[Subtask]:
-    """A file a caption, whose first line is read, as in the official evaluation."""
+def _load_urban1k(root: Path, images: Path) -> list[Subtask]:
+    """Load Urban-1k retrieval, with captions split into sentences and whole.
+
+    A file has one caption, whose first line is read, as in the official evaluation.
+    """
     own = root / "image"
     items = []
     for file in files_of(root, *_URBAN1K_FILES):
         record = read_file(file)
-        text = record.part("caption", record.content[0]).text("caption")
+        text = record.with_field("caption", record.content[0]).text("caption")
         items.append(Item(record.name, f"{record.name}.jpg", (_one_line(text),)))
     if not items:
         raise SettingsError(f"there is no {' or '.join(_URBAN1K_FILES)} in {root}")
-    return _of_long_captions("urban1k", "test", own if own.is_dir() else images, items)
+    return _long_caption_subtasks("urban1k", "test", own if own.is_dir() else images, items)
 
 
-def _keys(path: Path) -> tuple[str, str]:
-    """The keys under which an image file is found: its name without and with its ending."""
+def _image_keys(path: Path) -> tuple[str, str]:
+    """Names by which annotations may refer to an image file: without and with its ending."""
     return path.stem, path.name
 
 
 def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
-    """The item of a record of IIW: image and description, by humans or by a model."""
+    """Item of an IIW record: an image and its description, by humans or by a model."""
     key = record.text("image" if record.get("image/key") is None else "image/key")
     by_model = record.get("IIW") is None and record.get("IIW-P5B") is not None
     text = record.text("IIW-P5B" if by_model else "IIW")
@@ -181,11 +193,11 @@ def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
 
 
 def _coco_items(file: Record) -> Iterator[Item]:
-    """Items of COCO's annotation format: each image with its captions."""
+    """Yield the items of a COCO annotation file: each image with its captions."""
     captions: dict[str, list[str]] = {}
-    for record in file.listed("annotations", "annotation"):
+    for record in file.list_records("annotations", "annotation"):
         captions.setdefault(f"{record.get('image_id')}", []).append(record.text("caption"))
-    for record in file.listed("images", "image"):
+    for record in file.list_records("images", "image"):
         name = record.text("file_name")
         own = captions.pop(f"{record.get('id')}", None)
         if not own:
@@ -199,12 +211,14 @@ def _coco_items(file: Record) -> Iterator[Item]:
 
 
 def _karpathy_items(file: Record) -> Iterator[Item]:
-    """Items of the test split in the format of Karpathy's splits."""
-    for record in file.listed("images", "image"):
+    """Yield the items of the test split from a file of Karpathy's splits."""
+    for record in file.list_records("images", "image"):
         if record.text("split") == "test":
             name = record.text("filename")
             folder = "" if record.get("filepath") is None else f"{record.text('filepath')}/"
-            texts = (sentence.text("raw") for sentence in record.listed("sentences", "sentence"))
+            texts = (
+                sentence.text("raw") for sentence in record.list_records("sentences", "sentence")
+            )
             yield Item(name, folder + name, tuple(texts))
 
 
@@ -213,29 +227,35 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _of_long_captions(
+def _long_caption_subtasks(
     benchmark: str, name: str, images: Path, items: Sequence[Item]
 ) -> list[Subtask]:
-    """Retrieval of the distinct sentences of items' only caption, and of the whole caption."""
+    """Two retrieval subtasks of long captions: split into sentences, and whole.
+
+    Repeated sentences count once.
+    """
     split_up = [
         replace(item, positives=tuple(dict.fromkeys(split(text))) or (text,))
         for item in items
         for text in item.positives
     ]
     return [
-        _subtask(benchmark, name, images, split_up),
-        _subtask(benchmark, f"{name}_whole", images, items),
+        _retrieval_subtask(benchmark, name, images, split_up),
+        _retrieval_subtask(benchmark, f"{name}_whole", images, items),
     ]
 
 
-def _subtask(
+def _retrieval_subtask(
     benchmark: str,
     name: str,
     images: Path,
     items: Iterable[Item],
     text: Callable[[str], str] = str,
 ) -> Subtask:
-    """A subtask of items whose captions are normalised; one of marks alone stays as it is."""
+    """Retrieval subtask of items whose captions are normalised by a function.
+
+    A caption of marks alone, of which nothing would be left, stays as it is.
+    """
     normalised = tuple(
         Item(item.item, item.image, tuple(text(each) or each for each in item.positives))
         for item in items
@@ -243,7 +263,7 @@ def _subtask(
     return Subtask(benchmark, name, ("retrieval",), images, normalised)
 
 
-def _benchmark(
+def _declare_benchmark(
     name: str,
     label: str,
     load: Callable[[Path, Path], list[Subtask]] | None,
@@ -266,45 +286,45 @@ def _benchmark(
     )
 
 
-RETRIEVAL = replace(_benchmark(NAME, "Retrieval", None), unnamed=("raw", "clic"))
-COCO = _benchmark(
+RETRIEVAL = replace(_declare_benchmark(NAME, "Retrieval", None), unnamed=("raw", "clic"))
+COCO = _declare_benchmark(
     "coco",
     "COCO retrieval",
-    _coco,
+    _load_coco,
     f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; images: "
     "COCO's folder with val2017 and val2014",
     download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
     parts=("clic", "karpathy"),
 )
-FLICKR30K = _benchmark(
+FLICKR30K = _declare_benchmark(
     "flickr30k",
     "Flickr30k retrieval",
-    _flickr30k,
+    _load_flickr30k,
     f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
     "shannon.cs.illinois.edu/DenotationGraph",
     download=Download("4 GB", images=FLICKR_PHOTOS),
     parts=("karpathy", "clic"),
 )
-FLICKR8K = _benchmark(
+FLICKR8K = _declare_benchmark(
     "flickr8k",
     "Flickr8k retrieval",
-    _flickr8k,
+    _load_flickr8k,
     f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
     download=Download("1 GB", images=FLICKR_PHOTOS),
     parts=("karpathy",),
 )
-DOCCI = _benchmark(
+DOCCI = _declare_benchmark(
     "docci",
     "DOCCI retrieval",
-    _docci,
+    _load_docci,
     "google.github.io/docci: docci_descriptions.jsonlines; its images",
     download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
     parts=("test", "test_whole"),
 )
-IIW = _benchmark(
+IIW = _declare_benchmark(
     "iiw",
     "IIW retrieval",
-    _iiw,
+    _load_iiw,
     "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
@@ -315,10 +335,10 @@ IIW = _benchmark(
         for part in (name, f"{name}_whole")
     ),
 )
-URBAN1K = _benchmark(
+URBAN1K = _declare_benchmark(
     "urban1k",
     "Urban-1k retrieval",
-    _urban1k,
+    _load_urban1k,
     "huggingface.co/datasets/BeichenZhang/Urban1k: its folders caption and image",
     files=_URBAN1K_FILES,
     parts=("test", "test_whole"),

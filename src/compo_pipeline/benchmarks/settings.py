@@ -15,7 +15,7 @@ TextProtocol = Literal["raw", "clic", "whole"]
 
 @settings
 class RetrievalSettings:
-    """Retrieval over the images and captions of one of the dataset's own splits."""
+    """Settings of retrieval over the images and captions of one split of the dataset."""
 
     split: str | None = "test"
     """Name of the split in the captions table; null switches retrieval off."""
@@ -34,7 +34,7 @@ class FoilBenchmarkSettings:
 
 @settings
 class BenchmarkSet:
-    """Folders of one benchmark's files, and how many of its items are scored."""
+    """Settings of one benchmark: folders of its files, and number of items to score."""
 
     root: str | None = None
     """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""
@@ -53,7 +53,7 @@ class BenchmarkSet:
 
 @settings
 class BenchmarksSettings:
-    """Which benchmarks are scored, and where their files are."""
+    """Settings of the benchmarks to score: suite, folders of their files, and tie rule."""
 
     root: str | None = None
     """Folder with one folder of annotation files per benchmark, or its URL; null is that of

@@ -33,7 +33,7 @@ _ON_HUB = {
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every subtask of SugarCrepe in the folder."""
+    """Load SugarCrepe: a subtask for each JSON file."""
     subtasks = []
     for file in read_files(root, "*.json", kind=dict):
         items = tuple(
@@ -50,7 +50,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def load_pp(root: Path, images: Path) -> list[Subtask]:
-    """Read every subtask of SugarCrepe++ in the folder."""
+    """Load SugarCrepe++: a subtask for each file."""
     protocols = ("image_to_text", "text_only")
     return [
         Subtask("sugar_crepe_pp", name, protocols, rows.images, tuple(map(_item_pp, rows.records)))
@@ -59,9 +59,9 @@ def load_pp(root: Path, images: Path) -> list[Subtask]:
 
 
 def _rows_pp(root: Path, images: Path) -> dict[str, hub.Rows]:
-    """The rows of each subtask, of the official files or, without any, of the hub's."""
+    """Records of each SugarCrepe++ subtask, from official files or else from the hub's Parquet."""
     if not files_of(root, "*.json") and (found := hub.files_by_name(root, _ON_HUB)):
-        texts = hub.same_names(_TEXTS_PP)
+        texts = hub.columns_of_same_names(_TEXTS_PP)
         return {
             name: hub.read_split(root, files, images, {"filename": _IMAGE_COLUMNS}, texts)
             for name, files in found.items()
@@ -73,7 +73,7 @@ def _rows_pp(root: Path, images: Path) -> dict[str, hub.Rows]:
 
 
 def _item_pp(record: Record) -> Item:
-    """The item of a record of SugarCrepe++: two captions of one meaning, and a foil."""
+    """Item of a SugarCrepe++ record: two captions with the same meaning, and a foil."""
     caption, same, foil = map(record.text, _TEXTS_PP)
     name = f"{record.get('id', record.name)}"
     return Item(name, record.text("filename"), (caption, same), (foil,))

@@ -26,7 +26,7 @@ _RECALLS = ("i2t_r5", "t2i_r5")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A named mean over benchmarks.
+    """Named mean over benchmarks, as a paper's tables report it.
 
     Attributes:
         label: its name in reports.
@@ -40,8 +40,8 @@ class Aggregate:
     source: str = ""
     items: int | None = None
 
-    def name(self, member: Member) -> str:
-        """A member's benchmark, with the metric if further members are of it."""
+    def member_name(self, member: Member) -> str:
+        """Display name of a member: its benchmark, with metric and subtask if it has others."""
         benchmark, metric, subtask = member[0]
         others = [other[0] for other in self.members if other[0][0] == benchmark]
         words = [BENCHMARKS[benchmark].label]
@@ -52,32 +52,35 @@ class Aggregate:
         return " ".join(words)
 
     def mean(self, values: Mapping[Key, float]) -> float:
-        """Mean of the members, each the mean of its metrics."""
+        """Value of the mean, from metric values by (benchmark, metric, subtask).
+
+        Each member weighs the same, and is the mean of its metrics.
+        """
         parts = [sum(values[key] for key in member) / len(member) for member in self.members]
         return sum(parts) / len(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class PaperSuite:
-    """The benchmarks of a paper's tables by name, and the means of the tables."""
+    """A paper's benchmarks with their settings, and the means over them in its tables."""
 
     title: str
     sets: Mapping[str, BenchmarkSet]
     aggregates: tuple[Aggregate, ...]
 
 
-def _sets(*names: str, **drawn: BenchmarkSet) -> dict[str, BenchmarkSet]:
-    """Benchmark sets by name: those named alone have the default settings."""
+def _benchmark_sets(*names: str, **drawn: BenchmarkSet) -> dict[str, BenchmarkSet]:
+    """Benchmark settings by name; defaults for names that are given alone."""
     return {name: BenchmarkSet() for name in names} | drawn
 
 
-def _single(benchmark: str, metric: str, names: Iterable[str]) -> tuple[Member, ...]:
-    """Members of a mean that are one subtask each."""
+def _single_members(benchmark: str, metric: str, names: Iterable[str]) -> tuple[Member, ...]:
+    """Members of an aggregate with one metric key each, for several subtasks of a benchmark."""
     return tuple(((benchmark, metric, name),) for name in names)
 
 
-def _retrieval(metric: str) -> tuple[Member, ...]:
-    """The retrieval sets of FSC-CLIP."""
+def _retrieval_members(metric: str) -> tuple[Member, ...]:
+    """Members of an aggregate: FSC-CLIP's three retrieval sets in one metric."""
     sets = {"coco": "karpathy", "flickr30k": "karpathy", "coco_counterfactuals": "retrieval"}
     return tuple(((benchmark, metric, subtask),) for benchmark, subtask in sets.items())
 
@@ -97,7 +100,7 @@ _PLUS_PLUS_MEANS = tuple(
 SUITES: Mapping[str, PaperSuite] = {
     "clic": PaperSuite(
         "CLIC",
-        _sets(
+        _benchmark_sets(
             _PLUS_PLUS,
             "winoground",
             _CREPE,
@@ -108,7 +111,7 @@ SUITES: Mapping[str, PaperSuite] = {
         (
             Aggregate(
                 "CLIC's ZS-10, mean top-1 of 10 sets",
-                _single(ZERO_SHOT, "top1", ZS10),
+                _single_members(ZERO_SHOT, "top1", ZS10),
                 "Tables 2 and 15",
                 CLIC_DRAW,
             ),
@@ -116,7 +119,7 @@ SUITES: Mapping[str, PaperSuite] = {
     ),
     "fsc": PaperSuite(
         "FSC-CLIP",
-        _sets(
+        _benchmark_sets(
             "aro",
             "crepe",
             "imagecode",
@@ -153,24 +156,24 @@ SUITES: Mapping[str, PaperSuite] = {
             ),
             Aggregate(
                 "FSC-CLIP's I2T, mean R@1 of 3 sets",
-                _retrieval("i2t_r1"),
+                _retrieval_members("i2t_r1"),
                 "comparison of methods",
             ),
             Aggregate(
                 "FSC-CLIP's T2I, mean R@1 of 3 sets",
-                _retrieval("t2i_r1"),
+                _retrieval_members("t2i_r1"),
                 "comparison of methods",
             ),
             Aggregate(
                 "FSC-CLIP's ZS, mean top-1 of 21 sets",
-                _single(ZERO_SHOT, "top1", ZS21),
+                _single_members(ZERO_SHOT, "top1", ZS21),
                 "zero-shot classification of appendix B.3",
             ),
         ),
     ),
     "sparcl": PaperSuite(
         "SPARCL",
-        _sets("aro", "vl_checklist", _CREPE, _PLUS_PLUS),
+        _benchmark_sets("aro", "vl_checklist", _CREPE, _PLUS_PLUS),
         (
             Aggregate(
                 "SPARCL's average of 4 benchmarks",
@@ -186,12 +189,12 @@ SUITES: Mapping[str, PaperSuite] = {
     ),
     "c2lip": PaperSuite(
         "C2LIP",
-        _sets(_CREPE, _PLUS_PLUS, ZERO_SHOT, *_C2LIP_RETRIEVAL, "flickr8k"),
+        _benchmark_sets(_CREPE, _PLUS_PLUS, ZERO_SHOT, *_C2LIP_RETRIEVAL, "flickr8k"),
         (
             Aggregate(
                 "C2LIP's average of 12 columns",
                 (
-                    *_single(_CREPE, "accuracy", ("add", "replace", "swap")),
+                    *_single_members(_CREPE, "accuracy", ("add", "replace", "swap")),
                     *_PLUS_PLUS_MEANS,
                     ((ZERO_SHOT, "top1", "imagenet1k"),),
                     *(
@@ -204,7 +207,7 @@ SUITES: Mapping[str, PaperSuite] = {
             Aggregate(
                 "C2LIP's average of 6 attribute tasks",
                 (
-                    *_single(_CREPE, "accuracy", _ATTRIBUTES),
+                    *_single_members(_CREPE, "accuracy", _ATTRIBUTES),
                     *(
                         ((_PLUS_PLUS, metric, name),)
                         for name in _ATTRIBUTES
@@ -234,7 +237,7 @@ SUITES: Mapping[str, PaperSuite] = {
             ),
             Aggregate(
                 "C2LIP's zero-shot, mean top-1 of 11 sets",
-                _single(ZERO_SHOT, "top1", ZS11),
+                _single_members(ZERO_SHOT, "top1", ZS11),
                 "Table A6",
             ),
         ),
@@ -243,14 +246,14 @@ SUITES: Mapping[str, PaperSuite] = {
 
 
 def aggregates_of(suite: str) -> tuple[Aggregate, ...]:
-    """The means of a paper's suite; without one, those of all papers."""
+    """Means over benchmarks that a paper's suite defines; for another name those of all papers."""
     if suite in SUITES:
         return SUITES[suite].aggregates
     return tuple(one for paper in SUITES.values() for one in paper.aggregates)
 
 
-def members(settings: BenchmarksSettings) -> dict[str, BenchmarkSet]:
-    """The benchmarks that are switched on: those of the suite, changed and joined by `sets`.
+def enabled_sets(settings: BenchmarksSettings) -> dict[str, BenchmarkSet]:
+    """Settings of the enabled benchmarks by name: those of the suite, changed by `sets`.
 
     What `sets` leaves null of a member is as the suite has it; a member is optional by default.
 
@@ -269,7 +272,7 @@ def members(settings: BenchmarksSettings) -> dict[str, BenchmarkSet]:
 
 
 def _suite_sets(settings: BenchmarksSettings) -> Mapping[str, BenchmarkSet]:
-    """The benchmarks of the suite that is named."""
+    """Settings of the benchmarks in the configured suite, by name; empty without a suite."""
     name = settings.suite
     if name is None:
         return {}

@@ -34,7 +34,7 @@ _LEAST_VOTES = 2
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every phenomenon of VALSE that is in the folder."""
+    """Load VALSE: a subtask for each linguistic phenomenon whose file is there."""
     subtasks = []
     for file in read_files(root, *(f"{name}.json" for name in _FOLDERS), kind=dict):
         items = []

@@ -34,7 +34,7 @@ _BRACKETS = 100
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read VL-CheckList: a subtask `<category>/<data set>/<file>` for each file of the index."""
+    """Load VL-CheckList: a subtask `<category>/<data set>/<file>` for each index file."""
     files = sorted((root / _INDEX).rglob("*.yaml"))
     if not files:
         raise SettingsError(f"there is no *.yaml in {root / _INDEX}")
@@ -48,7 +48,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _category(root: Path, file: Path) -> str:
-    """The official name of the category of a file of the index."""
+    """Official category of a VL-CheckList index file, from its folders."""
     aspect, folder = file.relative_to(root / _INDEX).parts[0].lower(), file.parent.name.lower()
     for category in (folder, f"{folder}_{aspect[0]}"):
         if category in CATEGORIES.get(aspect, ()):
@@ -58,7 +58,7 @@ def _category(root: Path, file: Path) -> str:
 
 
 def _read_index(root: Path, file: Path) -> tuple[Path, str]:
-    """Read an index file: its annotation file, and its folder of images."""
+    """Path of the annotation file, and name of the image folder, that an index file names."""
     try:
         text = read_bytes(file).decode("utf-8")
         # PyYAML's time grows with the square of the brackets that are open.
@@ -75,11 +75,11 @@ def _read_index(root: Path, file: Path) -> tuple[Path, str]:
 
 
 def _parse_item(record: Record, folder: str) -> Item:
-    """The item of a record `[image, {POS, NEG}]`: the first text of each list."""
+    """Item of a VL-CheckList record: an image, its first positive and first negative text."""
     content = record.content
     if not isinstance(content, list) or len(content) != 2:
         raise SettingsError(f"{record.where}: expected [image, {{POS, NEG}}], got {shown(content)}")
-    image = record.part("image", content[0]).text("image")
+    image = record.with_field("image", content[0]).text("image")
     texts = record._replace(content=content[1])
     right, wrong = (texts.texts(key)[:1] for key in ("POS", "NEG"))
     return Item(record.name, f"{folder.rstrip('/')}/{image}", right, wrong)

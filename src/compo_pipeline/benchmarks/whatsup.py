@@ -38,7 +38,10 @@ _FILES = {
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read the files that are there."""
+    """Load What'sUp: a subtask for each file, and joint subtasks of pairs and sets of images.
+
+    Only the files that are there are read.
+    """
     subtasks = []
     for file in read_files(root, *(f"{name}.json" for name in _FILES)):
         read = _controlled_item if file.name.startswith("controlled") else _photo_item
@@ -46,13 +49,15 @@ def load(root: Path, images: Path) -> list[Subtask]:
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, tuple(items)))
         if pairs := _PAIRS.get(file.name):
             for kind, places in {"pairs": pairs, "sets": (sum(pairs, ()),)}.items():
-                if joint := tuple(_joint(items, places, file.where)):
+                if joint := tuple(_join_items(items, places, file.where)):
                     subtasks.append(Subtask(NAME, f"{name}_{kind}", ("joint",), images, joint))
     return subtasks
 
 
-def _joint(items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str) -> Iterator[Item]:
-    """Join the items of the same two objects: one item of all the places of a kind."""
+def _join_items(
+    items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str
+) -> Iterator[Item]:
+    """Yield joint items, each made of the items that show the same two objects in all places."""
     by_objects: dict[tuple[str, str], dict[str, Item]] = {}
     for item in items:
         words = PurePosixPath(item.image).stem.split("_")
@@ -78,20 +83,20 @@ def _joint(items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str) 
 
 
 def _controlled_item(record: Record, _: str) -> Item:
-    """The item of a record of the controlled photographs: a right caption and the wrong ones."""
+    """Item of a controlled photograph: an image, one right and several wrong captions."""
     path = PurePosixPath(record.text("image_path"))
     right, *wrong = record.texts("caption_options", least=2)
     return Item(record.name, "/".join(path.parts[-2:]), (right,), tuple(wrong))
 
 
 def _photo_item(record: Record, file: str) -> Item:
-    """The item of a record of COCO or GQA: an image id, a right and a wrong caption."""
+    """Item of a COCO or GQA photo: an image, a right and a wrong caption."""
     content = record.content
     if not isinstance(content, list) or len(content) != 3:
         raise SettingsError(
             f"{record.where}: expected [image id, right, wrong], got {shown(content)}"
         )
-    image, right, wrong = (record.part("text", f"{part}").text("text") for part in content)
+    image, right, wrong = (record.with_field("text", f"{part}").text("text") for part in content)
     path = f"val2017/{image:0>12}" if file.startswith("coco") else f"vg_images/{image}"
     return Item(record.name, f"{path}.jpg", (right,), (wrong,))
 

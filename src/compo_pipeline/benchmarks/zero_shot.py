@@ -15,19 +15,19 @@ NAME = "zero_shot"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every set in the folder."""
+    """Load zero-shot classification from the user's own JSON files: a subtask for each file."""
     return [_subtask(file, images) for file in read_files(root, "*.json", kind=dict)]
 
 
 def _subtask(file: Record, images: Path) -> Subtask:
-    """The subtask of a file: classes, prompt templates, and the class of each image."""
+    """Zero-shot subtask of a JSON file: classes, prompt templates and labelled images."""
     where, classes, templates = file.where, file.texts("classes"), file.texts("templates")
     if len(set(classes)) < max(2, len(classes)):
         raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
     if any("{}" not in template for template in templates):
         raise SettingsError(f"{where}: every template needs a {{}} for the class, got {templates}")
     items = []
-    for record in file.listed("items", "item"):
+    for record in file.list_records("items", "item"):
         label = record.text("class")
         if label not in classes:
             raise SettingsError(f"{record.where}: '{label}' is not one of its classes")

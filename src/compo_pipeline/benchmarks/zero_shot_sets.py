@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class _SetContent(NamedTuple):
-    """Class names, labelled images and templates, as the files of a set have them.
+    """Class names, labelled images and prompt templates read from a zero-shot set's files.
 
     Names are empty where the files have none, templates for the usual one. An image's name is
     below the set's folder.
@@ -61,7 +61,7 @@ class _SetContent(NamedTuple):
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every set in the folder, with the images that are in it."""
+    """Load the zero-shot sets: a subtask for each folder, in whichever known layout it has."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and path != images)
     if not folders:
         raise SettingsError(f"{root} has no folder of a set")
@@ -69,10 +69,10 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(root: Path, folder: Path) -> Subtask:
-    """The subtask of a set, by the first layout that its folder has."""
+    """Zero-shot subtask of a set's folder, read by the first layout that matches."""
     layouts = (read for marker, read in _LAYOUTS.items() if (folder / marker).exists())
     try:
-        found = next(layouts, _class_folders)(folder)
+        found = next(layouts, _read_split_folders)(folder)
     except SettingsError:
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -94,14 +94,14 @@ def _subtask(root: Path, folder: Path) -> Subtask:
         root,
         items,
         classes,
-        _templates(folder) or found.templates or ("a photo of a {}.",),
+        _read_templates(folder) or found.templates or ("a photo of a {}.",),
         official_draw=_DRAWN if folder.name != name and name in ZS10 else None,
     )
 
 
 def _class_names(folder: Path, found: list[str]) -> list[str]:
-    """The name of each class, by number: of `classnames.txt`, or as found in the set's files."""
-    names = _lines(folder / "classnames.txt") or [name.replace("_", " ") for name in found]
+    """Class names by number, from `classnames.txt` or else from the set's own files."""
+    names = _read_lines(folder / "classnames.txt") or [name.replace("_", " ") for name in found]
     if not names:
         raise SettingsError(f"{folder}: expected classnames.txt, a line for each class")
     if found and len(names) != len(found):
@@ -112,7 +112,7 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
 
 
 def _distinct_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
-    """Class names without repeats; fewer than two, or unusable ones, are an error."""
+    """Class names without repeats; raises an error if fewer than two or unusable."""
     classes = tuple(dict.fromkeys(names))
     if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
         raise SettingsError(
@@ -124,9 +124,9 @@ def _distinct_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
     return classes
 
 
-def _templates(folder: Path) -> tuple[str, ...]:
-    """The prompt templates of a set's file, with `{}` for the class; empty without a file."""
-    files = (_lines(folder / name) for name in _TEMPLATES)
+def _read_templates(folder: Path) -> tuple[str, ...]:
+    """Prompt templates from the set's text file, with `{}` for the class; empty without one."""
+    files = (_read_lines(folder / name) for name in _TEMPLATES)
     lines = next(filter(None, files), [])
     templates = tuple(line.replace("{c}", "{}") for line in lines)
     if any("{}" not in template for template in templates):
@@ -134,8 +134,8 @@ def _templates(folder: Path) -> tuple[str, ...]:
     return templates
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank; none where there is no file."""
+def _read_lines(path: Path) -> list[str]:
+    """Non-blank lines of a text file; empty if there is no file."""
     if not path.is_file():
         return []
     try:
@@ -145,14 +145,20 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _class_folders(folder: Path) -> _SetContent:
-    """Images of a set with a folder for each class, below `test`, `val` or the folder itself."""
+def _read_split_folders(folder: Path) -> _SetContent:
+    """Read a set with one folder of images for each class.
+
+    The folders are below `test`, `val` or the set's folder itself.
+    """
     base = next((folder / split for split in ("test", "val") if (folder / split).is_dir()), folder)
-    return _of_folders(folder, base)
+    return _read_class_folders(folder, base)
 
 
-def _of_folders(folder: Path, base: Path) -> _SetContent:
-    """Classes by folder below `base`; what Caltech101 calls its background is none."""
+def _read_class_folders(folder: Path, base: Path) -> _SetContent:
+    """Labelled images and class names, from one folder for each class below `base`.
+
+    What Caltech101 calls its background is no class.
+    """
     classes = sorted(
         path
         for path in base.iterdir()
@@ -171,7 +177,7 @@ def _of_folders(folder: Path, base: Path) -> _SetContent:
 
 
 def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
-    """open_clip's names of ImageNet's classes, which it has in the order of their identifiers."""
+    """open_clip's class names for ImageNet identifiers such as n01440764."""
     from open_clip import IMAGENET_CLASSNAMES
     from timm.data import ImageNetInfo
 
@@ -185,16 +191,19 @@ def _imagenet_names(folder: Path, identifiers: list[str]) -> list[str]:
 
 
 def _imagenet_templates() -> tuple[str, ...]:
-    """open_clip's templates for ImageNet."""
+    """open_clip's prompt templates for ImageNet."""
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
     return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
 
 
-def _sun397(folder: Path) -> _SetContent:
-    """All images; a class is a folder such as `a/abbey` or `a/apartment_building/outdoor`."""
+def _read_sun397(folder: Path) -> _SetContent:
+    """All images and labels of SUN397, from its list of class folders.
+
+    A class is a folder such as `a/abbey` or `a/apartment_building/outdoor`.
+    """
     base = folder / "SUN397"
-    paths = [line.removeprefix("/") for line in _lines(base / "ClassName.txt")]
+    paths = [line.removeprefix("/") for line in _read_lines(base / "ClassName.txt")]
     images = [
         (f"{image.relative_to(folder)}", number)
         for number, path in enumerate(paths)
@@ -203,9 +212,9 @@ def _sun397(folder: Path) -> _SetContent:
     return _SetContent([path.partition("/")[2].replace("/", " ") for path in paths], images)
 
 
-def _webdataset(folder: Path) -> _SetContent:
+def _read_webdataset(folder: Path) -> _SetContent:
     """Images and labels of a set in WebDataset shards, as CLIP_benchmark exports them."""
-    kind = _lines(folder / "dataset_type.txt")
+    kind = _read_lines(folder / "dataset_type.txt")
     if kind and kind != ["classification"]:
         raise SettingsError(
             f"{folder}/dataset_type.txt: expected classification, got {shown(kind)}"
@@ -218,7 +227,7 @@ def _webdataset(folder: Path) -> _SetContent:
 
 
 def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
-    """Path and label of each image in a shard; samples without one of both are left out."""
+    """Yield path and label of each image in a WebDataset shard; skips incomplete samples."""
     archive = archives.scan(path)
     left_out = 0
     for endings in archives.samples(archive).values():
@@ -237,8 +246,8 @@ def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
         )
 
 
-def _food101(folder: Path) -> _SetContent:
-    """Test images and labels of Food-101, from its JSON files."""
+def _read_food101(folder: Path) -> _SetContent:
+    """Test images and labels of Food-101, from its JSON file."""
     file = read_file(folder / "food-101/meta/test.json", dict)
     classes = sorted(file.content)
     images = [
@@ -250,62 +259,62 @@ def _food101(folder: Path) -> _SetContent:
     return _SetContent(classes, images)
 
 
-def _dtd(folder: Path) -> _SetContent:
+def _read_dtd(folder: Path) -> _SetContent:
     """Test images and labels of DTD (first split), whose folders are the classes."""
-    images = _lines(folder / "dtd/dtd/labels/test1.txt")
+    images = _read_lines(folder / "dtd/dtd/labels/test1.txt")
     classes = sorted({image.partition("/")[0] for image in images})
     numbers = {name: number for number, name in enumerate(classes)}
     found = [(f"dtd/dtd/images/{each}", numbers[each.partition("/")[0]]) for each in images]
     return _SetContent(classes, found)
 
 
-def _pets(folder: Path) -> _SetContent:
+def _read_pets(folder: Path) -> _SetContent:
     """Test images and labels of Oxford-IIIT Pet, from its text files."""
-    rows = [line.split() for line in _lines(folder / "oxford-iiit-pet/annotations/test.txt")]
+    rows = [line.split() for line in _read_lines(folder / "oxford-iiit-pet/annotations/test.txt")]
     names = {int(label) - 1: image.rpartition("_")[0].title() for image, label, *_ in rows}
     images = [(f"oxford-iiit-pet/images/{image}.jpg", int(label) - 1) for image, label, *_ in rows]
     return _SetContent([names[number] for number in range(len(names))], images)
 
 
-def _aircraft(folder: Path) -> _SetContent:
+def _read_aircraft(folder: Path) -> _SetContent:
     """Test images and labels of FGVC-Aircraft by variant, from its text files."""
     data = "fgvc-aircraft-2013b/data"
-    classes = _lines(folder / data / "variants.txt")
-    rows = [line.split(" ", 1) for line in _lines(folder / data / "images_variant_test.txt")]
+    classes = _read_lines(folder / data / "variants.txt")
+    rows = [line.split(" ", 1) for line in _read_lines(folder / data / "images_variant_test.txt")]
     return _SetContent(
         classes, [(f"{data}/images/{image}.jpg", classes.index(name)) for image, name in rows]
     )
 
 
-def _flowers(folder: Path) -> _SetContent:
+def _read_flowers(folder: Path) -> _SetContent:
     """Test images and labels of Flowers-102, from its MATLAB files."""
     base = folder / "flowers-102"
-    labels = _matrix(base / "imagelabels.mat")["labels"]
-    numbers = _matrix(base / "setid.mat")["tstid"]
+    labels = _read_matlab(base / "imagelabels.mat")["labels"]
+    numbers = _read_matlab(base / "setid.mat")["tstid"]
     return _SetContent(
         [],
         [(f"flowers-102/jpg/image_{each:05d}.jpg", int(labels[each - 1]) - 1) for each in numbers],
     )
 
 
-def _cars(folder: Path) -> _SetContent:
+def _read_cars(folder: Path) -> _SetContent:
     """Test images and labels of Stanford Cars, from its MATLAB files."""
     base = folder / "stanford_cars"
-    rows = _matrix(base / "cars_test_annos_withlabels.mat")["annotations"]
+    rows = _read_matlab(base / "cars_test_annos_withlabels.mat")["annotations"]
     images = [(f"stanford_cars/cars_test/{row['fname']}", int(row["class"]) - 1) for row in rows]
-    names = _matrix(base / "devkit" / "cars_meta.mat")["class_names"]
+    names = _read_matlab(base / "devkit" / "cars_meta.mat")["class_names"]
     return _SetContent([str(name) for name in names], images)
 
 
-def _matrix(path: Path) -> Any:
-    """The content of a MATLAB file, by name."""
+def _read_matlab(path: Path) -> Any:
+    """Content of a MATLAB file, by variable name."""
     from scipy.io import loadmat
 
     return loadmat(path, squeeze_me=True)
 
 
-def _pickled(folder: Path) -> _SetContent:
-    """Refuse the pickled files of CIFAR, with the formats to export to."""
+def _refuse_pickled(folder: Path) -> _SetContent:
+    """Raise an error for CIFAR's pickled files that says how to export them."""
     raise SettingsError(
         f"{folder}: CIFAR's pickled files are not read; export the set with "
         "`clip_benchmark_export_wds`, or as a folder for each class"
@@ -313,20 +322,20 @@ def _pickled(folder: Path) -> _SetContent:
 
 
 _LAYOUTS: dict[str, Callable[[Path], _SetContent]] = {
-    "test/nshards.txt": _webdataset,
-    "food-101/meta/test.json": _food101,
-    "dtd/dtd/labels/test1.txt": _dtd,
-    "oxford-iiit-pet/annotations/test.txt": _pets,
-    "fgvc-aircraft-2013b/data/images_variant_test.txt": _aircraft,
-    "flowers-102/setid.mat": _flowers,
-    "stanford_cars/cars_test_annos_withlabels.mat": _cars,
-    "caltech101/101_ObjectCategories": lambda folder: _of_folders(
+    "test/nshards.txt": _read_webdataset,
+    "food-101/meta/test.json": _read_food101,
+    "dtd/dtd/labels/test1.txt": _read_dtd,
+    "oxford-iiit-pet/annotations/test.txt": _read_pets,
+    "fgvc-aircraft-2013b/data/images_variant_test.txt": _read_aircraft,
+    "flowers-102/setid.mat": _read_flowers,
+    "stanford_cars/cars_test_annos_withlabels.mat": _read_cars,
+    "caltech101/101_ObjectCategories": lambda folder: _read_class_folders(
         folder, folder / "caltech101/101_ObjectCategories"
     ),
-    "SUN397/ClassName.txt": _sun397,
-    "country211/test": lambda folder: _of_folders(folder, folder / "country211/test"),
-    "cifar-10-batches-py": _pickled,
-    "cifar-100-python": _pickled,
+    "SUN397/ClassName.txt": _read_sun397,
+    "country211/test": lambda folder: _read_class_folders(folder, folder / "country211/test"),
+    "cifar-10-batches-py": _refuse_pickled,
+    "cifar-100-python": _refuse_pickled,
 }
 """Readers by a file or folder that only this layout has."""
 

@@ -74,7 +74,7 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
 
 def _member_names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
     """Display names of some members of a mean, each once."""
-    return tuple(dict.fromkeys(map(one.name, members)))
+    return tuple(dict.fromkeys(map(one.member_name, members)))
 
 
 def partial_metrics(comparison: Comparison) -> set[Key]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compo_pipeline.benchmarks.items import Benchmark, ImagePlace, Subtask, sets_of
-from compo_pipeline.benchmarks.loading import Place, load_place, places
+from compo_pipeline.benchmarks.loading import BenchmarkFolders, enabled_folders, load_benchmark
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
@@ -76,34 +76,34 @@ class BenchmarkAvailability:
 
 def benchmark_availability(settings: BenchmarksSettings) -> list[BenchmarkAvailability]:
     """Availability of every benchmark that is read from files, the enabled ones first."""
-    enabled = {place.benchmark.name: place for place in places(settings)}
+    enabled = {place.benchmark.name: place for place in enabled_folders(settings)}
     found = [_inspect_benchmark(place, settings, enabled=True) for place in enabled.values()]
     for name, benchmark in BENCHMARKS.items():
         if name in enabled or benchmark.load is None:
             continue
         alone = replace(settings, suite=None, sets={name: BenchmarkSet(optional=True)})
         found += [
-            _inspect_benchmark(place, settings, enabled=False) for place in places(alone)
+            _inspect_benchmark(place, settings, enabled=False) for place in enabled_folders(alone)
         ] or [BenchmarkAvailability(benchmark)]
     return found
 
 
 def _inspect_benchmark(
-    place: Place, settings: BenchmarksSettings, *, enabled: bool
+    place: BenchmarkFolders, settings: BenchmarksSettings, *, enabled: bool
 ) -> BenchmarkAvailability:
     """Count a benchmark's items and images on disk, or note why it cannot be scored."""
     plain = BenchmarkAvailability(place.benchmark, f"{place.root}", enabled)
     if place.is_left_out:
         return plain
     try:
-        subtasks = load_place(place, settings)
+        subtasks = load_benchmark(place, settings)
     except SettingsError as error:
         return replace(plain, problem=error.message)
     there = {
         each: is_there(*each)
         for task in subtasks
         for item in task.items
-        for each in task.places(item)
+        for each in task.image_locations(item)
     }
     sets = sets_of(subtasks)
     names = {name for _, name in sets} | {task.name for task in subtasks}
@@ -136,7 +136,7 @@ def _missing_images(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) 
 
     The text has some of their names.
     """
-    own = {each for task in tasks for item in task.items for each in task.places(item)}
+    own = {each for task in tasks for item in task.items for each in task.image_locations(item)}
     absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
     names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")
     return f"{len(absent):,} of {len(own):,} ({names})", len(absent)

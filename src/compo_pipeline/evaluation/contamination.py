@@ -281,7 +281,7 @@ def _count_overlap(
 
 def _item_files(task: Subtask, item: Item) -> list[ImagePlace]:
     """Locations of an item's image files; for a crop, of the whole image."""
-    return [(root, file_name(image), limits) for root, image, limits in task.places(item)]
+    return [(root, file_name(image), limits) for root, image, limits in task.image_locations(item)]
 
 
 def _distinct_files(subtasks: Iterable[Subtask]) -> list[ImagePlace]:
@@ -413,7 +413,9 @@ def images_hash(subtasks: Sequence[Subtask]) -> str:
     """
     present: set[tuple[str, Path]] = set()
     missing: set[str] = set()
-    places = {place for task in subtasks for item in task.items for place in task.places(item)}
+    places = {
+        place for task in subtasks for item in task.items for place in task.image_locations(item)
+    }
     for root, image, limits in places:
         try:
             path = locate(root, image, limits)

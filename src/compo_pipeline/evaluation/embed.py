@@ -160,7 +160,7 @@ class Embedder:
         # A file may be of several: retrieval names COCO's, SugarCrepe its val2017.
         folders: defaultdict[Path, set[str]] = defaultdict(set)
         for place in (
-            p for task in self.subtasks for item in task.items for p in task.places(item)
+            p for task in self.subtasks for item in task.items for p in task.image_locations(item)
         ):
             path = str(place[0] / place[1])
             wanted[path] = place

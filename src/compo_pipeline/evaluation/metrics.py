@@ -133,7 +133,7 @@ def reported_metrics(
         averages = known.averages.get(metric, {}) if known else {}
         for name, mean in averages.items():
             if set(mean.subtasks) <= sets.keys():
-                means[name] = mean.over(sets)
+                means[name] = mean.resolve(sets)
         title = (titles or {}).get(benchmark) or (known.label if known else benchmark)
         # Subtasks as their averages list them, then the averages.
         listed = [name for mean in averages.values() for name in mean.subtasks]

@@ -10,7 +10,7 @@ from typing import Any
 
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import titles
-from compo_pipeline.benchmarks.loading import not_run
+from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
@@ -250,7 +250,7 @@ def score_suite(
         else (),
         titles=labels,
         suite=benchmarks.suite or "",
-        not_run=not_run(benchmarks),
+        not_run=not_run_labels(benchmarks),
     )
     suite = Suite(
         comparison,

@@ -141,7 +141,7 @@ def _card(
     correct: list[bool],
 ) -> ItemCard:
     """The card of a benchmark item; of a choice among images, with the one that misled most."""
-    places = task.places(item)
+    places = task.image_locations(item)
     columns: Sequence[int] = range(len(similarities[0]))
     if metric == "t2i":
         wrong = similarities[correct.index(False)]

@@ -149,7 +149,7 @@ def benchmark_problems(
     settings: BenchmarksSettings, key: str, data: DataSettings, *, generated: bool
 ) -> Iterator[str]:
     """Files and images of the enabled benchmarks, and the split for retrieval."""
-    from compo_pipeline.benchmarks.loading import from_files, with_key
+    from compo_pipeline.benchmarks.loading import from_files, with_yaml_key
     from compo_pipeline.images.decoding import is_there
 
     yield from split_problem(settings.retrieval.split, f"{key}.retrieval.split", data)
@@ -163,7 +163,7 @@ def benchmark_problems(
     try:
         subtasks = from_files(settings)
     except ValueError as error:
-        message = with_key(str(error), key)
+        message = with_yaml_key(str(error), key)
         yield message if message.startswith(key) else f"{key}: {message}"
         return
     except RemoteError as error:
@@ -175,7 +175,9 @@ def benchmark_problems(
         )
     for name in dict.fromkeys(task.benchmark for task in subtasks):
         tasks = [task for task in subtasks if task.benchmark == name]
-        places = [place for task in tasks for item in task.items for place in task.places(item)]
+        places = [
+            place for task in tasks for item in task.items for place in task.image_locations(item)
+        ]
         if not any(is_there(*place) for place in places):
             root, image, _ = places[0]
             yield (

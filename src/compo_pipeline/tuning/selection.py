@@ -222,7 +222,7 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
     Raises:
         SettingsError: files are not named as other than the official ones.
     """
-    if names := loading.official(settings):
+    if names := loading.official_benchmarks(settings):
         raise SettingsError(
             f"{key}: the files of {', '.join(names)} below {settings.root} are official test "
             f"items, which select nothing; expected {instead}, or items of your own, which a "
@@ -245,7 +245,7 @@ def check_figure(settings: ValidationSettings) -> None:
         subtasks = [
             Subtask(retrieval.NAME, text, ("retrieval",), Path(), one) for text in retrieval.TEXTS
         ]
-    elif all(place.exists for place in loading.places(files)):
+    elif all(place.exists for place in loading.enabled_folders(files)):
         subtasks = loading.from_files(files)
     else:
         metric = settings.figure.split("/")[1]
@@ -313,6 +313,6 @@ def study_items(
     try:
         items = loading.gather(validation, captions, root, foils)
     except SettingsError as error:
-        found = loading.with_key(error.message, key)
+        found = loading.with_yaml_key(error.message, key)
         raise SettingsError(f"{key}, the validation items of a study: {found}") from None
     return _unreported(items, loading.gather(reported, captions, root, foils), workers, key)

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.benchmarks.loading import from_files, not_run
+from compo_pipeline.benchmarks.loading import from_files, not_run_labels
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES, Aggregate, aggregates_of, members
+from compo_pipeline.benchmarks.suites import (
+    CLIC_DRAW,
+    SUITES,
+    Aggregate,
+    aggregates_of,
+    enabled_sets,
+)
 from compo_pipeline.benchmarks.zero_shot_sets import ZS10, ZS11, ZS21
 from compo_pipeline.configuration.settings import SettingsError, parse
 
@@ -163,23 +169,23 @@ def wanted(**values: object) -> BenchmarksSettings:
 
 def test_sets_add_to_a_suite_change_and_remove_its_members() -> None:
     sets = {"winoground": None, "bivlc": {}, "coco": {"root": "/coco"}, "eqben": {"images": "/i"}}
-    found = members(wanted(suite="fsc", sets=sets))
+    found = enabled_sets(wanted(suite="fsc", sets=sets))
     assert found.keys() == (SUITES["fsc"].sets.keys() | {"bivlc"}) - {"winoground"}
     assert found["coco"] == BenchmarkSet("/coco", optional=True)
     assert found["bivlc"] == BenchmarkSet(optional=False)
     assert found["eqben"].images == "/i" and found["eqben"].items == 20_000
-    assert members(wanted(suite="fsc", sets={"eqben": {"items": 5, "optional": False}}))[
+    assert enabled_sets(wanted(suite="fsc", sets={"eqben": {"items": 5, "optional": False}}))[
         "eqben"
     ] == BenchmarkSet(items=5, optional=False)
 
 
 def test_a_suite_may_be_a_list_of_ones_own() -> None:
-    found = members(wanted(suite="mine", suites={"mine": ["coco", "valse"]}))
+    found = enabled_sets(wanted(suite="mine", suites={"mine": ["coco", "valse"]}))
     assert list(found) == ["coco", "valse"] and all(each.optional for each in found.values())
     with pytest.raises(SettingsError, match=r"suites\.mine: .* 'koko'; did you mean 'coco'"):
         from_files(wanted(root="/r", suite="mine", suites={"mine": ["koko"]}))
     with pytest.raises(SettingsError, match=r"benchmarks\.suite: .* 'sparkl'; did you mean 'spar"):
-        members(wanted(suite="sparkl"))
+        enabled_sets(wanted(suite="sparkl"))
 
 
 def test_absent_members_are_one_line_and_not_run(
@@ -194,7 +200,7 @@ def test_absent_members_are_one_line_and_not_run(
     assert found.benchmark == "sugar_crepe"
     (line,) = caplog.messages
     absent = ("ARO", "VL-CheckList", "SugarCrepe++")
-    assert not_run(settings) == absent and all(name in line for name in absent)
+    assert not_run_labels(settings) == absent and all(name in line for name in absent)
     with pytest.raises(SettingsError, match=r"benchmarks\.suite: nothing of sparcl is there"):
         from_files(wanted(root=str(tmp_path / "absent"), suite="sparcl"))
     demanded = wanted(root=str(tmp_path), suite="sparcl", sets={"aro": {"optional": False}})

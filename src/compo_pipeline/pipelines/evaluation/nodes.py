@@ -14,7 +14,7 @@ import pandas as pd
 
 from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import not_run
+from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.diagnosis.advice import TrainingRun
@@ -80,7 +80,7 @@ def compare_models(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The comparison, and metrics by model for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
-    comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run(benchmarks))
+    comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run_labels(benchmarks))
     return comparison.to_json(), by_model(comparison.rows)
 
 

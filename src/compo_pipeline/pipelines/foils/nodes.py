@@ -32,7 +32,9 @@ def hash_official_images(
     if not foils.splits:
         return frozenset()
     tasks = from_files(benchmarks)
-    places = {place for task in tasks for item in task.items for place in task.places(item)}
+    places = {
+        place for task in tasks for item in task.items for place in task.image_locations(item)
+    }
     with ThreadPoolExecutor(workers) as pool:
         official = set(pool.map(image_hash, places))
     hashes = Table.of(facts, Fact).column("image_hash").unique().to_pylist()

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import load_place, places
+from compo_pipeline.benchmarks.loading import enabled_folders, load_benchmark
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -80,9 +80,9 @@ def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> li
         seed: of the draw.
     """
     subtasks = []
-    for place in places(settings):
+    for place in enabled_folders(settings):
         try:
-            loaded = load_place(place, settings)
+            loaded = load_benchmark(place, settings)
         except SettingsError as error:
             log.info("No examples of %s: %s", place.benchmark.label, error.message)
         else:
@@ -99,7 +99,7 @@ def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
     items = [item for item in subtask.items if is_file_name(item.image)]
     for item in draw.sample(items, min(3, len(items))):
         try:
-            load(*subtask.place(item))
+            load(*subtask.image_location(item))
         except ImageError:
             continue
         return PageExample(subtask.path(item), (*item.positives, *item.negatives))
