@@ -116,7 +116,7 @@ class PlainC2lip(C2lip):
         images, patches = encoder.dense_images(batch.images)
         texts = encoder.texts(batch.texts)
         phrases = torch.cat([encoder.texts(batch.phrases[label][None]) for label in batch.labels])
-        matches = concept.belonging(batch.owners, len(images))
+        matches = concept.match_mask(batch.owners, len(images))
         npc = concept.npc(images, phrases, matches, scale, bias)
         attended = xac.looped(xac.Inputs(patches, phrases, scale, bias, batch.owners))
         return {

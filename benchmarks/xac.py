@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor
 
-from compo_pipeline.losses.concept import belonging, xac
+from compo_pipeline.losses.concept import match_mask, xac
 
 RESULTS = Path(__file__).parent / "results" / "xac.json"
 ROUNDS = {"256 x 512": 3, "64 x 150": 15}
@@ -95,7 +95,7 @@ def looped(inputs: Inputs) -> Tensor:
 
 def chunked(inputs: Inputs, chunk: int = CHUNK) -> Tensor:
     """The package's loss."""
-    matches = belonging(inputs.owners, len(inputs.patches))
+    matches = match_mask(inputs.owners, len(inputs.patches))
     return xac(inputs.patches, inputs.concepts, matches, inputs.scale, inputs.bias, chunk)
 
 

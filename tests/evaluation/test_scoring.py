@@ -10,7 +10,7 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values
-from compo_pipeline.evaluation.scoring import Scored, score, score_model
+from compo_pipeline.evaluation.scoring import MetricScores, score, score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.storage.records import Score
@@ -18,7 +18,7 @@ from compo_pipeline.storage.records import Score
 Build = Callable[..., Embedded]
 
 
-def _by_metric(subtask: Subtask, embedded: Embedded) -> dict[str, Scored]:
+def _by_metric(subtask: Subtask, embedded: Embedded) -> dict[str, MetricScores]:
     return {found.key[1]: found for found in score("m", subtask, embedded)}
 
 

@@ -13,7 +13,7 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, Degenerate
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, DegenerateItem
 from compo_pipeline.presentation import plots, report
 from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
@@ -60,7 +60,7 @@ def _scores() -> list[Score]:
 @pytest.fixture
 def comparison() -> Comparison:
     rows = compare([_scores()], MODELS, run_pairs(MODELS), {})
-    degenerate = Degenerate("7", "equal text", "a <i>cup</i>")
+    degenerate = DegenerateItem("7", "equal text", "a <i>cup</i>")
     return Comparison(
         dataset="scenes",
         models=COMPARED,

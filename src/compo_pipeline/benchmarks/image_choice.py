@@ -95,7 +95,7 @@ def _load_spec(root: Path, images: Path) -> list[Subtask]:
 
 
 def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
-    """Yield subtask name and item of each SPEC record in one direction.
+    """Yield subtask name and item of each SPEC record, for a choice of texts or of images.
 
     From image to text, or back.
     """

@@ -37,7 +37,7 @@ class _FileFormat:
     on_hub: bool = False
 
     def load(self, root: Path, images: Path) -> list[Subtask]:
-        """Load the subtasks of the benchmark."""
+        """Load the subtasks of the benchmark that has this file format."""
         rows = self._rows(root, images)
         ending = "" if rows.inside else self.ending
         found = [self._parse_item(record, ending) for record in rows.records]

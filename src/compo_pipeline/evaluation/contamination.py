@@ -65,7 +65,7 @@ _MOST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Counts of a benchmark set's images, captions and bindings that are in the training rows.
+    """Counts of a benchmark's images, captions and attribute-object pairs in the training rows.
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
@@ -213,7 +213,7 @@ def _column_values(rows: Table[Any], column: str) -> Iterator[Any]:
 def count_overlaps(
     subtasks: Sequence[Subtask], known: TrainingRows, workers: int, slices: ItemSlices
 ) -> list[Overlap]:
-    """Count, for each set of subtasks, the images, texts and bindings in the training rows."""
+    """Count each set's images, captions and attribute-object pairs in the training rows."""
     places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match_image(place, known), places)

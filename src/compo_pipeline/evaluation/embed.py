@@ -331,7 +331,7 @@ class _EmbeddingCache:
                 self._save()
 
     def vectors(self, keys: Mapping[str, str]) -> Vectors:
-        """Vectors of names, each given by its hash; writes new embeddings to disk first."""
+        """The embeddings of named inputs, found by the hash of each; writes new ones to disk."""
         self._save()
         if not keys:
             return Vectors(np.empty((0, 1), dtype=np.float32), {})

@@ -48,7 +48,7 @@ _EXAMPLES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Degenerate:
+class DegenerateItem:
     """An item that no model can get right, since a positive equals a negative.
 
     `kind` is `equal text`, or `equal tokens` if the texts differ but the model's tokenizer
@@ -79,7 +79,7 @@ class Audit:
     texts: int
     truncated: int
     degenerate: int
-    examples: tuple[Degenerate, ...]
+    examples: tuple[DegenerateItem, ...]
     dropped: dict[str, int] = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
 
@@ -477,7 +477,7 @@ def left_out_lines(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[s
     return lines
 
 
-def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
+def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[DegenerateItem]:
     """Yield the items whose right and wrong texts are equal, or have equal tokens."""
 
     def ids(text: str) -> bytes:
@@ -495,13 +495,13 @@ def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
         for name, text in captions:
             if len(owners[ids(text)]) > 1:
                 kind = "equal text" if len(texts[ids(text)]) == 1 else "equal tokens"
-                yield Degenerate(name, kind, text)
+                yield DegenerateItem(name, kind, text)
     elif not {"image_to_text", "half_truth"}.isdisjoint(subtask.protocols):
         for item in subtask.items:
             for right, wrong in product(item.positives, item.negatives):
                 if right == wrong:
-                    yield Degenerate(item.item, "equal text", right)
+                    yield DegenerateItem(item.item, "equal text", right)
                     break
                 if ids(right) == ids(wrong):
-                    yield Degenerate(item.item, "equal tokens", f"{right} | {wrong}")
+                    yield DegenerateItem(item.item, "equal tokens", f"{right} | {wrong}")
                     break

@@ -120,7 +120,7 @@ def half_truth(similarities: Floats) -> dict[str, Bools]:
 
 
 def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: bool = False) -> Bools:
-    """Whether each row of a metric is right, computed from its stored similarities.
+    """Whether each scored item is right in a metric, computed from its stored similarities.
 
     Args:
         metric: of the rows.
@@ -147,7 +147,7 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
 
 
 def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
-    """Similarity margin by which a row of a metric is right (positive) or wrong.
+    """Similarity margin by which a scored item is right (positive) or wrong in a metric.
 
     Args:
         metric: of the row.

@@ -97,7 +97,10 @@ def absent_roles(benchmarks: Iterable[str]) -> list[Role]:
 
 
 def role_sets(metrics: Sequence[ReportedMetric]) -> dict[Role, list[MetricMean]]:
-    """For each role with scored metrics, the metric means that stand for its sets."""
+    """For each role (such as retrieval), the metric mean of each of its benchmarks or sets.
+
+    Roles without a scored metric are left out.
+    """
     by_benchmark: dict[str, list[ReportedMetric]] = {}
     for metric in metrics:
         if metric.role is not None:
@@ -124,7 +127,7 @@ def _is_contained(benchmark: str, scored: Mapping[str, Sequence[ReportedMetric]]
 
 
 def _composition_metric(benchmark: str, metrics: Sequence[ReportedMetric]) -> MetricMean:
-    """The metric mean that stands for a benchmark of composition.
+    """The metric, or mean of metrics, that represents a benchmark in the composition role.
 
     Where subtasks are missing that its average needs, it is the mean over those that are there.
     """
@@ -162,7 +165,7 @@ def compare_roles(
     pairs: Sequence[Pair],
     titles: Mapping[str, str] | None = None,
 ) -> dict[Role, RoleRows]:
-    """Compare models in the sets of every scored role, and in the mean over each role's sets.
+    """Compare models in composition, retrieval and zero-shot: in each set, and in their mean.
 
     Arguments as for `compare`.
 

@@ -49,7 +49,7 @@ Skipped = Sequence[tuple[str, str, str]]
 """(item, group, reason) of each row that could not be scored."""
 
 
-class Scored(NamedTuple):
+class MetricScores(NamedTuple):
     """Score rows of one metric of one subtask, and the metric's chance level."""
 
     key: Key
@@ -117,7 +117,7 @@ def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[st
 
 def score(
     model: str, subtask: Subtask, embedded: Embedded, groups: Mapping[str, str] = _NO_GROUPS
-) -> Iterator[Scored]:
+) -> Iterator[MetricScores]:
     """Score one model on one subtask by each of the subtask's protocols.
 
     Args:
@@ -169,7 +169,7 @@ class _Scorer:
         correct: NDArray[np.bool_] | None,
         skipped: Skipped = (),
         subtask: str | None = None,
-    ) -> Scored:
+    ) -> MetricScores:
         """Score rows of one metric, skipped items last.
 
         Without `correct` no row is right or wrong.
@@ -183,7 +183,7 @@ class _Scorer:
             for (item, group), values, right in columns
         ]
         rows += [Score(*start, item, group, (), None, reason) for item, group, reason in skipped]
-        return Scored((benchmark, metric, subtask), chance, rows)
+        return MetricScores((benchmark, metric, subtask), chance, rows)
 
     def make_ranked_rows(
         self,
@@ -192,7 +192,7 @@ class _Scorer:
         rivals: Floats,
         names: Names,
         skipped: Skipped,
-    ) -> Iterator[Scored]:
+    ) -> Iterator[MetricScores]:
         """Yield the score rows of recall at each k, from best matches [q] and rivals [q, k].
 
         `metrics` has the chance level of each.
@@ -203,18 +203,18 @@ class _Scorer:
             yield self.make_rows(metric, chance, names, pairs, correct, skipped)
 
 
-def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+def _image_to_text(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of image-to-text accuracy: right texts are closer to the image than wrong."""
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
     yield _choice_of_text(scorer, "accuracy" if single else "itt")
 
 
-def _strict_image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+def _strict_image_to_text(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of image-to-text accuracy in which a tie counts as wrong."""
     yield _choice_of_text(scorer, protocols.STRICT)
 
 
-def _choice_of_text(scorer: _Scorer, metric: str) -> Scored:
+def _choice_of_text(scorer: _Scorer, metric: str) -> MetricScores:
     """Score rows of one image-to-text metric: each item's image chooses among its texts."""
 
     def similarities(items: Sequence[Item]) -> Floats:
@@ -229,7 +229,7 @@ def _choice_of_text(scorer: _Scorer, metric: str) -> Scored:
     )
 
 
-def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
+def _text_to_image(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of text-to-image accuracy: the text is closest to its own image."""
 
     def similarities(items: Sequence[Item]) -> Floats:
@@ -239,7 +239,7 @@ def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
     yield _choice(scorer, "t2i", lambda item: (1, len(item.other_images)), similarities)
 
 
-def _joint(scorer: _Scorer) -> Iterator[Scored]:
+def _joint(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of items with several images, each closest to its own text (What'sUp)."""
 
     def similarities(items: Sequence[Item]) -> Floats:
@@ -259,7 +259,7 @@ def _joint(scorer: _Scorer) -> Iterator[Scored]:
     yield _choice(scorer, "joint", shape, similarities, chance)
 
 
-def _average_precision(scorer: _Scorer) -> Iterator[Scored]:
+def _average_precision(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of the average precision with which a text ranks images."""
     metric, rows, chances = "average_precision", [], []
     for item in scorer.readable:
@@ -278,7 +278,7 @@ def _choice(
     shape: Callable[[Item], tuple[int, int]],
     similarities: Callable[[Sequence[Item]], Floats],
     chance: Callable[[int, int], float] = protocols.choice_chance,
-) -> Scored:
+) -> MetricScores:
     """Score rows of a metric in which right candidates must be closer than wrong ones.
 
     Args:
@@ -309,7 +309,7 @@ def _choice(
     )
 
 
-def _group(scorer: _Scorer) -> Iterator[Scored]:
+def _group(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of Winoground's metrics: text, image, group and group match."""
     items = scorer.readable
     similarities = np.empty((0, 2, 2))
@@ -323,7 +323,7 @@ def _group(scorer: _Scorer) -> Iterator[Scored]:
         yield scorer.make_rows(metric, chance, _names(items), rows, correct, scorer.skipped)
 
 
-def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
+def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of a caption with a true and with a false detail added (half truths)."""
     items = scorer.readable
     similarities = np.empty((0, 3))
@@ -334,7 +334,7 @@ def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
         yield scorer.make_rows(metric, chance, _names(items), similarities, correct, scorer.skipped)
 
 
-def _text_only(scorer: _Scorer) -> Iterator[Scored]:
+def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of text-only accuracy (TOT): two positives are closer than the negative."""
     # No image takes part: items whose image is missing are scored too.
     items = scorer.subtask.items
@@ -347,7 +347,7 @@ def _text_only(scorer: _Scorer) -> Iterator[Scored]:
     yield scorer.make_rows("tot", chance, _names(items), np.stack(cosines, axis=1), correct)
 
 
-def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
+def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of recall at k, from images to captions and from captions to images."""
     items = scorer.readable
     images = scorer.images(items)
@@ -388,7 +388,7 @@ def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
     yield from scorer.make_ranked_rows(chances, best, rivals, captions, skipped_captions)
 
 
-def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
+def _zero_shot(scorer: _Scorer) -> Iterator[MetricScores]:
     """Score rows of top-k zero-shot classification, and of top-1 for each class."""
     task, items = scorer.subtask, scorer.readable
     classes = len(task.classes)
@@ -417,7 +417,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
         )
 
 
-_PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
+_PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[MetricScores]]] = {
     "image_to_text": _image_to_text,
     "strict_image_to_text": _strict_image_to_text,
     "text_to_image": _text_to_image,

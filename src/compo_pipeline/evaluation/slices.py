@@ -38,7 +38,7 @@ def item_slices(
     captions: Iterable[str] = (),
     source_of: Mapping[str, str] = MappingProxyType({}),
 ) -> ItemSlices:
-    """Names of the slices that each benchmark item belongs to.
+    """Names of the slices (such as attribute=red) that each benchmark item belongs to.
 
     Items of zero-shot classification have no text and are in none.
 

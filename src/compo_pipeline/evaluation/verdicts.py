@@ -38,7 +38,7 @@ def scored_items(
 
 
 def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
-    """Raise an error unless stored rights and wrongs follow from the stored similarities.
+    """Raise an error unless the stored right or wrong of each row follows from its similarities.
 
     Args:
         rows: of one model.

@@ -42,7 +42,10 @@ from compo_pipeline.storage.records import Caption, View
 
 @settings
 class C2lipWeights:
-    """Weights of C2LIP's three losses (paper, Eq. 8); 0 turns one of the last two off."""
+    """Weights of C2LIP's losses (Eq. 8): captions, noun phrases, and cross-attended phrases.
+
+    0 leaves one of the last two out.
+    """
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""

@@ -49,7 +49,10 @@ class CeClipViews(NegativeViews):
 
 @settings
 class CeClipWeights:
-    """Weights of CE-CLIP's three losses; 0 turns one of the last two off."""
+    """Weights of CE-CLIP's losses: NegCLIP's, the ranking loss and the intra-modal loss.
+
+    0 leaves one of the last two out.
+    """
 
     negclip: NonNegativeFloat = 1.0
     """Weight of the contrast, with the batch's negatives among the texts."""

@@ -98,7 +98,7 @@ class ClicViews:
 
 @settings
 class ClicWeights:
-    """Weights of CLIC's three losses (paper, Eq. 7)."""
+    """Weights of CLIC's losses (paper, Eq. 7): contrastive, S-Neg and uni-modal."""
 
     contrastive: NonNegativeFloat = 0.5
     """Weight of the contrast over all positives."""

@@ -282,7 +282,7 @@ class Method:
         return getattr(self.objective, "bias", None)
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view in one epoch.
+        """A function from a caption to its view (the images and texts to train on) in one epoch.
 
         A caption that cannot have a view (no partner of its orientation) has none; nor has one
         that was not drawn, where a method draws among the captions of an image.

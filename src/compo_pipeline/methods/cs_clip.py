@@ -68,7 +68,10 @@ class CsClipViews(NegativeViews):
 
 @settings
 class CsClipWeights:
-    """Weights of CS-CLIP's two losses; 0 turns the second off."""
+    """Weights of CS-CLIP's losses: on captions, and on units (entities and relations).
+
+    0 leaves the second one out.
+    """
 
     captions: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions and their negatives."""
@@ -111,7 +114,7 @@ class CsClip(TextPairs):
         return frozenset({"negatives"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view: caption and drawn units, each with a negative."""
+        """A function from a caption to its view: it and entities or relations, with negatives."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
         source = self.replacer()
         folder = self.view_settings.unit_files
@@ -163,7 +166,10 @@ class CsClip(TextPairs):
         return _Pair(own, None, None)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
-        """Weighted losses: NegCLIP's on captions, and the mean contrast of units with foils."""
+        """Weighted losses: NegCLIP's on captions, and entities and relations against their foils.
+
+        The latter is the mean over the places of units.
+        """
         weights, scale = self.objective.weights, encoder.scale
         images = encoder.images(batch.images)
         texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
@@ -182,7 +188,7 @@ class CsClip(TextPairs):
 def _pair_from_parse(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
 ) -> _Pair | None:
-    """A random unit of a category in the parse, with a foil by rule; None if no unit has one."""
+    """A random entity or relation of a parse, with a rule-made foil; None if none has one."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
@@ -191,7 +197,7 @@ def _pair_from_parse(
 
 
 def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
-    """A random unit of a category in the unit files, with one of its foils; None without a unit."""
+    """A random entity or relation of the unit files, with a foil; None if there is none."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None

@@ -56,7 +56,10 @@ class DacMilViews(NegativeViews):
 
 @settings
 class DacMilWeights(SnegWeights):
-    """Weights of DAC's four losses; 0 turns one of the last three off."""
+    """Weights of DAC's losses: CLIP's, S-Neg, and two multiple-instance losses.
+
+    0 leaves one of the last three out.
+    """
 
     instances: NonNegativeFloat = 1.0
     """Of an image's sentences among those of the batch."""

@@ -35,7 +35,10 @@ class FscClipViews(NegativeViews):
 
 @settings
 class FscClipWeights:
-    """Weights of FSC-CLIP's three losses (paper, Eq. 11); 0 turns a loss off."""
+    """Weights of FSC-CLIP's losses (Eq. 11): CLIP's, and global and local hard-negative loss.
+
+    0 leaves one out.
+    """
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""

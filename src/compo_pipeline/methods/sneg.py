@@ -34,7 +34,10 @@ class SnegViews(NegativeViews):
 
 @settings
 class SnegWeights:
-    """Weights of S-Neg's two losses; 0 turns the second off."""
+    """Weights of S-Neg's losses: CLIP's, and captions against their own negatives.
+
+    0 leaves the second one out.
+    """
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of images with captions."""

@@ -23,7 +23,10 @@ from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, Pai
 
 @settings
 class SparclWeights:
-    """Weights of SPARCL's two losses; `margin` is the paper's lambda, and 0 turns it off."""
+    """Weights of SPARCL's contrastive loss and its margin loss (the paper's lambda).
+
+    0 leaves the margin loss out.
+    """
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of real images with captions."""

@@ -47,7 +47,10 @@ class SvlcRViews(NegativeViews):
 
 @settings
 class SvlcRWeights(SnegWeights):
-    """Weights of SVLC-R's three losses; 0 turns one of the last two off."""
+    """Weights of SVLC-R's losses: CLIP's, S-Neg, and the contrast with paraphrases.
+
+    0 leaves one of the last two out.
+    """
 
     positive: NonNegativeFloat = 1.0
     """Weight of the loss of paraphrases; 0 leaves it out."""

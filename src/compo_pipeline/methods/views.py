@@ -432,7 +432,9 @@ def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
 
 
 class EpochViews:
-    """The folder of views: one table for each epoch, opened when it is first needed.
+    """The folder of views (images and texts of training examples): one table for each epoch.
+
+    A table is opened when it is first needed.
 
     Raises:
         FileNotFoundError: there is no table in the folder.

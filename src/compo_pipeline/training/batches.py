@@ -95,7 +95,7 @@ def _frequent_first(
 
 
 class _DealtEpoch(NamedTuple):
-    """The batches of an epoch (numbers of views), and the caption of each view.
+    """The batches of an epoch as indices of views, and the caption index of each view.
 
     Batches are [batches, batch_size], with the number of rows that stand beside another row of
     their image; caption numbers are [n].
@@ -250,7 +250,9 @@ def _append_new_keys(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray
 
 
 class Groups(Dataset[Collated]):
-    """Dataset of the batches of a run, each a list of the contrast groups of this process.
+    """Dataset of a run's batches, cut into the groups whose rows are contrasted with each other.
+
+    `Collated.batch` lists the groups of this process.
 
     Args:
         batches: of a multiple of `size` rows.

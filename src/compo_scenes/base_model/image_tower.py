@@ -208,7 +208,7 @@ def train_tower(
                 checkpoint.save(
                     state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
                 )
-    checkpoint.before(state).unlink(missing_ok=True)  # `state` is a result
+    checkpoint.previous_state_file(state).unlink(missing_ok=True)  # `state` is a result
     visual.eval()
     return history
 
@@ -298,7 +298,7 @@ def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
     verify_checksum(state)
-    checkpoint.put_weights(load_file(state), {"visual": visual, "readouts": readouts})
+    checkpoint.load_weights(load_file(state), {"visual": visual, "readouts": readouts})
     return readouts
 
 
