@@ -13,7 +13,7 @@ from torch import Tensor
 
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.adaptive_ranking import cross_modal_ranking, intra_modal
-from compo_pipeline.losses.calibrated import calibrated
+from compo_pipeline.losses.calibrated import calibrated_loss
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 from compo_pipeline.losses.negclip import negclip, own_negative
 from compo_pipeline.methods.ce_clip import CeClip
@@ -98,7 +98,7 @@ def test_s_neg_and_where_its_negatives_go() -> None:
     valid = torch.tensor([[True, True], [False, True], [False, False]])
     batch = batch_of(Sneg, valid, 3)
     u, t = Encoder.images_, Encoder.texts_[:9].view(3, 3, 4)
-    choice = calibrated(SCALE * torch.einsum("md,mkd->mk", u, t), valid)
+    choice = calibrated_loss(SCALE * torch.einsum("md,mkd->mk", u, t), valid)
     plain = contrastive.clip(u, t[:, 0], SCALE)
     same(values(built(Sneg), batch), contrastive=plain, s_neg=choice)
     joined = negclip(u, t[:, 0], t[:, 1:].flatten(0, 1), valid.flatten(), SCALE)
@@ -119,12 +119,12 @@ def test_svlc_r_contrasts_paraphrases(
 
     valid = torch.tensor([[True], [False], [True]])
     u, t = Encoder.images_, Encoder.texts_[:9].view(3, 3, 4)
-    choice = calibrated(SCALE * torch.einsum("md,mkd->mk", u, t[:, :2]), valid)
+    choice = calibrated_loss(SCALE * torch.einsum("md,mkd->mk", u, t[:, :2]), valid)
     same(
         values(method, batch_of(SvlcR, valid, 3)),
         contrastive=negclip(u, t[:, 0], t[:, 1], valid[:, 0], SCALE),
         s_neg=choice,
-        positive=contrastive.to_positives(u, t[:, 0], t[:, 2], SCALE),
+        positive=contrastive.paraphrase_contrast(u, t[:, 0], t[:, 2], SCALE),
     )
 
 
@@ -182,7 +182,7 @@ def test_dac_on_captions_and_their_sentences() -> None:
     same(
         values(method, batch),
         contrastive=negclip(u, t[:, 0], n[:, 0], own, SCALE),
-        s_neg=calibrated(logits, own[:, None]),
+        s_neg=calibrated_loss(logits, own[:, None]),
         instances=multiple_instance(u, t[:, 1:], SCALE),
         instance_negatives=multiple_negatives(u, t[:, 1:], n[:, 1:], valid[1, :, 1:], SCALE),
     )

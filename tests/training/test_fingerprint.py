@@ -15,8 +15,8 @@ from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,
-    check,
     folder_fingerprint,
+    read_matching_progress,
     run_fingerprint,
 )
 
@@ -38,15 +38,17 @@ def state(tmp_path: Path, recipe: Any) -> Path:
 
 def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
     current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
-    saved = check(state, current, overwrite=False)
+    saved = read_matching_progress(state, current, overwrite=False)
     assert saved is not None and saved["progress"]["step"] == 6
-    assert check(state, current, overwrite=True) == saved
-    assert check(tmp_path / "none.safetensors", current, overwrite=False) is None
+    assert read_matching_progress(state, current, overwrite=True) == saved
+    assert read_matching_progress(tmp_path / "none.safetensors", current, overwrite=False) is None
 
 
 def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
     same = recipe(workers=3, save_every=9, log_every=9, overwrite=True)
-    assert check(state, run_fingerprint(CLIC, same, COMPUTE, 0, INPUTS), overwrite=False)
+    assert read_matching_progress(
+        state, run_fingerprint(CLIC, same, COMPUTE, 0, INPUTS), overwrite=False
+    )
 
 
 def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
@@ -55,7 +57,7 @@ def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe:
         Clic(ClicViews(), objective), recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"}
     )
     with pytest.raises(FingerprintError) as error:
-        check(state, current, overwrite=False)
+        read_matching_progress(state, current, overwrite=False)
     message = str(error.value)
     assert "objective.weights.s_neg: 0.5 -> 0.25" in message
     assert "training.batch_size: 4 -> 8" in message
@@ -70,18 +72,20 @@ def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
     """A model of another architecture has another fingerprint, as have other weights."""
     current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
     with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
-        check(state, current, overwrite=False)
+        read_matching_progress(state, current, overwrite=False)
 
 
 def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, recipe: Any) -> None:
     """`auto` is another precision and device on another machine."""
     automatic = recipe(device="auto", precision="auto")
     here = Compute(torch.device("cpu"), "fp32")
-    assert check(state, run_fingerprint(CLIC, automatic, here, 0, INPUTS), overwrite=False)
+    assert read_matching_progress(
+        state, run_fingerprint(CLIC, automatic, here, 0, INPUTS), overwrite=False
+    )
     there = Compute(torch.device("cuda", 1), "bf16")
     current = run_fingerprint(CLIC, automatic, there, 0, INPUTS)
     with pytest.raises(FingerprintError) as error:
-        check(state, current, overwrite=False)
+        read_matching_progress(state, current, overwrite=False)
     assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
     assert "--params training.device=cpu,training.precision=fp32." in str(error.value)
 
@@ -91,8 +95,8 @@ def test_overwrite_starts_afresh_and_says_so_once(
 ) -> None:
     current = run_fingerprint(CLIC, recipe(), COMPUTE, 1, INPUTS)
     with caplog.at_level(logging.WARNING):
-        assert check(state, current, overwrite=True) is None
-        assert check(state, current, overwrite=True) is None
+        assert read_matching_progress(state, current, overwrite=True) is None
+        assert read_matching_progress(state, current, overwrite=True) is None
     assert caplog.text.count("another configuration (seed): starting afresh") == 1
 
 
