@@ -11,7 +11,7 @@ from compo_pipeline.language.editing import (
     bare,
     fold_case,
     noun_phrases_of,
-    written,
+    token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import Element, fine_tag, scene_graph
@@ -21,13 +21,13 @@ from compo_pipeline.storage.records import Parse
 
 def names(word: str, upos: str, tag: str) -> frozenset[str]:
     """Lemmas that may be true of what a word names: its own, its synonyms and compatible ones."""
-    lemma = load_lexicon().reading(fold_case(word), upos, tag)
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
 
 
 def name(word: str, upos: str, tag: str) -> str:
     """The lemma of a word form; a word that the lexicon does not have is its own."""
-    lemma = load_lexicon().reading(fold_case(word), upos, tag)
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return lemma.name if lemma else fold_case(word)
 
 
@@ -113,7 +113,7 @@ class Evidence:
         for parse, element in self._elements("attribute"):
             noun = noun_of(parse, element.start)
             if noun is not None:
-                attributes = names(written(parse, *_span(element)), element.upos, element.tag)
+                attributes = names(token_text(parse, *_span(element)), element.upos, element.tag)
                 found |= {(one, two) for one in attributes for two in noun_names(parse, noun)}
         return found
 
@@ -124,7 +124,7 @@ class Evidence:
         for parse, element in self._elements("relation"):
             noun = object_of(parse, element.end)
             if noun is not None:
-                relations = names(written(parse, *_span(element)), element.upos, element.tag)
+                relations = names(token_text(parse, *_span(element)), element.upos, element.tag)
                 found |= {(one, two) for one in relations for two in noun_names(parse, noun)}
         return found
 
@@ -163,4 +163,4 @@ def _mentions(parse: Parse) -> Iterator[tuple[str, str, str]]:
         yield word, "NOUN" if upos in NOUNS else upos, fine_tag(parse, place)
     for start, end in noun_phrases_of(parse):
         for first in range(start, end - 1):
-            yield written(parse, first, end), "NOUN", fine_tag(parse, end - 1)
+            yield token_text(parse, first, end), "NOUN", fine_tag(parse, end - 1)

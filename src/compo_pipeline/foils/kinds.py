@@ -14,7 +14,7 @@ from compo_pipeline.foils import evidence as said
 from compo_pipeline.foils.evidence import Evidence
 from compo_pipeline.foils.settings import Kind
 from compo_pipeline.language import sense
-from compo_pipeline.language.alternatives import from_lexicon
+from compo_pipeline.language.alternatives import lexicon_alternatives
 from compo_pipeline.language.clauses import POSSESSIVES
 from compo_pipeline.language.editing import (
     NOUNS,
@@ -25,12 +25,12 @@ from compo_pipeline.language.editing import (
     is_movable,
     noun_phrases_of,
     replacement_edits,
-    written,
+    token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon, regular_form
-from compo_pipeline.language.replacements import Replacement, shipped
+from compo_pipeline.language.replacements import Replacement, shipped_replacer
 from compo_pipeline.language.scene_graph import Category, Element, fine_tag, kinds, scene_graph
-from compo_pipeline.language.units import Unit, exchanged, sub_parse, units
+from compo_pipeline.language.units import Unit, sub_parse, subject_object_exchange, units
 from compo_pipeline.storage.records import Parse
 
 
@@ -111,7 +111,7 @@ def _replaced(
     def make(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
         for element in scene_graph(parse).elements:
             if element.category == category:
-                for one in shipped().every(parse, element):
+                for one in shipped_replacer().all_replacements(parse, element):
                     words, problem = _folded(one.words), _problem(parse, element, one, evidence)
                     yield Draft(kind, 0, words, words, parse, (), one.edits, problem=problem)
 
@@ -143,7 +143,7 @@ def _swapped_attributes(
     elements = [one for one in scene_graph(parse).elements if one.category == "attribute"]
     for one, other in combinations(sorted(elements), 2):
         places = (one.start, one.end), (other.start, other.end)
-        words = (fold_case(written(parse, *places[0])), fold_case(written(parse, *places[1])))
+        words = (fold_case(token_text(parse, *places[0])), fold_case(token_text(parse, *places[1])))
         nouns = [said.noun_of(parse, start) for start, _ in places]
         if (
             words[0] == words[1]
@@ -164,17 +164,17 @@ def _swapped_attributes(
 
 def _excludes(element: Element, own: str, other: str) -> bool:
     """Whether another word cannot be true where an element's own is."""
-    found = from_lexicon(own, element.upos, element.tag, element.conditions)
+    found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
     return other in {one.word for one in found}
 
 
 def _swapped_objects(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
     """Subject and object of a relation."""
     for unit in units(parse):
-        if edits := exchanged(parse, unit):
+        if edits := subject_object_exchange(parse, unit):
             subject, _, other = unit.parts
             ends = (said.noun_names(parse, end - 1) for _, end in (other, subject))
-            words = fold_case(written(parse, *subject)), fold_case(written(parse, *other))
+            words = fold_case(token_text(parse, *subject)), fold_case(token_text(parse, *other))
             key = _noun_kind(parse, subject[1] - 1), _noun_kind(parse, other[1] - 1)
             problem = STATED if evidence.states(*ends) else ""
             yield Draft("swapped_objects", 0, words, key, parse, (), edits, problem=problem)
@@ -183,7 +183,7 @@ def _swapped_objects(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) 
 def _noun_kind(parse: Parse, place: int) -> str:
     """What a noun names (`scene_graph.kinds`): the first of its kinds by name."""
     noun = fold_case(parse.words[place]), "NOUN", fine_tag(parse, place)
-    return min(kinds(load_lexicon().reading(*noun)), default="")
+    return min(kinds(load_lexicon().find_lemma(*noun)), default="")
 
 
 def _added_attribute(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
@@ -194,10 +194,10 @@ def _added_attribute(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) 
         if evidence.says(regular_form(noun, "NNS")):
             continue
         for other, element in _attributes_of(noun, parses):
-            own = fold_case(written(other, element.start, element.end))
+            own = fold_case(token_text(other, element.start, element.end))
             if own in map(fold_case, parse.words):
                 continue
-            found = from_lexicon(own, element.upos, element.tag, element.conditions)
+            found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
             others = [one.word for one in found if " " not in one.word]
             disagree = evidence.binds(
                 {said.name(word, element.upos, element.tag) for word in others}, {noun}
@@ -229,7 +229,7 @@ def _attributes_of(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Parse, 
         if words.count(noun) != 1:
             continue
         for element in scene_graph(parse).elements:
-            key = fold_case(written(parse, element.start, element.end))
+            key = fold_case(token_text(parse, element.start, element.end))
             adjective = element.category == "attribute" and element.upos == "ADJ"
             if adjective and words[element.end : element.end + 1] == [noun] and key not in known:
                 following = parse.upos[element.end + 1 : element.end + 2]
@@ -251,12 +251,12 @@ def _half_truth(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> It
         if unit.category == "relation":
             # The whole of it is written by its parts: the subject, then what is edited.
             first = unit.parts[1][0]
-            lead = f"{written(parse, *unit.parts[0]).lower()} "
+            lead = f"{token_text(parse, *unit.parts[0]).lower()} "
         else:
             anchor = next((one for one in entities if one != unit), None)
             if anchor is None:
                 continue
-            lead = f"{written(parse, *anchor.phrase).lower()} and "
+            lead = f"{token_text(parse, *anchor.phrase).lower()} and "
         for element in elements:
             if first <= element.start and element.end <= end:
                 yield from _details(parse, unit, element, lead, first, evidence)
@@ -267,7 +267,7 @@ def _details(
 ) -> Iterator[Draft]:
     """Half-truths with an element of a unit replaced."""
     part = sub_parse(parse, first, unit.phrase[1])
-    for one in shipped().every(parse, element):
+    for one in shipped_replacer().all_replacements(parse, element):
         edits = [Edit(a - first, b - first, text) for a, b, text in one.edits]
         if edits[0].start >= 0:
             problem = _problem(parse, element, one, evidence)

@@ -16,7 +16,7 @@ from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.datasets.annotations import read
-from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.presentation.counterfactuals_page import write
 from compo_pipeline.run.engines import PrepareSettings
@@ -52,7 +52,9 @@ def open_engines(
 def _parser(settings: CounterfactualSettings, language_model: str) -> Parser:
     """The parser that the caption editor needs; one that parses nothing if it needs none."""
     if CAPTION_EDITORS[settings.caption_editor].parses:
-        return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
+        return Parser(
+            name_and_version(load_once(language_model)), partial(parse_by, language_model)
+        )
     return Parser("", _unparsed)
 
 

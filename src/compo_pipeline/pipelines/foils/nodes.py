@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.contamination import image_hash
 from compo_pipeline.foils import build as builder
 from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
+from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Fact, Foil
@@ -49,7 +49,7 @@ def build_foils(
 ) -> tuple[list[Foil], dict[str, Any]]:
     """The foil items of every set, and the report of what was dropped and why."""
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
-    language = name_and_version(loaded(language_model))
+    language = name_and_version(load_once(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
     report = builder.record(foils, drawn_from, language)
     items: list[Foil] = []

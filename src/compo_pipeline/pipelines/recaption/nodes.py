@@ -26,7 +26,7 @@ from compo_pipeline.datasets.recaption.settings import (
     RecaptionSettings,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import recaptions_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import FolderWriter
@@ -60,7 +60,7 @@ def recaption_images(
     if recaption.dry_run is not None:
         images = work.drawn(images, recaption.dry_run, recaption.seed)
     captioner = _captioner(recaption, Path(state))
-    vocabulary = Vocabulary(loaded(language_model))
+    vocabulary = Vocabulary(load_once(language_model))
     return work.recaption(images, found.root, captioner, recaption, ingest, vocabulary, prepare)
 
 

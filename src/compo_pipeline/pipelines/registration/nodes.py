@@ -17,7 +17,7 @@ from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.methods.registry import find
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
@@ -112,7 +112,7 @@ def list_preparation(
     counterfactuals: CounterfactualSettings,
 ) -> MadeFrom:
     """Add the models that prepared the data for the method to the base and the data."""
-    made = [*captioner_material(recaption), parser_material(loaded(language_model).meta)]
+    made = [*captioner_material(recaption), parser_material(load_once(language_model).meta)]
     if find(method).counterfactuals:
         made += counterfactual_materials(counterfactuals)
     return base_and_data._replace(materials=(*base_and_data.materials, *made))

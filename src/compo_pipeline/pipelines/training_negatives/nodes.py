@@ -18,7 +18,7 @@ from compo_pipeline.diagnosis.negatives import (
     asked_changes,
 )
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
-from compo_pipeline.language.parsing import loaded, name_and_version, parse_by, parses_of
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import FROM_TABLE, EpochViews, annotated_contents
@@ -80,7 +80,7 @@ def _draw_sample(valid_captions: Sequence[Caption], split: Splits, language_mode
     sentences = (
         (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
     )
-    language = name_and_version(loaded(language_model))
+    language = name_and_version(load_once(language_model))
     context = ViewContext.of(parse_by(language_model, sentences), language, 0, {})
     return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))
 

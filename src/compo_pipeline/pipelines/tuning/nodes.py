@@ -16,7 +16,7 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, parse, 
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.language.parsing import loaded, name_and_version
+from compo_pipeline.language.parsing import load_once, name_and_version
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import build
@@ -166,7 +166,7 @@ def choose_context(
     language_model: str,
 ) -> ViewContext:
     """Parses, counterfactuals and annotations for the views of confirmation trainings."""
-    language = name_and_version(loaded(language_model)) if parses else ""
+    language = name_and_version(load_once(language_model)) if parses else ""
     others = annotations_of(inputs.build()[0], views.from_table, annotations)
     return ViewContext.of(parses, language, 0, by_sample(counterfactuals), others)
 

@@ -14,7 +14,7 @@ from compo_pipeline.datasets.quality import caption_language, quarantine, suite
 from compo_pipeline.datasets.quality.caption_language import refuse_unknown
 from compo_pipeline.datasets.quality.quarantine import valid_captions
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import data_docs as pages
 from compo_pipeline.storage.files import FolderWriter, write_files
 from compo_pipeline.storage.records import Caption, Fact, Rejected
@@ -56,7 +56,7 @@ def measure_language(
     captions: Sequence[Caption], language_model: str, validation: DataValidationSettings
 ) -> dict[str, Any]:
     """The share of the captions' words that the language pipeline knows; fails later, if at all."""
-    result = caption_language.measure_sources(captions, loaded(language_model), validation)
+    result = caption_language.measure_sources(captions, load_once(language_model), validation)
     if (share := result["known_share"]) is not None:
         log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
     return result

@@ -10,7 +10,7 @@ from typing import Any
 
 from compo_pipeline.datasets.annotations import read
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
+from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.mixture import Mixture
@@ -51,7 +51,7 @@ def parse_captions(
     if not needs.parses:
         return []
     read = None if needs.further_parses else 1
-    fingerprint = f"{rows.fingerprint} {name_and_version(loaded(language_model))} {read}"
+    fingerprint = f"{rows.fingerprint} {name_and_version(load_once(language_model))} {read}"
     parser = CaptionParser(rows, language_model, read)
     return Parts("parsing captions", parser, len(rows), fingerprint, prepare)
 
@@ -80,7 +80,7 @@ def choose_context(
 ) -> tuple[ViewContext, str]:
     """What views are drawn from besides the captions, and a fingerprint of it."""
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
-    language = name_and_version(loaded(language_model)) if parses else ""
+    language = name_and_version(load_once(language_model)) if parses else ""
     others = annotations_of(method, views.from_table, annotations)
     context = ViewContext.of(parsed, language, seed, by_sample(edited), others)
     fingerprints = f"{parsed.fingerprint} {edited.fingerprint} {others.fingerprint}"
