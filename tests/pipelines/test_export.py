@@ -84,7 +84,7 @@ def test_a_missing_package_stops_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(hf_export, "needs", lambda: None)
+    monkeypatch.setattr(hf_export, "require_packages", lambda: None)
     monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="pip install"):
         run(entries)

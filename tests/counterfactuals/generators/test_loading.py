@@ -157,7 +157,7 @@ def test_a_folder_is_never_asked_for(tmp_path: Path, fetched: list[object]) -> N
 def test_without_a_network_the_key_is_told(
     fetched: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: None)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: None)
     with pytest.raises(
         SettingsError, match=f"^{MODEL_KEY}: there is no folder 'owner/model'.*no route"
     ) as told:
@@ -177,11 +177,11 @@ def test_what_is_in_the_cache_is_taken_whole_or_fetched_again(
         fetched.append((name, allow_patterns))
         return str(whole)
 
-    monkeypatch.setattr("compo_pipeline.models.hub.ask", lambda name: None)
+    monkeypatch.setattr("compo_pipeline.models.hub.check_repository", lambda name: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: whole)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: whole)
     assert locate("owner/model", MODEL_KEY) == whole and fetched == []
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: half)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: half)
     assert locate("owner/model", MODEL_KEY) == whole
     ((name, patterns),) = fetched
     assert name == "owner/model"

@@ -80,7 +80,7 @@ def _download(name: str, key: str) -> Path:
             "transformers writes it"
         )
     try:
-        found = hub.cached(name, HUB_FILES)
+        found = hub.cached_folder(name, HUB_FILES)
         if found is None or missing_file(found):  # as an interrupted download leaves it
             found = hub.download(name, HUB_FILES)
     except Exception as error:

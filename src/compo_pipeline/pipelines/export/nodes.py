@@ -27,8 +27,12 @@ def export_formats(
             was evaluated.
     """
     formats = {
-        "hugging_face": (export.hugging_face, hf_export.needs, hf_export.to_hugging_face),
-        "onnx": (export.onnx, onnx_export.needs, onnx_export.to_onnx),
+        "hugging_face": (
+            export.hugging_face,
+            hf_export.require_packages,
+            hf_export.to_hugging_face,
+        ),
+        "onnx": (export.onnx, onnx_export.require_packages, onnx_export.to_onnx),
     }
     # Before any work: the first format may take minutes.
     for wanted, needs, _ in formats.values():
