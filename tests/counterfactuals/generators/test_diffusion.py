@@ -316,7 +316,7 @@ def test_models_are_located_by_name(
         asked.append((name, key))
         return folder if name == "one" else clip(folder)
 
-    monkeypatch.setattr("compo_pipeline.counterfactuals.generators.loading.locate", locate)
+    monkeypatch.setattr("compo_pipeline.counterfactuals.generators.loading.local_folder", locate)
     generator = DiffusionGenerator(settings(Path("one"), vision="two"))
     assert len(pixels(generator, requests)) == 3
     key = "counterfactuals.diffusion"

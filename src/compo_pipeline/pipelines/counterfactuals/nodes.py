@@ -76,7 +76,7 @@ def choose_jobs(
     if find(method).counterfactuals:
         rows = training_rows(valid_captions, split)
         if counterfactuals.caption_editor == table.NAME:
-            roles = table.chosen(counterfactuals)[0].roles
+            roles = table.table_settings(counterfactuals)[0].roles
     else:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
@@ -98,7 +98,7 @@ def choose_engines(
     def opened(rows: Sequence[Caption]) -> Engines:
         others = NO_ANNOTATIONS
         if counterfactuals.caption_editor == table.NAME:
-            own, contents = table.chosen(counterfactuals)
+            own, contents = table.table_settings(counterfactuals)
             found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
             others = Annotations.from_rows(found, own, contents)
         folders = Path(root), Path(state)

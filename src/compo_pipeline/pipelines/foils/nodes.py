@@ -51,7 +51,7 @@ def build_foils(
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
     language = name_and_version(load_once(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
-    report = builder.record(foils, drawn_from, language)
+    report = builder.report_head(foils, drawn_from, language)
     items: list[Foil] = []
     if foils.splits:
         parser = partial(parses_of, language_model)
