@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 def export_formats(
     checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
 ) -> FolderWriter:
-    """A folder for each format; one that is off is removed, as it may be of older weights.
+    """Writer of a folder for each enabled export format; disabled formats are removed.
+
+    What is there may be of older weights.
 
     Raises:
         SettingsError: a package is missing, a format cannot hold the model, or another checkpoint

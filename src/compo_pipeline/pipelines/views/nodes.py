@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 def choose_rows(valid_captions: Table[Caption], split: Splits) -> Table[Caption]:
-    """The rows that train."""
+    """Caption rows of the training splits."""
     return training_rows(valid_captions, split)
 
 
 def build_method(method: str, method_views: Mapping[str, Any]) -> Method:
-    """The method that draws the views; wrong settings are refused before minutes of parsing."""
+    """Create the configured method, which draws the views; wrong settings fail before parsing."""
     return registry.build(method, method_views)
 
 
@@ -59,7 +59,7 @@ def parse_captions(
 def join_annotations(
     rows: Table[Caption], method: Method, views: ViewSettings
 ) -> Sequence[Annotation]:
-    """What the external table `views.from_table` has for the rows; empty where none is named."""
+    """Columns of the external table `views.from_table` joined to the rows; empty if unset."""
     contents = annotated_contents(method, views.from_table)
     if not contents:
         return []
@@ -78,7 +78,7 @@ def choose_context(
     language_model: str,
     seed: int,
 ) -> tuple[ViewContext, str]:
-    """What views are drawn from besides the captions, and a fingerprint of it."""
+    """Parses, counterfactuals and annotations for drawing views, with a fingerprint."""
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(load_once(language_model)) if parses else ""
     others = annotations_of(method, views.from_table, annotations)
@@ -96,7 +96,7 @@ def draw_views(
     prepare: PrepareSettings,
     data: DataSettings,
 ) -> FolderWriter:
-    """The views of every epoch, a table each; they are drawn when they are written."""
+    """Writer of the training views of every epoch, one table each, drawn at writing."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
     mixture = Mixture.of(data.weights, data.epoch_rows, context.seed)
@@ -123,7 +123,7 @@ def preview_views(
     seed: int,
     root: Path,
 ) -> FolderWriter:
-    """A page of random views of the first epoch, to look at."""
+    """Writer of an HTML page of random training views of the first epoch."""
     shown = views_page.Heading(method, dataset, epoch=0, seed=seed)
     rows = EpochViews(views).epoch(0)
     page = partial(views_page.write, rows, Path(root))

@@ -17,7 +17,10 @@ from compo_scenes.settings import PretrainingSettings
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
-    """The image tower, taught by the renderer's ground truth; its state in the folder resumes."""
+    """Writer of the image tower, trained on the renderer's ground truth; resumable.
+
+    Its state in the folder resumes.
+    """
     compute, seed = _resolve_compute(pretraining), pretraining.seed
     loaded, world = build(seed, compute.device), scenes.world.world()
     train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
@@ -27,7 +30,7 @@ def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -
 def train_base_model(
     tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
 ) -> tuple[FolderWriter, dict[str, Any]]:
-    """The whole base model, and what linear readouts recover from its embedding."""
+    """Train the base model: writer of its folder, and a report with linear probes."""
     compute, world, seed = _resolve_compute(pretraining), scenes.world.world(), pretraining.seed
     loaded = build(seed, compute.device)
     readouts = with_tower(loaded, tower / "tower.safetensors", world)
@@ -48,5 +51,5 @@ def train_base_model(
 
 
 def _resolve_compute(settings: PretrainingSettings) -> Compute:
-    """The device and precision of the settings."""
+    """Device and precision for computation, from the settings."""
     return resolve(settings.device, settings.precision, key="pretraining")
