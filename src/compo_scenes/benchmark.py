@@ -127,9 +127,6 @@ def _draw_claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
 
     It names the relation where the subtask is about it or one thing is inside the other, else half
     the time; and the colours, except in half of the items about relations alone.
-
-    It names the relation where the subtask is about it or one thing is inside the other, else half
-    the time; and the colours, except in half of the items about relations alone.
     """
     about_relation = subtask in ("replace_rel", "swap_obj")
     between = relation(a, b)

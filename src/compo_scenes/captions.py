@@ -179,7 +179,7 @@ def _look_clause(thing: Thing, random_: random.Random) -> str:
     named, looks = _thing_name(thing, random_), _pattern_word(thing, random_)
     if thing.size in SIZE_WORDS and random_.random() < 0.5:
         looks = word(SIZE_WORDS, thing.size, random_)
-    return _looks_clause(named, looks, random_)
+    return _stated_look_clause(named, looks, random_)
 
 
 def _thing_name(thing: Thing, random_: random.Random) -> str:
@@ -192,7 +192,7 @@ def _pattern_word(thing: Thing, random_: random.Random) -> str:
     return {"solid": "plain"}.get(thing.pattern) or word(PATTERN_WORDS, thing.pattern, random_)
 
 
-def _looks_clause(named: str, looks: str, random_: random.Random) -> str:
+def _stated_look_clause(named: str, looks: str, random_: random.Random) -> str:
     """Draw a clause that states that a named thing looks a given way."""
     forms = (
         f"the {named} is {looks}",
@@ -283,7 +283,7 @@ def details(scene: Scene, random_: random.Random) -> list[str]:
         if thing.size in SIZE_WORDS:
             looks.append(word(SIZE_WORDS, thing.size, random_))
         texts.append(_colour_clause(thing, random_))
-        texts += [_looks_clause(_thing_name(thing, random_), each, random_) for each in looks]
+        texts += [_stated_look_clause(_thing_name(thing, random_), each, random_) for each in looks]
         texts += [_side_clause(thing, side, random_) for side in _sides(thing, scene)]
     related = (_relation_clause(a, b, random_) for a, b in permutations(scene.things, 2))
     texts += [text for text in related if text]

@@ -189,7 +189,7 @@ class SceneCounterfactuals:
     def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The scene in an edit's image with a text that is true of it, or a failure reason.
 
-        The edit's own unless the image is wrong; or the reason why there is none.
+        The edit's own unless the image is wrong.
         """
         key = (sample_id, sentence_, role)
         edited = self._edited(key)
@@ -244,10 +244,7 @@ class SceneCounterfactuals:
         return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
 
     def _shown_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
-        """The edit whose scene is in the image: a wrong one, or one with a drawn scene.
-
-        Else the edit itself.
-        """
+        """The edit whose scene the image shows: the edit itself, a wrong or a newly drawn one."""
         found = self._wrong_edit(edit_, key) or edit_
         return found if self._settings.faithful else self._with_imagined_scene(found, key)
 

@@ -88,7 +88,7 @@ def visible(scene: Scene) -> list[NDArray[np.bool_]]:
 def unambiguous(thing: Thing, scene: Scene) -> str | None:
     """Shortest phrase ("a red ball") that is true of one thing of the scene alone; or None."""
     for phrase in _phrases(thing):
-        if sum(_true_of(phrase, other) for other in scene.things) == 1:
+        if sum(_is_true_of(phrase, other) for other in scene.things) == 1:
             return phrase.indefinite(None)
     return None
 
@@ -102,7 +102,7 @@ def _phrases(thing: Thing) -> Iterator[Phrase]:
     yield Phrase(thing.kind, thing.colour, size=size, pattern=pattern)
 
 
-def _true_of(phrase: Phrase, thing: Thing) -> bool:
+def _is_true_of(phrase: Phrase, thing: Thing) -> bool:
     """Whether a phrase is true of a thing; properties that are None are not compared."""
     return (
         phrase.kind == thing.kind

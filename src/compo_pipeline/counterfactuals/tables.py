@@ -35,19 +35,19 @@ def quarantine_rows(rows: Iterable[Counterfactual], images: Iterable[str]) -> It
                 row=number,
                 sample_id=row.sample_id,
                 image=image,
-                rule=_failed_part(row),
+                rule=_quarantine_rule(row),
                 detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
             )
 
 
-def _failed_part(row: Counterfactual) -> str:
+def _quarantine_rule(row: Counterfactual) -> str:
     """Quarantine rule that a failed row broke: `no_image`, or `no_text`."""
     return NO_IMAGE if row.text else NO_TEXT
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
     """JSON summary of the table: edits by role and state, failures by rule, editor, generator."""
-    counts = Counter((row.role, row.state, _failed_part(row)) for row in rows)
+    counts = Counter((row.role, row.state, _quarantine_rule(row)) for row in rows)
     states, rules = Counter[tuple[str, str]](), Counter[str]()
     for (role, state, rule), times in counts.items():
         states[role, state] += times

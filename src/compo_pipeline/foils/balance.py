@@ -123,7 +123,7 @@ def drop_uneven_couples(couples: Sequence[Couple]) -> list[Couple]:
     """
     if not couples:
         return []
-    counts = _differences(couples)  # [couples, n-grams]
+    counts = _ngram_differences(couples)  # [couples, n-grams]
     squares = counts.power(2).sum(axis=1)
     alive = np.ones(len(couples), bool)
     total = counts.sum(axis=0)
@@ -136,7 +136,7 @@ def drop_uneven_couples(couples: Sequence[Couple]) -> list[Couple]:
     return [couple for couple, kept in zip(couples, alive, strict=True) if kept]
 
 
-def _differences(couples: Sequence[Couple]) -> csr_array:
+def _ngram_differences(couples: Sequence[Couple]) -> csr_array:
     """Scaled n-gram counts of captions minus those of foils, for each couple [couples, n-grams].
 
     The scale is one over the root of the number of couples in which an n-gram differs.

@@ -176,7 +176,7 @@ def _choose_foils(
 
 
 def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
-    """Drafts whose inverse is a draft of another image, at most `_PER_IMAGE` per image, drawn."""
+    """Random drafts of foils whose inverse change is drafted for another image, few per image."""
     images: dict[tuple[str, str], set[str]] = defaultdict(set)
     for image, draft in found:
         images[draft.key].add(image.image_hash)
@@ -285,7 +285,7 @@ def build_splits(
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[FoilBuild, Counter[str]]] = {}
     for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
-        rows = split_rows(captions, _held_out(split, trains))
+        rows = split_rows(captions, _item_splits(split, trains))
         share = [each for each, source in settings.splits.items() if source == split]
         own = {
             image: content
@@ -298,7 +298,7 @@ def build_splits(
     return found
 
 
-def _held_out(split: str, trains: Splits) -> Sequence[str]:
+def _item_splits(split: str, trains: Splits) -> Sequence[str]:
     """Names of the splits that a set of items is built from, without those that train."""
     named = (HELD_OUT, CARVED) if split == HELD_OUT else (split,)
     return [each for each in named if each not in splits_of(trains)]

@@ -100,7 +100,10 @@ def changed_voices(parse: Parse) -> Iterator[TurnedClause]:
 
 
 class _OtherVoice(NamedTuple):
-    """A verb in its other voice, for a singular and a plural subject, and the old verb's end."""
+    """A verb changed between active and passive, for a singular and a plural subject.
+
+    `end` is the token behind the old verb.
+    """
 
     end: int
     singular: str
@@ -108,7 +111,7 @@ class _OtherVoice(NamedTuple):
 
 
 def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
-    """The verb at a token index in its other voice; None if captions do not use it in both."""
+    """The verb at a token changed between active and passive; None if captions never do so."""
     words = [word.lower() for word in parse.words[start : start + 4]]
     be = bool(words) and words[0] in _BE
     being = words[be : be + 1] == ["being"]
@@ -133,7 +136,7 @@ def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
 
 
 def _participle_voice(end: int, participle: str, be: bool) -> _OtherVoice:
-    """A participle as a verb's other voice, after "is" or "are" if the caption has one of them."""
+    """A verb changed in voice whose new form is a participle, after "is" or "are" if needed."""
     if be:
         return _OtherVoice(end, f"is {participle}", f"are {participle}")
     return _OtherVoice(end, participle, participle)

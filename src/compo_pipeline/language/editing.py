@@ -71,7 +71,7 @@ def upos_at(parse: Parse, place: int) -> str:
 
 
 def fold_case(text: str) -> str:
-    """A text without case, to compare words."""
+    """Case-folded text, for comparison of words."""
     return text.casefold()
 
 
@@ -82,7 +82,7 @@ def bare(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_separator(character: str) -> bool:
-    """Whether a character is punctuation or a space, or is missing at the text's end."""
+    """Whether a character is punctuation, a space, or empty (behind a text's end)."""
     return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
 
 

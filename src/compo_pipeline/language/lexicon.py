@@ -188,7 +188,7 @@ class Lexicon:
 
     @cached_property
     def _compatible_pairs(self) -> dict[tuple[str, str], set[str]]:
-        """Mapping from a lemma to those that `also` relates to it, in either direction."""
+        """Mapping from a lemma to lemmas that may be true of the same thing (column `also`)."""
         also: dict[tuple[str, str], set[str]] = defaultdict(set)
         for lemma in self.lemmas.values():
             for named in lemma.also:

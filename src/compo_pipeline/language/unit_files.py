@@ -45,7 +45,7 @@ class WrittenUnit:
     foils: tuple[tuple[str, ...], ...]
 
     def foil(self, rng: random.Random) -> str:
-        """Draw one foil (a false replacement) of this unit: a group of foils, then one of it."""
+        """Draw one foil (a false replacement) of this unit: a group, then one foil of it."""
         return rng.choice(rng.choice(self.foils))
 
 

@@ -102,7 +102,7 @@ def _are_related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
 
 
 def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Generated | None:
-    """Generate a foil of a unit: a text one edit away from it, false where the unit is true.
+    """Generate a foil of an entity or relation: a text one edit away from it that is false.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
     attribute or relation (none that the whole caption names), or subject and object exchanged. By
@@ -168,7 +168,7 @@ def _draw_draft(drafts: list[_Draft], rng: random.Random, replacer: Replacer) ->
 def _candidate_edits(
     parse: Parse, unit: Unit, within: Phrase, rng: random.Random, replacer: Replacer
 ) -> list[_Draft]:
-    """Candidate edits of a unit: words replaced in a span, or subject and object exchanged."""
+    """Candidate edits of an entity or relation: words replaced, or subject and object exchanged."""
     start, end = within
     elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
     drafts: list[_Draft] = [*replacer.replacements(parse, elements, rng)]

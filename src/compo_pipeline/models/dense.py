@@ -75,7 +75,7 @@ class TextTokens(NamedTuple):
 
 
 class DenseTexts(NamedTuple):
-    """Embeddings of texts [K, D] and of their tokens [K, T, D], with a mask of the own tokens.
+    """Embeddings of texts [K, D] and of their tokens [K, T, D], with a mask of content tokens.
 
     Attributes:
         pooled: [K, D], normalised.
@@ -204,7 +204,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
 
 
 def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
-    """Encode token ids [K, T]: embeddings of texts and tokens, with a mask of the text's tokens.
+    """Encode token ids [K, T]: embeddings of texts and tokens, with a mask of content tokens.
 
     Args:
         model: open_clip's.
@@ -242,7 +242,7 @@ def refuse_without_tokens(
 def _supported_text_tower(
     model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
 ) -> Any:
-    """The text tower of a model, if its tokens are known to be in the joint space; or an error."""
+    """The text tower of a model; an error unless its tokens are in the joint space."""
     tower = text_tower(model)
     if tower is None:
         kind = type(getattr(model, "text", model)).__name__

@@ -74,7 +74,7 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """How an imported model is built: its source, context length, and weights to mix in."""
+    """Plan of an import: model source, context length, and weights to mix in."""
 
     parts: ModelSource
     context_length: int | None = None
@@ -132,7 +132,7 @@ def _renaming_in_errors(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def _conversion(request: ImportRequest, name: str) -> _Conversion:
-    """How an import's source is converted: as an open_clip architecture or as a folder."""
+    """Import plan for the requested source: an open_clip architecture or a folder."""
     source = request.source
     prefixed = source.startswith((HUB_PREFIX, LOCAL_PREFIX))
     if not prefixed and (source in open_clip.list_models() or not Path(source).is_dir()):
@@ -160,7 +160,7 @@ def _download(name: str) -> Path:
 
 
 def _folder_conversion(folder: Path, name: str, context_length: int | None) -> _Conversion:
-    """How a local folder of open_clip or transformers is converted."""
+    """Import plan for a local folder of open_clip or transformers."""
     path = folder / weights.CONFIG_FILE
     if path.is_file() or not hf_import.is_transformers_folder(folder):
         if context_length is not None:
@@ -177,7 +177,7 @@ def _folder_conversion(folder: Path, name: str, context_length: int | None) -> _
 
 
 def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
-    """How an open_clip architecture is converted, with the given or random weights."""
+    """Import plan for an open_clip architecture with the given or random weights."""
     given, quick_gelu, length = request.weights, request.quick_gelu, request.context_length
     if open_clip.get_model_config(request.source) is None:
         hint = nearest(request.source, open_clip.list_models())

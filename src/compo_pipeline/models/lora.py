@@ -136,7 +136,7 @@ def _stem_convolutions(stem: nn.Module, name: str) -> list[nn.Module]:
 
 
 def _block_modules(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
-    """Modules that get LoRA adapters, of all these transformer blocks."""
+    """Modules of these transformer blocks that get LoRA adapters."""
     for block in blocks:
         yield from _block_projections(block, name)
 

@@ -275,7 +275,7 @@ def interpolate(
 
 
 def stretch(positions: Tensor) -> Tensor:
-    """Stretch 77 position embeddings [77, W] of a text tower to 248 [248, W], as Long-CLIP.
+    """Stretch 77 position embeddings [77, W] of a text tower to 248 [248, W], as in Long-CLIP.
 
     The first 20 stay. Each of the other 57 comes at every fourth place, with linear interpolation
     in between; the last three continue the line of the last two.

@@ -198,7 +198,7 @@ def train_tower(
     modules = {"visual": visual, "readouts": readouts}
     recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []
-    if _resumable(state, recipe):
+    if _can_resume(state, recipe):
         progress = checkpoint.restore(state, modules, optimizer)
         start, history = progress["step"], progress["history"]
         amp_optimizer.load_state_dict(progress["loss_scale"])
@@ -243,7 +243,7 @@ def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) 
     return as_stored
 
 
-def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
+def _can_resume(state: Path, recipe: Mapping[str, Any]) -> bool:
     """Whether a training state exists; raises an error for a state of another recipe."""
     progress = checkpoint.read_progress(state)
     if progress is None:
@@ -311,7 +311,7 @@ def _forward(
         return tower_loss(readouts, patches, embedding, truth), embedding
 
 
-def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
+def load_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     """Load a trained image tower into the base model; returns the readouts trained with it."""
     visual: Any = loaded.model.visual
     projection = visual.head.proj

@@ -119,7 +119,7 @@ def truth(shown: list[list[Box]], world: World, grid: int) -> Truth:
     )
 
 
-def _same_orientation(world: World, random_: random.Random, scene: Scene, split: str) -> Scene:
+def _draw_same_orientation(world: World, random_: random.Random, scene: Scene, split: str) -> Scene:
     """Draw another scene of the split with the same orientation, for a composite of both."""
     axis = axis_of(scene.width, scene.height)
     while True:
@@ -138,7 +138,7 @@ def show(
     if random_.random() >= composites:
         square = image(scene).resize((size, size), Image.Resampling.BICUBIC)
         return np.asarray(square), boxes(scene)
-    other = _same_orientation(world, random_, scene, split)
+    other = _draw_same_orientation(world, random_, scene, split)
     axis = axis_of(scene.width, scene.height)
     joined = compose(image(scene), image(other), axis, size)
     return np.asarray(joined), boxes(scene, 0) + boxes(other, 1)

@@ -62,7 +62,7 @@ def _parse_gold(line: str) -> GoldCaption:
     )
 
 
-def on_captions(
+def caption_accuracy(
     nlp: Language, gold: Sequence[GoldCaption], lower: bool = False
 ) -> dict[str, float]:
     """Accuracy on hand-tagged captions: share of right UPOS, precision, recall, F1 of phrases.
@@ -85,7 +85,7 @@ def on_captions(
     }
 
 
-def on_treebank(nlp: Language, gold: Iterable[Doc]) -> dict[str, float]:
+def treebank_accuracy(nlp: Language, gold: Iterable[Doc]) -> dict[str, float]:
     """Accuracy on a treebank: UPOS and XPOS of all tokens, UAS and LAS without punctuation."""
     counts = dict.fromkeys(("upos", "xpos", "uas", "las"), 0)
     tokens = words = 0
@@ -109,12 +109,12 @@ def report(
 ) -> dict[str, dict[str, float]]:
     """Accuracies on treebank and captions, in original and lower case, rounded to four places."""
     figures = {
-        "treebank": on_treebank(nlp, treebank),
-        "treebank_lower_cased": on_treebank(
+        "treebank": treebank_accuracy(nlp, treebank),
+        "treebank_lower_cased": treebank_accuracy(
             nlp, (with_words(doc, [token.lower_ for token in doc]) for doc in treebank)
         ),
-        "captions": on_captions(nlp, captions),
-        "captions_lower_cased": on_captions(nlp, captions, lower=True),
+        "captions": caption_accuracy(nlp, captions),
+        "captions_lower_cased": caption_accuracy(nlp, captions, lower=True),
     }
     return {
         part: {name: round(value, 4) for name, value in values.items()}

@@ -264,7 +264,7 @@ def _count_negations(words: _Words) -> int:
 
 
 def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
-    """Whether all of `theirs` match some of `ours`, in the same order."""
+    """Whether all words of one text match words of another text, in the same order."""
     rest = iter(ours)
     return all(any(alike(word, one) for one in rest) for word in theirs)
 
@@ -272,7 +272,7 @@ def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
 def _match_words(
     ours: _Words, theirs: _Words, alike: _Alike
 ) -> tuple[list[ContentWord], list[ContentWord], list[int]]:
-    """Match each of our words with the first free one of theirs that is alike.
+    """Match each word of one text with the first free word of another text that is alike.
 
     Returns:
         Our words without a partner, theirs without one, and the partners' places among theirs, in

@@ -71,7 +71,7 @@ def write_attention(
     run: Mapping[str, Any],
     attention: AttentionSettings,
 ) -> FolderWriter:
-    """Writer of the analysis folder: image grids, HTML page and CSV; prints a table."""
+    """Function that writes the analysis folder: image grids, HTML page and CSV; prints a table."""
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     rows = rows_by_role(attention_rows)
     compared = compare_located([rows])

@@ -53,10 +53,7 @@ def slice_by_training(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> BenchmarkItems:
-    """Benchmark items in slices by whether training captions have their attribute-object pairs.
-
-    These are attribute-object pairs.
-    """
+    """Benchmark items in slices by whether training captions have their attribute-object pairs."""
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
     return BenchmarkItems.sliced(items, kinds, captions, partial(parses_of, language_model))
 
@@ -127,7 +124,7 @@ def write_suite_page(
     benchmarks: BenchmarksSettings,
     site: Site,
 ) -> FolderWriter:
-    """Writer of the HTML page of a list of models; prints the headline metrics."""
+    """Function that writes the HTML page of a list of models; prints the headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("benchmark"),

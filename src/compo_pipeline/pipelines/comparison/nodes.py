@@ -75,7 +75,7 @@ def write_comparison_page(
     name: str,
     site: Site,
 ) -> tuple[dict[str, Any], FolderWriter]:
-    """Metrics by cell for DVC, and the writer of the HTML page; prints headline metrics."""
+    """Metrics by cell for DVC, and a function that writes the page; prints headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("comparison"),

@@ -30,5 +30,5 @@ def write_copy(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Writer of the HTML page about the version that was copied to the other registry."""
+    """Function that writes the HTML page about the version copied to the other registry."""
     return promotion_page.copy_page(registration.name, promotion, version, site)

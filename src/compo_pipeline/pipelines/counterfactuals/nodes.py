@@ -116,7 +116,7 @@ def make_counterfactuals(
     state: str,
     prepare: PrepareSettings,
 ) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:
-    """Tables of edited captions and of failures, and the writer of the image folder.
+    """Tables of edited captions and of failures, and a function that writes the image folder.
 
     Failures do not stop this node, so all tables are saved.
     """
@@ -137,7 +137,7 @@ def preview_counterfactuals(
     dataset: str,
     root: Path,
 ) -> FolderWriter:
-    """Writer of an HTML page of captions, their edits and the images of both."""
+    """Function that writes an HTML page of captions, their edits and the images of both."""
     page = partial(write, counterfactuals, valid_captions, Path(root), images)
     return lambda folder: page(folder / "index.html", dataset)
 

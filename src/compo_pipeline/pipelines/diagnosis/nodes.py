@@ -68,7 +68,7 @@ def diagnose_models(
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
 ) -> FolderWriter:
-    """Writer of the HTML page, and of a Kedro environment with advised settings per model."""
+    """Function that writes the page and, per model, a Kedro environment with advised settings."""
     found = {name: Diagnosis.from_json(each) for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}

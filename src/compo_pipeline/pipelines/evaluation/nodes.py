@@ -193,7 +193,7 @@ def write_report(
     foils: foils_page.FoilsSection,
     facts: report.ReportFacts,
 ) -> FolderWriter:
-    """Writer of the run's evaluation report, an HTML page in a folder."""
+    """Function that writes the run's evaluation report, an HTML page in a folder."""
     found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
         found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def export_formats(
     checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
 ) -> FolderWriter:
-    """Writer of a folder for each enabled export format; disabled formats are removed.
+    """Function that writes a folder for each enabled export format; disabled formats are removed.
 
     What is there may be of older weights.
 

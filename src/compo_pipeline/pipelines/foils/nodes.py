@@ -73,7 +73,7 @@ def write_review_page(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> FolderWriter:
-    """Writer of the page on which a person reviews foil items; empty folder without items.
+    """Function that writes the page on which a person reviews foil items, if there are any.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.

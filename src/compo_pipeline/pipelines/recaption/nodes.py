@@ -76,7 +76,7 @@ def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
 def preview_recaptions(
     recaptioning: Recaptioning, recaption: RecaptionSettings, dataset: str, root: Path
 ) -> FolderWriter:
-    """Writer of an HTML page of old and new captions; empty folder without a captioner."""
+    """Function that writes an HTML page of old and new captions, if there is a captioner."""
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ from compo_pipeline.versions.settings import RegistrationSettings
 
 
 class MeasuredModel(NamedTuple):
-    """Evaluation results of a checkpoint: comparison, scores, items, selecting benchmarks."""
+    """Evaluation of a checkpoint: comparison, scores, items, benchmarks used for selection."""
 
     comparison: Comparison
     """With its base and its control."""
@@ -127,7 +127,7 @@ def export_checkpoint(
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
 ) -> FolderWriter:
-    """Writer of the checkpoint as an open_clip folder, with model card and evidence.
+    """Function that writes the checkpoint as an open_clip folder, with model card and evidence.
 
     The evidence's reference is of the exported weights.
     """

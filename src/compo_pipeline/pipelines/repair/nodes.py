@@ -27,5 +27,5 @@ def write_repair(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Writer of the HTML page about repaired aliases; prints what was repaired."""
+    """Function that writes the HTML page about repaired aliases; prints what was repaired."""
     return promotion_page.repair_page(registration.name, promotion, repaired, site)

@@ -20,7 +20,7 @@ from compo_pipeline.storage.records import Caption
 def gather_suite_items(
     benchmarks: BenchmarksSettings, data: DataSettings, generator_settings: Mapping[str, Any]
 ) -> Sequence[Subtask]:
-    """Items of all enabled benchmarks; benchmarks of generated data are generated first.
+    """Benchmark items of all enabled benchmarks; generated data are generated first.
 
     Raises:
         SettingsError: none is on.

@@ -128,7 +128,7 @@ def train_models(
     run: Mapping[str, Any],
     ratio_items: Sequence[Subtask],
 ) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
-    """Train the method and its control: writers of both checkpoints, and their progress.
+    """Train the method and its control; returns functions that write the checkpoints, progress.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
     be a file with the reason for none. The ratio that `ratio_items` choose for the method is the

@@ -177,7 +177,7 @@ def gather_items(
     foils: Sequence[Foil],
     benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
-    """Items of the reported benchmarks."""
+    """Benchmark items on which the confirmed models are reported."""
     return loading.gather(benchmarks, valid_captions, inputs.training.root, foils)
 
 
@@ -208,7 +208,7 @@ def write_study(
     tuned_run: TunedRun,
     paths: PathSettings,
 ) -> FolderWriter:
-    """Writer of the HTML page about the study."""
+    """Function that writes the HTML page about the study."""
     loaded_study = load_study(tuning.study, Path(paths.tuning))
     found = parse(StoredConfirmation, confirmation, "confirmation")
     return lambda folder: page.write(
