@@ -96,5 +96,5 @@ def test_articles(a: str, an: str) -> None:
         ("cat", "", "cat"),
     ],
 )
-def test_capitals_of_a_replacement(word: str, model: str, token_text: str) -> None:
-    assert copy_capitals(word, model) == token_text
+def test_capitals_of_a_replacement(word: str, model: str, written: str) -> None:
+    assert copy_capitals(word, model) == written
