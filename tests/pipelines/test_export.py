@@ -65,7 +65,7 @@ def test_the_configured_default_writes_both(
     asked = []
     for module, name in ((hf_export, "to_hugging_face"), (onnx_export, "to_onnx")):
         monkeypatch.setattr(module, name, lambda _, folder: asked.append(folder.name))
-        monkeypatch.setattr(module, "needs", lambda: None)
+        monkeypatch.setattr(module, "require_packages", lambda: None)
     run(entries)
     assert asked == ["hugging_face", "onnx"]
 

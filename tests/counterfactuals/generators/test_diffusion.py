@@ -146,7 +146,7 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[generator._random_numbers(request) for request in requests],
+        generator=[generator._noise_generator(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
