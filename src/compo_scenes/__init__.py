@@ -11,5 +11,5 @@ from pathlib import Path
 
 
 def scenes_base() -> Path:
-    """Folder of `scenes-base`, the small CLIP that is trained on scenes alone."""
+    """Path of the shipped model folder `scenes-base`, a small CLIP trained on rendered scenes."""
     return Path(str(files(__name__))) / "resources" / "scenes_base"

@@ -25,7 +25,7 @@ from compo_scenes.world import INVERSE, NESTED, Relation, Scene, Thing, World, r
 
 @dataclass(frozen=True, slots=True)
 class SceneItem:
-    """An item: `caption` and `caption2` are true of the scene, `negative` is not."""
+    """A benchmark item: a scene, two captions that are true of it, and a false one."""
 
     scene: Scene
     caption: str
@@ -35,7 +35,7 @@ class SceneItem:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claims of a caption: two things, and optionally their relation."""
+    """Content of a caption: two things, optionally their relation and an added thing."""
 
     a: Phrase
     b: Phrase
@@ -50,11 +50,13 @@ Change = Callable[[Claim, Scene, World, Random], Pair | None]
 
 
 def _replace_object(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
+    """The true claim, and a false one with another kind of thing in place of the first."""
     kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
     return claim, replace(claim, a=replace(claim.a, kind=kind))
 
 
 def _replace_attribute(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
+    """A true claim, and a false one with another colour, pattern or size of the first thing."""
     thing = scene.things[0]
     named = random_.random()
     if named < 0.25 and thing.pattern in PATTERN_WORDS:
@@ -71,29 +73,34 @@ def _replace_attribute(claim: Claim, scene: Scene, world: World, random_: Random
 
 
 def _replace_relation(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
+    """The true claim, and a false one with the inverse relation; None without a relation."""
     if claim.relation is None:
         return None
     return claim, replace(claim, relation=INVERSE[claim.relation])
 
 
 def _swap_objects(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
+    """The true claim, and a false one with its things exchanged; None without a relation."""
     if claim.relation is None:
         return None
     return claim, replace(claim, a=claim.b, b=claim.a)
 
 
 def _swap_attributes(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
+    """The true claim, and a false one with the colours of its two things exchanged."""
     a, b = claim.a, claim.b
     return claim, replace(claim, a=replace(a, colour=b.colour), b=replace(b, colour=a.colour))
 
 
 def _add_object(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
+    """The true claim, and a false one that adds a thing which is not in the scene."""
     kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
     colour = random_.choice(world.colours) if random_.random() < 0.5 else None
     return claim, replace(claim, added=Phrase(kind, colour))
 
 
 def _add_attribute(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
+    """The true claim, and a false one that adds a wrong size or pattern to the first thing."""
     thing = scene.things[0]
     if thing.size in SIZE_WORDS and random_.random() < 0.5:
         false = "small" if thing.size == "large" else "large"
@@ -115,8 +122,8 @@ SUGAR_CREPE = tuple(CHANGES)
 SUGAR_CREPE_PP = SUGAR_CREPE[:5]
 
 
-def _claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
-    """The claim that the true captions of an item make.
+def _draw_claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
+    """Draw the content of an item's true captions: two things, their colours, their relation.
 
     It names the relation where the subtask is about it or one thing is inside the other, else half
     the time; and the colours, except in half of the items about relations alone.
@@ -133,8 +140,11 @@ def _claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
     )
 
 
-def _word(claim: Claim, form: int) -> str:
-    """Plain words in a fixed form: P1 and N differ by the change alone."""
+def _plain_sentence(claim: Claim, form: int) -> str:
+    """Sentence for a claim, in a fixed form without synonyms.
+
+    So P1 and N differ by the change alone.
+    """
     a, b = claim.a.indefinite(None), claim.b.indefinite(None)
     if claim.relation:
         words = RELATION_WORDS[claim.relation][0]
@@ -146,8 +156,8 @@ def _word(claim: Claim, form: int) -> str:
     return sentence(text)
 
 
-def _reword(claim: Claim, form: int, random_: Random) -> str:
-    """The same claim from the other end, in another form and with synonyms."""
+def _reworded_sentence(claim: Claim, form: int, random_: Random) -> str:
+    """Sentence for the same claim from the other thing's side, with synonyms, in another form."""
     a, b = claim.a.indefinite(random_), claim.b.indefinite(random_)
     if claim.relation:
         return sentence(related(b, a, INVERSE[claim.relation], random_))
@@ -155,20 +165,25 @@ def _reword(claim: Claim, form: int, random_: Random) -> str:
 
 
 def make_item(subtask: str, scene: Scene, world: World, random_: Random) -> SceneItem | None:
-    """An item of a subtask about the first two things of a scene; None where there is none."""
+    """Benchmark item of a subtask about a scene's first two things; None if it is not possible."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
-    claim = _claim(subtask, scene.things[0], scene.things[1], random_)
+    claim = _draw_claim(subtask, scene.things[0], scene.things[1], random_)
     changed = CHANGES[subtask](claim, scene, world, random_)
     if changed is None:
         return None
     true, false = changed
     form = random_.randrange(60)
-    return SceneItem(scene, _word(true, form), _reword(true, form, random_), _word(false, form))
+    return SceneItem(
+        scene,
+        _plain_sentence(true, form),
+        _reworded_sentence(true, form, random_),
+        _plain_sentence(false, form),
+    )
 
 
 def items(
     subtask: str, scenes: Iterable[Scene], world: World, random_: Random
 ) -> Iterator[SceneItem]:
-    """The items of a subtask."""
+    """Iterator of the benchmark items of a subtask, made from scenes."""
     return filter(None, (make_item(subtask, scene, world, random_) for scene in scenes))

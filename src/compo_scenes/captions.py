@@ -44,24 +44,24 @@ RELATION_WORDS: Mapping[Relation, tuple[str, ...]] = {
 
 
 def word(table: Mapping[str, tuple[str, ...]], name: str, random_: random.Random | None) -> str:
-    """A word for a name: drawn from its synonyms, or the plain one without a generator."""
+    """Word for a name: drawn from its synonyms, or the plain word if no generator is given."""
     words = table.get(name, (name,))
     return random_.choice(words) if random_ else words[0]
 
 
 def with_article(phrase: str) -> str:
-    """The phrase behind `a` or `an`."""
+    """Phrase with the article "a" or "an" before it."""
     return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
 
 
 def sentence(text: str) -> str:
-    """Text with a capital and a period."""
+    """Text as a sentence, with a capital letter and a period."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A thing with the properties to mention; None: not mentioned."""
+    """A noun phrase for a thing: its kind and the properties to mention, or None."""
 
     kind: str
     colour: str | None = None
@@ -69,7 +69,7 @@ class Phrase:
     pattern: str | None = None
 
     def bare(self, random_: random.Random | None) -> str:
-        """The words without an article."""
+        """Words of the phrase without an article, with random synonyms."""
         named = (
             (SIZE_WORDS, self.size),
             (PATTERN_WORDS, self.pattern),
@@ -79,7 +79,7 @@ class Phrase:
         return " ".join(word(table, name, random_) for table, name in named if name)
 
     def indefinite(self, random_: random.Random | None) -> str:
-        """The phrase with `a` or `an` in front."""
+        """Words of the phrase after "a" or "an", with random synonyms."""
         return with_article(self.bare(random_))
 
 
@@ -91,7 +91,7 @@ def describe(
     size: float = 0.3,
     pattern: float = 0.5,
 ) -> Phrase:
-    """Choose the properties of a thing to mention, each with its own probability."""
+    """Draw which properties of a thing a phrase mentions, each with its own probability."""
     return Phrase(
         thing.kind,
         thing.colour if random_.random() < colour else None,
@@ -121,7 +121,7 @@ LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
 
 
 def related(a: str, b: str, relation_: Relation, random_: random.Random) -> str:
-    """A clause about the relation of two phrases, not yet a sentence."""
+    """Clause that states the relation of two phrases, without capital and period."""
     if relation_ == "inside" and random_.random() < 0.5:
         return random_.choice(CONTAINED).format(a=a, b=b)
     words = random_.choice(RELATION_WORDS[relation_])
@@ -129,8 +129,9 @@ def related(a: str, b: str, relation_: Relation, random_: random.Random) -> str:
 
 
 def compose(phrases: Sequence[str], between: Relation | None, random_: random.Random) -> str:
-    """A clause about one to three things, with the relation of the first two if `between` is given;
-    not yet a sentence.
+    """Clause about one to three things, without capital and period.
+
+    It has the relation of the first two if `between` is given.
     """
     if len(phrases) == 1:
         return random_.choice(SINGLE).format(a=phrases[0])
@@ -144,7 +145,10 @@ def compose(phrases: Sequence[str], between: Relation | None, random_: random.Ra
 
 
 def first(scene: Scene, random_: random.Random, *, relations: float = RELATIONS) -> str:
-    """The sentence about the whole scene; a clear relation is named with chance `relations`."""
+    """Draw a sentence about the whole scene.
+
+    A clear relation is named with chance `relations`.
+    """
     things = list(scene.things)
     random_.shuffle(things)
     phrases = [describe(thing, random_).indefinite(random_) for thing in things]
@@ -158,8 +162,9 @@ def first(scene: Scene, random_: random.Random, *, relations: float = RELATIONS)
     return sentence(text)
 
 
-def _of_colour(thing: Thing, random_: random.Random) -> str:
-    kind, colour = _kind(thing, random_), word(COLOUR_WORDS, thing.colour, random_)
+def _colour_clause(thing: Thing, random_: random.Random) -> str:
+    """Draw a clause that states the colour of a thing."""
+    kind, colour = _kind_word(thing, random_), word(COLOUR_WORDS, thing.colour, random_)
     forms = (
         f"the {kind} is {colour}",
         f"the color of the {kind} is {colour}",
@@ -169,22 +174,26 @@ def _of_colour(thing: Thing, random_: random.Random) -> str:
     return random_.choice(forms)
 
 
-def _of_looks(thing: Thing, random_: random.Random) -> str:
-    named, looks = _named(thing, random_), _pattern(thing, random_)
+def _look_clause(thing: Thing, random_: random.Random) -> str:
+    """Draw a clause that states the pattern or size of a thing."""
+    named, looks = _thing_name(thing, random_), _pattern_word(thing, random_)
     if thing.size in SIZE_WORDS and random_.random() < 0.5:
         looks = word(SIZE_WORDS, thing.size, random_)
-    return _looking(named, looks, random_)
+    return _stated_look_clause(named, looks, random_)
 
 
-def _named(thing: Thing, random_: random.Random) -> str:
-    return f"{thing.colour} {_kind(thing, random_)}" if random_.random() < 0.5 else thing.kind
+def _thing_name(thing: Thing, random_: random.Random) -> str:
+    """Name of a thing, with or without its colour, at random."""
+    return f"{thing.colour} {_kind_word(thing, random_)}" if random_.random() < 0.5 else thing.kind
 
 
-def _pattern(thing: Thing, random_: random.Random) -> str:
+def _pattern_word(thing: Thing, random_: random.Random) -> str:
+    """Word for the pattern of a thing."""
     return {"solid": "plain"}.get(thing.pattern) or word(PATTERN_WORDS, thing.pattern, random_)
 
 
-def _looking(named: str, looks: str, random_: random.Random) -> str:
+def _stated_look_clause(named: str, looks: str, random_: random.Random) -> str:
+    """Draw a clause that states that a named thing looks a given way."""
     forms = (
         f"the {named} is {looks}",
         f"the {named} looks {looks}",
@@ -194,16 +203,17 @@ def _looking(named: str, looks: str, random_: random.Random) -> str:
 
 
 def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """The sides of the image that a thing is at; "middle" if it is at none."""
+    """Sides of the image at which a thing is; ("middle",) if it is at none."""
     return place(thing, scene) or ("middle",)
 
 
-def _of_a_place(thing: Thing, scene: Scene, random_: random.Random) -> str:
-    return _of_place(thing, random_.choice(_sides(thing, scene)), random_)
+def _any_side_clause(thing: Thing, scene: Scene, random_: random.Random) -> str:
+    """Draw a clause that states one of the sides of the image at which a thing is."""
+    return _side_clause(thing, random_.choice(_sides(thing, scene)), random_)
 
 
-def _of_place(thing: Thing, where: str, random_: random.Random) -> str:
-    """A sentence that says at which side of the image a thing is."""
+def _side_clause(thing: Thing, where: str, random_: random.Random) -> str:
+    """Draw a clause that states that a thing is at a given side of the image."""
     side = f"{where} side" if where in ("left", "right") and random_.random() < 0.3 else where
     named = Phrase(thing.kind, thing.colour if random_.random() < 0.6 else None)
     at = "in" if where == "middle" else random_.choice(("on", "at"))
@@ -212,14 +222,16 @@ def _of_place(thing: Thing, where: str, random_: random.Random) -> str:
     return f"the {named.bare(random_)} is {at} the {side}"
 
 
-def _of_relation(scene: Scene, random_: random.Random) -> str | None:
+def _any_relation_clause(scene: Scene, random_: random.Random) -> str | None:
+    """Draw a clause that states the relation of two random things; None if none is clear."""
     if len(scene.things) < 2:
         return None
     a, b = random_.sample(scene.things, 2)
-    return _of_pair(a, b, random_)
+    return _relation_clause(a, b, random_)
 
 
-def _of_pair(a: Thing, b: Thing, random_: random.Random) -> str | None:
+def _relation_clause(a: Thing, b: Thing, random_: random.Random) -> str | None:
+    """Draw a clause that states the relation of two given things; None if none is clear."""
     between = relation(a, b)
     if between is None:
         return None
@@ -232,42 +244,48 @@ def _of_pair(a: Thing, b: Thing, random_: random.Random) -> str | None:
     return f"{names[0]} is {random_.choice(RELATION_WORDS[between])} {names[1]}"
 
 
-def _of_background(scene: Scene, random_: random.Random) -> str:
+def _background_clause(scene: Scene, random_: random.Random) -> str:
+    """Draw a clause that states the colour of the background."""
     forms = ("the background is {}", "the wall behind is {}", "everything is on a {} background")
     return random_.choice(forms).format(scene.background)
 
 
-def _kind(thing: Thing, random_: random.Random) -> str:
+def _kind_word(thing: Thing, random_: random.Random) -> str:
+    """Word for the kind of a thing, drawn from its synonyms."""
     return word(THING_WORDS, thing.kind, random_)
 
 
 def detail(scene: Scene, random_: random.Random) -> str:
-    """A sentence about one detail: a thing's colour, looks or place, a relation, the background."""
+    """Draw a sentence about one detail: colour, look, place, relation or background."""
     thing = random_.choice(scene.things)
     about = random_.choices(("colour", "looks", "place", "relation", "background"), (3, 3, 2, 2, 1))
     kinds: dict[str, Callable[[], str]] = {
-        "colour": lambda: _of_colour(thing, random_),
-        "looks": lambda: _of_looks(thing, random_),
-        "place": lambda: _of_a_place(thing, scene, random_),
-        "relation": lambda: _of_relation(scene, random_) or _of_a_place(thing, scene, random_),
-        "background": lambda: _of_background(scene, random_),
+        "colour": lambda: _colour_clause(thing, random_),
+        "looks": lambda: _look_clause(thing, random_),
+        "place": lambda: _any_side_clause(thing, scene, random_),
+        "relation": lambda: (
+            _any_relation_clause(scene, random_) or _any_side_clause(thing, scene, random_)
+        ),
+        "background": lambda: _background_clause(scene, random_),
     }
     return sentence(kinds[about[0]]())
 
 
 def details(scene: Scene, random_: random.Random) -> list[str]:
-    """Different sentences about every detail, in random order: each thing's colour, pattern, size
-    and sides, each clear relation once or twice, the background.
+    """Sentences about every detail of a scene, in random order.
+
+    They name each thing's colour, pattern, size and sides, each clear relation once or twice, and
+    the background. No sentence is there twice.
     """
-    texts = [_of_background(scene, random_)]
+    texts = [_background_clause(scene, random_)]
     for thing in scene.things:
-        looks = [_pattern(thing, random_)]
+        looks = [_pattern_word(thing, random_)]
         if thing.size in SIZE_WORDS:
             looks.append(word(SIZE_WORDS, thing.size, random_))
-        texts.append(_of_colour(thing, random_))
-        texts += [_looking(_named(thing, random_), each, random_) for each in looks]
-        texts += [_of_place(thing, side, random_) for side in _sides(thing, scene)]
-    related = (_of_pair(a, b, random_) for a, b in permutations(scene.things, 2))
+        texts.append(_colour_clause(thing, random_))
+        texts += [_stated_look_clause(_thing_name(thing, random_), each, random_) for each in looks]
+        texts += [_side_clause(thing, side, random_) for side in _sides(thing, scene)]
+    related = (_relation_clause(a, b, random_) for a, b in permutations(scene.things, 2))
     texts += [text for text in related if text]
     random_.shuffle(texts)
     return [sentence(text) for text in dict.fromkeys(texts)]
@@ -276,8 +294,9 @@ def details(scene: Scene, random_: random.Random) -> list[str]:
 def sentences(
     scene: Scene, random_: random.Random, *, relations: float = RELATIONS, every: bool = False
 ) -> tuple[str, ...]:
-    """Different sentences; the first describes the scene, two to four others details, or `every`
-    detail.
+    """Sentences of a scene's caption: one about the whole scene, then details.
+
+    These are two to four, or `every` detail. No sentence is there twice.
     """
     texts = [first(scene, random_, relations=relations)]
     if every:
@@ -291,7 +310,7 @@ def sentences(
 
 
 def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
-    """A short, noisy caption as the web's alt texts are; what the base model learns from.
+    """Draw a short, noisy caption like the web's alt texts, to train the base model.
 
     Args:
         scene: what is described, often in part only.
@@ -302,7 +321,7 @@ def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
     form = random_.choices(("single", "keywords", "first", "detail", "placed"), mix)[0]
     thing = random_.choice(scene.things)
     if form == "keywords":
-        return _keywords(scene, random_)
+        return _keyword_list(scene, random_)
     if form == "first":
         return first(scene, random_, relations=0.9)
     if form == "detail":
@@ -316,10 +335,11 @@ def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
     return random_.choice(("{}", "a photo of {}", "{} picture", "there is {}")).format(name)
 
 
-def _keywords(scene: Scene, random_: random.Random) -> str:
+def _keyword_list(scene: Scene, random_: random.Random) -> str:
+    """Draw a caption that is a list of keywords about the scene's things."""
     words = []
     for thing in scene.things:
-        words.append(_kind(thing, random_))
+        words.append(_kind_word(thing, random_))
         if random_.random() < 0.8:
             words.append(word(COLOUR_WORDS, thing.colour, random_))
         if thing.pattern in PATTERN_WORDS and random_.random() < 0.4:

@@ -39,8 +39,8 @@ from compo_pipeline.storage.untrusted import read_json_lines
 from compo_scenes.dataset import SceneSettings
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read
-from compo_scenes.redrawing import imagine, redrawn, retold
-from compo_scenes.render import SceneAdainSettings, cast, image, towards
+from compo_scenes.redrawing import imagine, redraw, retell
+from compo_scenes.render import SceneAdainSettings, cast, image, mix_statistics
 from compo_scenes.world import Scene, World
 
 RETOLD = "retold"
@@ -51,7 +51,10 @@ _WRONG_TRIES = 10  # tries for a wrong image
 
 @dataclass(frozen=True, slots=True)
 class SceneEdit:
-    """An edited sentence and a scene that it is true of; `kind` is `RETOLD` for a positive."""
+    """An edited sentence with a scene that it is true of, and the kind of edit.
+
+    `kind` is `RETOLD` for a positive.
+    """
 
     text: str
     scene: Scene
@@ -67,7 +70,7 @@ def edit(
     edits: Sequence[EditKind] = tuple(EDITS),
     preferred: Sequence[EditKind] = (),
 ) -> SceneEdit | None:
-    """A counterfactual of one sentence of a scene.
+    """Make a counterfactual (negative or positive) of a scene's sentence; None if not possible.
 
     The text of a negative is true of its scene and false of the given one; the given sentence is
     false of the new scene. The text of a positive has the same claims as the sentence, and both are
@@ -90,8 +93,8 @@ def edit(
     if parsed is None or not parsed.holds(scene):
         return None
     if role == "positive":
-        after = redrawn(scene, parsed, random_)
-        text = retold(after, caption, parsed, random_) if after else None
+        after = redraw(scene, parsed, random_)
+        text = retell(after, caption, parsed, random_) if after else None
         if after is None or text is None:
             return None
         return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
@@ -99,20 +102,20 @@ def edit(
     drawn = random_.sample(known, len(known))
     for kind in sorted(drawn, key=lambda kind: kind not in preferred):
         for text, after in EDITS[kind](parsed, scene, world or World(), random_):
-            if after.split == scene.split and _turns(text, parsed, scene, after):
+            if after.split == scene.split and _is_exact(text, parsed, scene, after):
                 return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{kind}"), kind)
     return None
 
 
-def _turns(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> bool:
-    """Whether each of the two sentences is true of its own scene alone."""
+def _is_exact(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> bool:
+    """Whether the old and the new sentence are each true of their own scene only."""
     new = read(text)
     return new is not None and new.holds(after) and not new.holds(scene) and not parsed.holds(after)
 
 
 @settings
 class SceneEditSettings:
-    """How counterfactual scenes are drawn, and how imperfect their images are.
+    """Settings of counterfactual scenes: kinds of edits, and faults of their images.
 
     Images of a text-to-image model differ from the real one, have a look of their own, and some do
     not show their text. By default these images have none of these faults.
@@ -138,7 +141,7 @@ class SceneEditSettings:
 
 
 class SceneCounterfactuals:
-    """Caption editor and image generator of rendered scenes.
+    """Caption editor and image generator for rendered scenes.
 
     The edit follows from (seed, sample_id, sentence, role), so an image needs no more of its edited
     caption than the text, which is checked.
@@ -172,31 +175,34 @@ class SceneCounterfactuals:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of settings, world and code: a change of the scenes' code gives new edits."""
+        """Hash of settings, world and code.
+
+        A change of the scenes' code gives new edits.
+        """
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
         return f"{digest(self.name, values, code_fingerprint(__name__)):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
-        """The edit of one sentence, or the reason why there is none."""
+        """The edit of one sentence in a role, or the reason why there is none."""
         return self._edited((sample_id, sentence_, role))
 
     def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
-        """The scene that an edit's image shows, with a text that is true of it.
+        """The scene in an edit's image with a text that is true of it, or a failure reason.
 
-        The edit's own unless the image is wrong; or the reason why there is none.
+        The edit's own unless the image is wrong.
         """
         key = (sample_id, sentence_, role)
         edited = self._edited(key)
-        return edited if isinstance(edited, str) else self._shown(edited, key)
+        return edited if isinstance(edited, str) else self._shown_edit(edited, key)
 
     def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
-        """Whether the text of an edit is false of its image."""
+        """Whether an edit's text is false of its image, as settings may want."""
         key = (sample_id, sentence_, role)
         edited = self._edited(key)
-        return isinstance(edited, SceneEdit) and self._mistaken(edited, key) is not None
+        return isinstance(edited, SceneEdit) and self._wrong_edit(edited, key) is not None
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The edited sentence of each request, in their order."""
+        """Yield an edited caption or a failure for each request, in their order."""
         for request in requests:
             found = self.edited(request.sample_id, request.sentence, request.role)
             if isinstance(found, str):
@@ -205,7 +211,7 @@ class SceneCounterfactuals:
                 yield EditedCaption(found.text, found.kind)
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
-        """The rendered image of each request, in their order."""
+        """Yield a rendered image or a failure for each request, in their order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
             edited = self._edited(key)
@@ -214,12 +220,13 @@ class SceneCounterfactuals:
             elif edited.text != request.text:
                 yield ImageFailure(f"these settings give '{edited.text}', not '{request.text}'")
             else:
-                yield self._finished(request, image(self._shown(edited, key).scene))
+                yield self._apply_style(request, image(self._shown_edit(edited, key).scene))
 
     def _edit(self, key: _Key) -> SceneEdit | str:
+        """Draw the edit of a sentence by its key, or return the reason why there is none."""
         if key[0] not in self._rows:
             return "its image has no recorded scene"
-        found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
+        found = self._draw_edit(key, key[2], rng(self._settings.seed, "counterfactual", *key))
         if found:
             return found
         scene, sentences = self._rows[key[0]]
@@ -230,31 +237,32 @@ class SceneCounterfactuals:
             return "its sentence is not true of its scene"
         return "nothing to change within its split"
 
-    def _drawn(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
-        """Draw an edit of a sentence as a negative or a positive."""
+    def _draw_edit(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
+        """Draw an edit of a sentence as a negative or a positive; None if not possible."""
         scene, sentences = self._rows[key[0]]
         kinds = self._settings.edits, self._settings.preferred
         return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
 
-    def _shown(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
-        found = self._mistaken(edit_, key) or edit_
-        return found if self._settings.faithful else self._imagined(found, key)
+    def _shown_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
+        """The edit whose scene the image shows: the edit itself, a wrong or a newly drawn one."""
+        found = self._wrong_edit(edit_, key) or edit_
+        return found if self._settings.faithful else self._with_imagined_scene(found, key)
 
-    def _mistaken(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
-        """The scene of a wrong image: an edit of the other role. None for a right image."""
+    def _wrong_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
+        """An edit of the other role, for an image that is to be wrong; else None."""
         random_ = rng(self._settings.seed, "wrong", *key)
         if random_.random() >= self._settings.wrong:
             return None
         role = "negative" if key[2] == "positive" else "positive"
         claimed = read(edit_.text)
         for _ in range(_WRONG_TRIES):
-            found = self._drawn(key, role, random_)
+            found = self._draw_edit(key, role, random_)
             if found and claimed and not claimed.holds(found.scene):
                 return found
         return None
 
-    def _imagined(self, found: SceneEdit, key: _Key) -> SceneEdit:
-        """The edit with a scene drawn from its text alone, or its own where none was found.
+    def _with_imagined_scene(self, found: SceneEdit, key: _Key) -> SceneEdit:
+        """The edit with a scene drawn from its text alone, or unchanged if none is found.
 
         The new scene does not make the caption false or true by chance.
         """
@@ -267,8 +275,8 @@ class SceneCounterfactuals:
         scene = parsed and imagine(parsed, found.scene, self._world, random_, read(untrue))
         return replace(found, scene=scene or found.scene)
 
-    def _finished(self, request: ImageRequest, drawn: Image.Image) -> Image.Image | ImageFailure:
-        """The image in its style."""
+    def _apply_style(self, request: ImageRequest, drawn: Image.Image) -> Image.Image | ImageFailure:
+        """The rendered image in the configured style, or a failure."""
         settings = self._settings
         if settings.cast:
             drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
@@ -276,12 +284,12 @@ class SceneCounterfactuals:
             real = real_image(request.image)
             if isinstance(real, ImageFailure):
                 return real
-            drawn = towards(drawn, real, settings.adain.weight)
+            drawn = mix_statistics(drawn, real, settings.adain.weight)
         return drawn
 
 
 def read_scenes(root: Path) -> dict[str, Scene]:
-    """The records of all rendered scenes below a data root, by scene_id.
+    """Read the records of all rendered scenes below a data root: mapping from scene_id to scene.
 
     Raises:
         SettingsError: there are none.
@@ -294,11 +302,11 @@ def read_scenes(root: Path) -> dict[str, Scene]:
             "which only rendered scenes have; for other images set counterfactuals.caption_editor "
             "and counterfactuals.image_generator to others than 'scenes'"
         )
-    return {scene.scene_id: scene for file in files for scene in _scenes(file)}
+    return {scene.scene_id: scene for file in files for scene in _read_scenes_file(file)}
 
 
-def _scenes(file: Path) -> Iterator[Scene]:
-    """Read the scenes of a file of records."""
+def _read_scenes_file(file: Path) -> Iterator[Scene]:
+    """Read the scenes of a JSON lines file."""
     try:
         yield from map(Scene.from_dict, read_json_lines(file))
     except (ValueError, KeyError, TypeError) as error:
@@ -306,7 +314,7 @@ def _scenes(file: Path) -> Iterator[Scene]:
 
 
 def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
-    """The caption editor of these settings, which is the image generator too."""
+    """Create the caption editor `scenes`, which is the image generator too."""
     world = parse(SceneSettings, opening.generator_settings, "scenes").world.world()
     return SceneCounterfactuals(read_scenes(opening.root), opening.captions, settings, world)
 
@@ -314,7 +322,7 @@ def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> Sce
 def open_generator(
     _settings: SceneEditSettings, _key: str, _opening: Opening, editor: CaptionEditor
 ) -> SceneCounterfactuals:
-    """The image generator: it renders what the caption editor of scenes has edited."""
+    """The image generator `scenes`: the caption editor itself, which renders its edits."""
     assert isinstance(editor, SceneCounterfactuals)  # GENERATOR names it
     return editor
 

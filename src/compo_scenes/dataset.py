@@ -56,7 +56,10 @@ COLOUR_TEMPLATE = "there is a {{}} {thing}"
 
 @settings
 class WorldSettings:
-    """The size of the world, see `world.World`."""
+    """Settings of the things and colours that exist in scenes.
+
+    See `world.World`.
+    """
 
     things: tuple[str, ...] = ()
     """Names of things; empty: the standard ones."""
@@ -64,7 +67,7 @@ class WorldSettings:
     """Names of colours; empty: the standard ones."""
 
     def world(self) -> World:
-        """The world of these settings.
+        """Create the `World` with these things and colours.
 
         Raises:
             SettingsError: naming a thing or colour that cannot be drawn.
@@ -85,7 +88,7 @@ class WorldSettings:
 
 @settings
 class SceneSettings:
-    """What is rendered."""
+    """Settings of the rendered dataset: numbers of scenes and items, and captions."""
 
     seed: int = 0
     """Seed of every scene and caption."""
@@ -119,17 +122,19 @@ class SceneSettings:
 
 
 def generate(settings: Mapping[str, Any], root: Path) -> None:
-    """Render the scenes of settings as YAML has them, as `write` does."""
+    """Render the scenes dataset from unparsed settings, as they are in YAML."""
     write(parse(SceneSettings, settings, "scenes"), root)
 
 
 def benchmarks(root: str, split: str) -> str:
-    """The folder of the benchmarks about a held-out split, below the data's root."""
+    """Path of the benchmark folder for a held-out split, below the data root."""
     return f"{root}/benchmarks/{split}"
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
-    """Render everything into `root`, after removing earlier scenes, unless it is there already.
+    """Render the whole scenes dataset into `root`, unless it is there; returns counts.
+
+    Earlier scenes are removed first.
 
     Of several processes one renders, and the others wait. Returns the counts by split and
     benchmark.
@@ -151,20 +156,21 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
             log.info("%s holds these scenes already.", root)
             return dict(record["counts"])
         clear(root)
-        counts = _render(settings, world, root)
+        counts = _render_all(settings, world, root)
         record = {"fingerprint": _fingerprint(settings, root), "counts": counts}
         write_json(file, record)
         return counts
 
 
 def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
-    """Of settings, code, and all files below the root."""
-    files = ((str(file.relative_to(root)), file) for file in sorted(_visible(root)))
+    """Settings, code hash and hash of all files below the root, to find changes."""
+    files = ((str(file.relative_to(root)), file) for file in sorted(_visible_files(root)))
     values = json.dumps(asdict(settings), sort_keys=True)
     return [values, code_fingerprint("compo_scenes.dataset"), files_fingerprint(files)]
 
 
-def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
+def _render_all(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
+    """Render captions and benchmarks of all splits; returns counts by split and benchmark."""
     counts: dict[str, Any] = {}
     for split, count, relations in (
         ("train", settings.train, settings.relations),
@@ -182,17 +188,19 @@ def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]
 
 
 def _write_images(scenes: Iterable[Scene], folder: Path) -> None:
+    """Render scenes as JPEG files into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for scene in scenes:
-        image(scene).save(folder / _file(scene), quality=92, subsampling=0)
+        image(scene).save(folder / _image_file_name(scene), quality=92, subsampling=0)
 
 
-def _file(scene: Scene) -> str:
+def _image_file_name(scene: Scene) -> str:
     """File name of a scene's image."""
     return f"{scene.scene_id}.jpg"
 
 
 def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
+    """Write a value as a JSON file."""
     write_text(path, json.dumps(value, indent=indent))
 
 
@@ -203,13 +211,21 @@ def _write_captions(
     seed: int,
     sentences_of: Callable[[Scene, random.Random], tuple[str, ...]],
 ) -> None:
-    """Images and COCO's caption file: one annotation per image, its sentences in one text."""
+    """Write the images of a split with COCO's caption and instance files and scene records.
+
+    There is one caption annotation per image, its sentences in one text.
+    """
     _write_images(scenes, root / split)
     images, annotations = [], []
     for number, scene in enumerate(scenes, 1):
         text = " ".join(sentences_of(scene, rng(seed, "caption", scene.scene_id)))
         images.append(
-            {"id": number, "file_name": _file(scene), "width": scene.width, "height": scene.height}
+            {
+                "id": number,
+                "file_name": _image_file_name(scene),
+                "width": scene.width,
+                "height": scene.height,
+            }
         )
         annotations.append({"id": number, "image_id": number, "caption": text})
     info = {"description": "Rendered compositional scenes", "split": split}
@@ -226,7 +242,7 @@ def _write_captions(
 def _write_benchmarks(
     settings: SceneSettings, world: World, split: str, folder: Path
 ) -> dict[str, int]:
-    """Items in the formats of the official files, and classification sets."""
+    """Write benchmark items in the official formats, and classification sets; returns counts."""
     stream = world.scenes(settings.seed, split, "benchmark", things=2)
     scenes = list(itertools.islice(stream, settings.images))
     counts = {}
@@ -249,9 +265,10 @@ def _write_benchmarks(
 
 
 def _write_items(items: list[benchmark.SceneItem], subtask: str, folder: Path) -> None:
+    """Write a subtask's items in the formats of SugarCrepe and SugarCrepe++."""
     plain = {
         str(number): {
-            "filename": _file(item.scene),
+            "filename": _image_file_name(item.scene),
             "caption": item.caption,
             "negative_caption": item.negative,
         }
@@ -267,7 +284,7 @@ def _write_items(items: list[benchmark.SceneItem], subtask: str, folder: Path) -
 
 
 def _write_classification(settings: SceneSettings, world: World, split: str, folder: Path) -> None:
-    """Zero-shot sets of scenes with one thing: its kind and its colour."""
+    """Write zero-shot classification sets of scenes with one thing: its kind and its colour."""
     stream = world.scenes(settings.seed, split, "classification", things=1)
     scenes = list(itertools.islice(stream, settings.classified))
     _write_images(scenes, folder / "images")
@@ -284,7 +301,7 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
     )
     for name, templates, classes, labels in sets:
         items = [
-            {"filename": _file(scene), "class": classes[label]}
+            {"filename": _image_file_name(scene), "class": classes[label]}
             for scene, label in zip(scenes, labels, strict=True)
         ]
         value = {"templates": list(templates), "classes": classes, "items": items}
@@ -292,7 +309,7 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
 
 
 def clear(root: Path) -> None:
-    """Remove earlier scenes below `root`.
+    """Delete the rendered dataset below `root`; raises an error if there are other files.
 
     Links are removed, their targets are not. Hidden files stay.
 
@@ -301,7 +318,7 @@ def clear(root: Path) -> None:
     """
     ours: list[Path] = []
     foreign: list[Path] = []
-    for path in _visible(root):
+    for path in _visible_files(root):
         known = not path.is_dir() and _OURS.fullmatch(path.relative_to(root).as_posix())
         (ours if known else foreign).append(path)
     if foreign:
@@ -318,8 +335,8 @@ def clear(root: Path) -> None:
         log.info("Removed %d files of earlier scenes from %s.", len(ours), root)
 
 
-def _visible(root: Path) -> list[Path]:
-    """Files and links to folders below a folder, without hidden ones."""
+def _visible_files(root: Path) -> list[Path]:
+    """Paths of all files and folder links below a folder, without hidden ones."""
     found = []
     for place, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]

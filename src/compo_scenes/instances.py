@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """COCO's instances: one category per kind of thing, one annotation per visible thing.
+    """COCO instances of scenes: one annotation for each visible thing, with its mask.
+
+    There is one category per kind of thing.
 
     A mask has the visible pixels, by column in COCO's uncompressed run lengths. Beside COCO's
     fields an annotation has `phrase`, which is true of this thing alone in its image. Things
@@ -43,7 +45,7 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
                     "image_id": image["id"],
                     "category_id": categories[thing.kind],
                     "phrase": phrase,
-                    "bbox": _box(mask),
+                    "bbox": _bounding_box(mask),
                     "area": area,
                     "iscrowd": 0,
                     "segmentation": {"size": list(mask.shape), "counts": counts},
@@ -67,7 +69,10 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
 
 
 def visible(scene: Scene) -> list[NDArray[np.bool_]]:
-    """Pixels of each thing that no later one covers, [height, width]; half a pixel counts."""
+    """Mask [height, width] of each thing's pixels that no later thing covers.
+
+    Half a pixel counts.
+    """
     free = np.ones((scene.height, scene.width), bool)
     masks = []
     for thing in reversed(scene.things):
@@ -81,14 +86,15 @@ def visible(scene: Scene) -> list[NDArray[np.bool_]]:
 
 
 def unambiguous(thing: Thing, scene: Scene) -> str | None:
-    """The shortest phrase that starts from colour and kind and is true of this thing alone."""
+    """Shortest phrase ("a red ball") that is true of one thing of the scene alone; or None."""
     for phrase in _phrases(thing):
-        if sum(_true_of(phrase, other) for other in scene.things) == 1:
+        if sum(_is_true_of(phrase, other) for other in scene.things) == 1:
             return phrase.indefinite(None)
     return None
 
 
 def _phrases(thing: Thing) -> Iterator[Phrase]:
+    """Phrases that describe a thing, from colour and kind alone to all its properties."""
     pattern = thing.pattern if thing.pattern in PATTERN_WORDS else None
     size = thing.size if thing.size in SIZE_WORDS else None
     yield Phrase(thing.kind, thing.colour)
@@ -96,8 +102,8 @@ def _phrases(thing: Thing) -> Iterator[Phrase]:
     yield Phrase(thing.kind, thing.colour, size=size, pattern=pattern)
 
 
-def _true_of(phrase: Phrase, thing: Thing) -> bool:
-    """Whether a phrase is true of a thing; a property that is None is not mentioned."""
+def _is_true_of(phrase: Phrase, thing: Thing) -> bool:
+    """Whether a phrase is true of a thing; properties that are None are not compared."""
     return (
         phrase.kind == thing.kind
         and phrase.colour in (None, thing.colour)
@@ -106,15 +112,15 @@ def _true_of(phrase: Phrase, thing: Thing) -> bool:
     )
 
 
-def _box(mask: NDArray[np.bool_]) -> list[int]:
-    """Left, top, width and height of a mask in pixels."""
+def _bounding_box(mask: NDArray[np.bool_]) -> list[int]:
+    """Bounding box of a mask in pixels: left, top, width and height."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     left, top = int(columns[0]), int(rows[0])
     return [left, top, int(columns[-1]) - left + 1, int(rows[-1]) - top + 1]
 
 
 def _run_lengths(mask: NDArray[np.bool_]) -> list[int]:
-    """Lengths of the runs down the columns, outside and inside in turn, outside first."""
+    """COCO run-length encoding of a mask, by column, starting with the pixels outside."""
     flat = mask.ravel(order="F")
     edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     lengths: list[int] = np.diff(edges, prepend=0, append=flat.size).tolist()

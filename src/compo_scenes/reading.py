@@ -39,7 +39,7 @@ Field = Literal["kind", "colour", "size", "pattern", "relation", "place", "backg
 
 @dataclass(frozen=True, slots=True)
 class WordClaim:
-    """A claim of a caption: the words from `start` to `end` say that `field` is `value`.
+    """One claim of a caption: the words from `start` to `end` say that `field` is `value`.
 
     `kinds` names the thing, or the two things of a relation; empty for the background. A relation
     that the whole frame expresses ("contains") has no words of its own: start is end.
@@ -68,7 +68,7 @@ class WordClaim:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """A sentence and its claims.
+    """A caption's sentence with all its claims about the scene.
 
     Attributes:
         text: the sentence without capital and period.
@@ -82,35 +82,39 @@ class ParsedCaption:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The named things, in the order of the sentence."""
+        """Kinds of the named things, in the order of the sentence."""
         return tuple(word.value for word in self.words if word.field == "kind")
 
     @property
     def claims(self) -> frozenset[tuple[str, ...]]:
-        """The claims independent of wording: `a above b` equals `b below a`."""
-        return frozenset(_normal(word) for word in self.words)
+        """Claims in a normal form that is independent of wording.
+
+        `a above b` equals `b below a`.
+        """
+        return frozenset(_normal_form(word) for word in self.words)
 
     def holds(self, scene: Scene) -> bool:
-        """Whether all claims are true of a scene."""
+        """Whether all claims of the caption are true of a scene."""
         return all(word.holds(scene) for word in self.words)
 
     def of_field(self, field: Field) -> list[WordClaim]:
-        """The claims of one field."""
+        """Claims of the caption about one field, such as colour."""
         return [word for word in self.words if word.field == field]
 
     def reworded(self, claim: WordClaim, words: str) -> str:
-        """The sentence with other words for one claim."""
+        """The sentence with the words of one claim replaced."""
         return self.with_changes([(claim.start, claim.end, words)])
 
     def with_changes(self, changes: Iterable[tuple[int, int, str]]) -> str:
-        """The sentence with other words from start to end of each change; articles are adapted."""
+        """The sentence with spans of characters replaced, and articles adapted."""
         text = self.text
         for start, end, words in sorted(changes, reverse=True):
             text = text[:start] + words + text[end:]
-        return sentence(_ARTICLE.sub(_article, text))
+        return sentence(_ARTICLE.sub(_fitting_article, text))
 
 
-def _normal(word: WordClaim) -> tuple[str, ...]:
+def _normal_form(word: WordClaim) -> tuple[str, ...]:
+    """Normal form of a claim: relations only as left, above and inside, as a tuple."""
     if word.field == "relation" and word.value in ("right", "below", "around"):
         return (word.field, INVERSE[word.value], *reversed(word.kinds))
     return (word.field, word.value, *word.kinds)
@@ -119,20 +123,21 @@ def _normal(word: WordClaim) -> tuple[str, ...]:
 _ARTICLE = re.compile(r"\ban? (?=([a-z]))")
 
 
-def _article(match: re.Match[str]) -> str:
+def _fitting_article(match: re.Match[str]) -> str:
+    """Article "a" or "an" for a regular expression's match, by the letter that follows."""
     return "an " if match[1] in "aeiou" else "a "
 
 
-def _names(names: Iterable[str], words: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Names by their words."""
+def _names_by_word(names: Iterable[str], words: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Mapping from each word to the name that it stands for."""
     return {word: name for name in names for word in words.get(name, (name,))}
 
 
 _OF_FIELD: dict[Field, dict[str, str]] = {
-    "kind": _names(THINGS, THING_WORDS),
-    "colour": _names(COLOURS, COLOUR_WORDS),
-    "size": _names(SIZE_WORDS, SIZE_WORDS),
-    "pattern": {**_names(PATTERN_WORDS, PATTERN_WORDS), "plain": "solid"},
+    "kind": _names_by_word(THINGS, THING_WORDS),
+    "colour": _names_by_word(COLOURS, COLOUR_WORDS),
+    "size": _names_by_word(SIZE_WORDS, SIZE_WORDS),
+    "pattern": {**_names_by_word(PATTERN_WORDS, PATTERN_WORDS), "plain": "solid"},
     "relation": {word: name for name, words in RELATION_WORDS.items() for word in words},
     "place": {"in the middle": "middle"} | {n: n for n in ("left", "right", "top", "bottom")},
     "background": {name: name for name in BACKGROUNDS},
@@ -149,21 +154,21 @@ _MENTION = re.compile(
 _M = "#++"  # a mention, masked letter by letter
 
 
-def _whole(*clauses: str) -> list[re.Pattern[str]]:
-    """Patterns of clauses, with an optional third thing and background."""
+def _clause_patterns(*clauses: str) -> list[re.Pattern[str]]:
+    """Regular expressions of clauses with an optional third thing and background."""
     third = "|".join(frame.format(c=_M) for frame in THIRD)
     backdrop = f" (?:on|against) a {_ANY['background']} background"
     return [re.compile(f"(?:{clause})(?:{third})?(?:{backdrop})?") for clause in clauses]
 
 
 def _frames() -> Iterator[tuple[re.Pattern[str], str]]:
-    """Every frame of a sentence, and the relation that the frame itself expresses."""
+    """Regular expressions of all sentence forms, each with the relation that the form implies."""
     plain = "|".join(frame.format(a=_M, b=_M) for frame in (*SINGLE, *JOINED))
     spoken = [frame.format(a=_M, r=_ANY["relation"], b=_M) for frame in RELATED]
-    for pattern in _whole(plain, *spoken):
+    for pattern in _clause_patterns(plain, *spoken):
         yield pattern, ""
     for frame in CONTAINED:
-        (pattern,) = _whole(frame.format(a=_M, b=_M))
+        (pattern,) = _clause_patterns(frame.format(a=_M, b=_M))
         yield pattern, "inside" if frame.index("{a}") < frame.index("{b}") else "around"
     looks = f"(?:{_ANY['size']}|{_ANY['pattern']})"
     for detail in (
@@ -186,7 +191,7 @@ _FRAMES = tuple(_frames())
 
 
 def read(caption: str) -> ParsedCaption | None:
-    """The claims of a sentence; None for a sentence outside the grammar."""
+    """Parse a sentence into its claims; None for a sentence outside the grammar."""
     if not caption[:1].isupper() or not caption.endswith("."):
         return None
     text = caption[0].lower() + caption[1:-1]
@@ -195,7 +200,7 @@ def read(caption: str) -> ParsedCaption | None:
     masked = text
     for match in _MENTION.finditer(text):
         kind = _OF_FIELD["kind"][match["kind"]]
-        words += _words(match, ("kind", "colour", "size", "pattern"), (kind,))
+        words += _claims_of_match(match, ("kind", "colour", "size", "pattern"), (kind,))
         mentions.append(match.span())
         start, end = match.span()
         masked = f"{masked[:start]}{'#' * (end - start)}{masked[end:]}"
@@ -204,19 +209,19 @@ def read(caption: str) -> ParsedCaption | None:
         return None
     for pattern, silent in _FRAMES:
         if found := pattern.fullmatch(masked):
-            words += _words(found, ("relation",), kinds[:2])
-            words += _words(found, ("colour", "size", "pattern", "place"), kinds[:1])
-            words += _words(found, ("background",), ())
+            words += _claims_of_match(found, ("relation",), kinds[:2])
+            words += _claims_of_match(found, ("colour", "size", "pattern", "place"), kinds[:1])
+            words += _claims_of_match(found, ("background",), ())
             if silent:
                 words.append(WordClaim(0, 0, "relation", silent, kinds[:2]))
             return ParsedCaption(text, tuple(words), tuple(mentions))
     return None
 
 
-def _words(
+def _claims_of_match(
     match: re.Match[str], fields: Sequence[Field], kinds: tuple[str, ...]
 ) -> list[WordClaim]:
-    """The claims of the named groups of a match."""
+    """Claims from the named groups of a regular expression's match."""
     groups = match.groupdict()
     return [
         WordClaim(*match.span(field), field, _OF_FIELD[field][groups[field]], kinds)

@@ -18,8 +18,8 @@ from compo_scenes.world import (
     Scene,
     Thing,
     World,
-    dress,
-    put,
+    draw_look,
+    place_randomly,
     relation,
 )
 
@@ -28,8 +28,8 @@ from compo_scenes.world import (
 _RETELLINGS, _REDRAWS, _TRIES = 600, 100, 500
 
 
-def redrawn(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene | None:
-    """The same things in other places and shades, with the same relations.
+def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene | None:
+    """Scene with the same things and relations in other places and shades; None if not found.
 
     Places are drawn from the whole image at first, then ever nearer to the old ones.
     """
@@ -50,7 +50,7 @@ def redrawn(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scen
 
 
 def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
-    """The things up to `reach` pixels away; one inside another moves with it."""
+    """Things moved randomly, by up to `reach` pixels; one inside another moves with it."""
     fresh = []
     for thing in scene.things:
         shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
@@ -66,7 +66,7 @@ def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thin
 
 
 def _draw_near(at: int, reach: int, thing: Thing, side: int, random_: random.Random) -> int:
-    """Draw a coordinate up to `reach` from `at` at which the thing stays whole in the image.
+    """Draw a coordinate within `reach` of `at` that keeps the thing inside the image.
 
     Moving it inwards afterwards would crowd things at the border, which reveals a redrawn scene.
     """
@@ -74,8 +74,11 @@ def _draw_near(at: int, reach: int, thing: Thing, side: int, random_: random.Ran
     return random_.randint(max(at - reach, margin), min(at + reach, side - margin))
 
 
-def retold(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Random) -> str | None:
-    """Another sentence with the same claims: composed of them, or drawn until it fits."""
+def retell(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Random) -> str | None:
+    """Another sentence with the same claims as a caption of the scene; None if not found.
+
+    It is composed of the claims, or drawn until it fits.
+    """
     composed = (
         (len(parsed.kinds) > 1 or len(parsed.kinds) == len(scene.things))
         and not parsed.of_field("place")
@@ -92,7 +95,7 @@ def retold(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Ra
 
 
 def _compose_claims(parsed: ParsedCaption, random_: random.Random) -> str:
-    """A sentence with the same claims, in the form of a first sentence."""
+    """Sentence with the same claims as a parsed one, in the form of a first sentence."""
     order = list(parsed.kinds)
     between: Relation | None = None
     for claim in parsed.of_field("relation"):
@@ -120,7 +123,7 @@ def imagine(
     random_: random.Random,
     untrue: ParsedCaption | None = None,
 ) -> Scene | None:
-    """Draw a scene from a sentence alone, as a text-to-image model does.
+    """Draw a scene of which a sentence is true, as a text-to-image model does; None if not found.
 
     The new scene has the given one's image size, number of things and split. One thing is inside
     another only where the sentence says so.
@@ -154,7 +157,7 @@ def imagine(
 def _draw_things(
     parsed: ParsedCaption, count: int, world: World, random_: random.Random
 ) -> list[tuple[Thing, bool]]:
-    """Draw things without places, and whether each is inside the first."""
+    """Draw things for a sentence, without positions, and whether each is inside the first."""
     said = {(word.kinds, word.field): word.value for word in parsed.words}
     kinds = list(parsed.kinds)
     nested = [word.value for word in parsed.of_field("relation") if word.value in NESTED]
@@ -170,7 +173,7 @@ def _draw_things(
     found: list[tuple[Thing, bool]] = []
     for kind, colour in zip(kinds, colours, strict=True):
         colour = said.get(((kind,), "colour"), colour)
-        thing = dress(random_, kind, colour, count, bool(nested), first=not found)
+        thing = draw_look(random_, kind, colour, count, bool(nested), first=not found)
         size = said.get(((kind,), "size"), thing.size)
         if size != thing.size:
             thing = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
@@ -182,10 +185,10 @@ def _draw_things(
 def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """Things with drawn places, up to the first that does not fit or looks like its container."""
+    """Things with drawn positions, up to one that does not fit or has its container's colour."""
     placed: list[Thing] = []
     for thing, inside in things:
-        spot = put(random_, thing, placed, scene.width, scene.height, nested=inside)
+        spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)
         if spot is None or (inside and spot.colour == placed[0].colour):
             break
         placed.append(spot)

@@ -21,14 +21,14 @@ Window = tuple[slice, slice]
 
 @cache
 def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
-    """A plain colour, a little lighter at the top, [height, width, 3] in 0..255."""
+    """Pixels of a plain background, a little lighter at the top, [height, width, 3] in 0..255."""
     light = np.linspace(1.02, 0.96, height, dtype=np.float32)[:, None, None]
     colour = np.array(BACKGROUNDS[name], np.float32)
     return np.broadcast_to(colour * light, (height, width, 3)).copy()
 
 
 def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
-    """Rows and columns of the image that a thing covers, and the same part of its sprite."""
+    """Row and column slices of the image that a thing covers, and the same part of its sprite."""
     side = thing.size_px
     left, top = thing.x - side // 2, thing.y - side // 2
     x0, y0 = max(left, 0), max(top, 0)
@@ -37,7 +37,7 @@ def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
 
 
 def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
-    """Draw one thing on the canvas; the part outside the image is cut off."""
+    """Draw a scene's thing on the canvas in place; the part outside the image is cut off."""
     mask, light, pattern = sprite(thing.kind, thing.size_px, thing.pattern)
     place, cut = extent(thing, canvas.shape[1], canvas.shape[0])
     colour = np.array(COLOURS[thing.colour], np.float32) + np.array(thing.shade, np.float32)
@@ -48,7 +48,7 @@ def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, in
 
 
 def render(scene: Scene) -> NDArray[np.uint8]:
-    """The image of a scene, [height, width, 3] RGB; the same record, the same pixels."""
+    """Render a scene as an RGB array [height, width, 3]; equal scenes give equal pixels."""
     canvas = _background(scene.background, scene.width, scene.height) + scene.shade
     second = (46, 46, 50) if scene.background == "white" else (252, 252, 252)
     for thing in scene.things:
@@ -57,13 +57,16 @@ def render(scene: Scene) -> NDArray[np.uint8]:
 
 
 def image(scene: Scene) -> Image.Image:
-    """The image of a scene as a PIL image."""
+    """Render a scene as a PIL image."""
     return Image.fromarray(render(scene))
 
 
 @settings
 class SceneAdainSettings:
-    """Transfer of the real image's channel statistics, see `images.style`."""
+    """Settings of AdaIN: transfer of the real image's channel statistics.
+
+    See `images.style`.
+    """
 
     weight: Share = 0.5
     """0 leaves the image unchanged, 1 gives it the real one's statistics."""
@@ -72,7 +75,7 @@ class SceneAdainSettings:
 
 
 def cast(image: Image.Image, strength: float, random_: random.Random) -> Image.Image:
-    """Apply a foreign style to a whole image: blur, less contrast, and a tint per channel.
+    """Apply a random foreign style to a whole image: blur, less contrast, a tint per channel.
 
     Args:
         image: in RGB.
@@ -88,8 +91,8 @@ def cast(image: Image.Image, strength: float, random_: random.Random) -> Image.I
     return _to_image(pixels * np.array(gain, np.float32) + np.array(offset, np.float32))
 
 
-def towards(generated: Image.Image, real: Image.Image, weight: float) -> Image.Image:
-    """Mix the channel statistics of a real RGB image into an image, by weight."""
+def mix_statistics(generated: Image.Image, real: Image.Image, weight: float) -> Image.Image:
+    """Mix the channel statistics of a real RGB image into a generated image (AdaIN), by weight."""
     import torch
 
     content, style = (
@@ -100,5 +103,5 @@ def towards(generated: Image.Image, real: Image.Image, weight: float) -> Image.I
 
 
 def _to_image(pixels: np.ndarray) -> Image.Image:
-    """An image of float pixels from 0 to 255."""
+    """PIL image from float pixels in 0..255."""
     return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))

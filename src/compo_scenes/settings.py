@@ -13,7 +13,7 @@ from compo_pipeline.configuration.settings import SPEED, Share, settings
 
 @settings
 class TowerSettings:
-    """How the image tower is trained."""
+    """Settings of the training of the base model's image tower."""
 
     steps: PositiveInt = 2400
     """optimiser steps."""
@@ -33,14 +33,14 @@ class TowerSettings:
     """processes that render."""
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step: warm-up, a plateau, then cosine."""
+        """Learning rate at a step: warm-up, a plateau, then cosine decay."""
         falling = 0.625 * (1 + math.cos(math.pi * step / self.steps))
         return self.lr * min(1.0, (step + 1) / max(1, self.warmup)) * min(1.0, falling)
 
 
 @settings
 class BaseSettings:
-    """How the text tower and the image projection are trained."""
+    """Settings of the training of the base model's text tower and image projection."""
 
     scenes: PositiveInt = 16000
     """drawn scenes; each may have a near-duplicate with its things' places exchanged."""
@@ -60,14 +60,14 @@ class BaseSettings:
     """weights of a single thing, keywords, a full sentence, a detail, a thing and its place."""
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step."""
+        """Learning rate at a step: warm-up, then cosine decay."""
         falling = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return self.lr * min(1.0, (step + 1) / 100) * falling
 
 
 @settings
 class PretrainingSettings:
-    """How `scenes-base` is trained."""
+    """Settings of the training of the shipped base model `scenes-base`."""
 
     seed: int = 0
     """of scenes, captions and initial weights."""
@@ -85,7 +85,7 @@ class PretrainingSettings:
 
 @settings
 class LanguageModelSettings:
-    """How `kedro run --pipeline=language` trains compo_en, the spaCy pipeline that ships."""
+    """Settings of the training of compo_en, the shipped spaCy pipeline."""
 
     treebank: str = "data/01_raw/ud_english_ewt"
     """Folder with *-ud-{train,dev,test}.conllu, such as a release of UD_English-EWT."""

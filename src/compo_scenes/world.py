@@ -58,7 +58,10 @@ GAP = 3  # pixels between things, at least
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One drawn thing. `shade` shifts its colour a little, so that no two reds are the same."""
+    """A drawn thing of a scene: kind, look, position and size in pixels.
+
+    `shade` shifts its colour a little, so that no two reds are the same.
+    """
 
     kind: str
     colour: str
@@ -70,14 +73,17 @@ class Thing:
     shade: tuple[int, int, int] = (0, 0, 0)
 
     def overlaps(self, other: Thing, gap: int) -> bool:
-        """Whether the two squares come closer than `gap` pixels."""
+        """Whether the squares of two things come closer than `gap` pixels."""
         reach = (self.size_px + other.size_px) / 2 + gap
         return abs(self.x - other.x) < reach and abs(self.y - other.y) < reach
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One image's ground truth; things are drawn in order, later ones on top."""
+    """Ground truth of one rendered image: its size, background and things.
+
+    Things are drawn in order, later ones on top.
+    """
 
     scene_id: str
     width: int
@@ -88,7 +94,10 @@ class Scene:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """The scene without places and shades; determines its split."""
+        """Kinds and looks of the scene's things and its background, whose hash gives the split.
+
+        Places and shades are not part of it.
+        """
         return (
             self.background,
             *sorted((t.kind, t.colour, t.size, t.pattern) for t in self.things),
@@ -96,14 +105,14 @@ class Scene:
 
     @property
     def split(self) -> str:
-        """`train`, `val` or `test`: four, one and one sixth of all contents."""
+        """Split of the scene by a hash of its content: `train` (4/6), `val`, `test` (1/6 each)."""
         return ("train", "train", "train", "train", "val", "test")[
             digest("split", repr(self.content)) % 6
         ]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Scene:
-        """The scene of what `asdict` gave, read back from JSON."""
+        """Scene from a dictionary that `asdict` made, as read back from JSON."""
         things = tuple(
             Thing(**{**thing, "shade": tuple(thing["shade"])}) for thing in values["things"]
         )
@@ -112,7 +121,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class World:
-    """The size of the world: which things and colours exist, and how scenes are drawn.
+    """Set of things and colours, and probabilities with which scenes are drawn.
 
     Attributes:
         things: names of drawn things, of `shapes.SHAPES`.
@@ -129,14 +138,18 @@ class World:
     distinct_colours: float = 0.8
 
     def draw(self, random_: random.Random, scene_id: str, things: int | None = None) -> Scene:
-        """Draw a scene; `things` fixes how many it holds, else `counts` does."""
+        """Draw a random scene, with a given or a drawn number of things.
+
+        `counts` are the weights of the numbers.
+        """
         while True:
             count = things or random_.choices((1, 2, 3), self.counts)[0]
-            scene = self._try(random_, scene_id, count)
+            scene = self._try_draw(random_, scene_id, count)
             if scene is not None:
                 return scene
 
-    def _try(self, random_: random.Random, scene_id: str, count: int) -> Scene | None:
+    def _try_draw(self, random_: random.Random, scene_id: str, count: int) -> Scene | None:
+        """Draw a random scene with `count` things; None if a thing does not fit."""
         width, height = random_.choices(tuple(CANVASES.values()), (0.45, 0.45, 0.1))[0]
         kinds = random_.sample(self.things, count)
         if random_.random() < self.distinct_colours:
@@ -146,8 +159,8 @@ class World:
         nested = count == 2 and kinds[0] in CONTAINERS and random_.random() < self._nested_rate()
         placed: list[Thing] = []
         for kind, colour in zip(kinds, colours, strict=True):
-            thing = dress(random_, kind, colour, count, nested, first=not placed)
-            spot = put(random_, thing, placed, width, height, nested=nested)
+            thing = draw_look(random_, kind, colour, count, nested, first=not placed)
+            spot = place_randomly(random_, thing, placed, width, height, nested=nested)
             if spot is None:
                 return None
             placed.append(spot)
@@ -157,13 +170,14 @@ class World:
         return Scene(scene_id, width, height, background, tuple(placed), random_.randint(-8, 8))
 
     def _nested_rate(self) -> float:
+        """Probability of a nested scene, given that the first thing can contain another thing."""
         holders = sum(kind in CONTAINERS for kind in self.things)
         return min(1.0, self.nested * len(self.things) / holders) if holders else 0.0
 
     def scenes(
         self, seed: int, split: str, stream: str = "captions", things: int | None = None
     ) -> Iterator[Scene]:
-        """An endless stream of scenes of one split; streams of other names differ."""
+        """Endless iterator of random scenes of one split; each stream name gives other scenes."""
         number = 0
         while True:
             scene_id = f"{split}-{stream}-{number:06d}"
@@ -173,10 +187,10 @@ class World:
             number += 1
 
 
-def dress(
+def draw_look(
     random_: random.Random, kind: str, colour: str, count: int, nested: bool, *, first: bool
 ) -> Thing:
-    """A thing with its look, without a place."""
+    """A thing of a given kind and colour, with drawn size, pattern and shade, without position."""
     if nested:
         size, (low, high) = ("large", CONTAINER_SIZE) if first else ("small", CONTENT_SIZE)
     else:
@@ -189,7 +203,7 @@ def dress(
     return Thing(kind, colour, size, pattern, 0, 0, random_.randint(low, high), shade)
 
 
-def put(
+def place_randomly(
     random_: random.Random,
     thing: Thing,
     others: Sequence[Thing],
@@ -198,7 +212,7 @@ def put(
     *,
     nested: bool = False,
 ) -> Thing | None:
-    """Put a thing where it fits: clear of the others, or inside the first one."""
+    """Copy of a thing at a drawn position: clear of the others, or inside the first; or None."""
     if nested and others:
         drop = DROPS.get(others[0].kind, 0.0)
         return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))
@@ -215,7 +229,7 @@ def put(
 
 
 def relation(a: Thing, b: Thing) -> Relation | None:
-    """The relation of `a` to `b`; None where no word is clearly right."""
+    """Spatial relation of thing `a` to thing `b`, such as `left`; None if none is clearly true."""
     dx, dy = b.x - a.x, b.y - a.y
     if max(abs(dx), abs(dy)) < max(a.size_px, b.size_px) / 4:
         return "inside" if a.size_px < b.size_px else "around"
@@ -227,7 +241,7 @@ def relation(a: Thing, b: Thing) -> Relation | None:
 
 
 def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """The sides of the image that a thing is at (left, right, top, bottom); empty: the middle."""
+    """Sides of the image at which a thing is (left, right, top, bottom); empty for the middle."""
     across, down = thing.x / scene.width, thing.y / scene.height
     words = []
     if down < 0.36:
@@ -242,7 +256,7 @@ def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
 
 
 def exchanged_places(scene: Scene) -> Scene | None:
-    """The scene with its first two things in each other's places; None where they do not fit."""
+    """Copy of a scene with its first two things' places exchanged; None if they do not fit."""
     if len(scene.things) < 2 or relation(*scene.things[:2]) in NESTED:
         return None
     a, b, *others = scene.things
@@ -253,7 +267,7 @@ def exchanged_places(scene: Scene) -> Scene | None:
 
 
 def exchanged_colours(scene: Scene) -> Scene | None:
-    """The scene with the colours of its first two things exchanged; None where they are equal."""
+    """Copy of a scene with the colours of its first two things exchanged; None if equal."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
     a, b, *others = scene.things
@@ -262,7 +276,7 @@ def exchanged_colours(scene: Scene) -> Scene | None:
 
 
 def fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:
-    """The thing at another one's place, moved inwards where it would leave the image."""
+    """Copy of a thing at another thing's position, moved inwards to stay inside the image."""
     margin = thing.size_px // 2 + 2
     return replace(
         thing,

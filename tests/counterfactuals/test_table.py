@@ -271,7 +271,7 @@ def test_columns_that_do_not_fit_are_named(
     own = {"file": "t.csv", "columns": {"caption": "text", **columns}}
     chosen = parse(CounterfactualSettings, {**given, "table": own}, "counterfactuals")
     with pytest.raises(SettingsError, match=rf"^counterfactuals\.table\.{expected}"):
-        table.chosen(chosen)
+        table.table_settings(chosen)
 
 
 def test_the_tables_images_are_of_its_own_edits() -> None:

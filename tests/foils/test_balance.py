@@ -10,9 +10,9 @@ from compo_pipeline.foils.balance import (
     TOLERANCE,
     Candidate,
     Couple,
-    balanced,
-    coupled,
-    evened,
+    balanced_couples,
+    drop_uneven_couples,
+    form_couples,
 )
 
 WORDS = tuple("dog cat sofa mat hat car".split())
@@ -68,7 +68,7 @@ def frequencies(couples: list[Couple]) -> dict[str, int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_words_lengths_and_preferences_are_the_same_in_captions_and_foils(seed: int) -> None:
-    couples = balanced(candidates(seed))
+    couples = balanced_couples(candidates(seed))
     chosen = [one for couple in couples for one in couple]
     assert len(couples) > 10
     sides = [Counter[str](), Counter[str]()]
@@ -80,12 +80,12 @@ def test_words_lengths_and_preferences_are_the_same_in_captions_and_foils(seed: 
     assert sum(one.preference > 0 for one in chosen) == len(couples)
     assert all(abs(one.preference + other.preference) <= TOLERANCE for one, other in couples)
     assert len({one.image for one in chosen}) == len(chosen)
-    assert balanced(candidates(seed)) == couples
+    assert balanced_couples(candidates(seed)) == couples
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_couples_are_dropped_until_n_grams_are_as_even_as_wanted(seed: int) -> None:
-    couples = coupled(candidates(seed))
+    couples = form_couples(candidates(seed))
     # An n-gram that gives captions away: one of a side of each couple.
     couples = [
         (
@@ -99,7 +99,7 @@ def test_couples_are_dropped_until_n_grams_are_as_even_as_wanted(seed: int) -> N
     scales = frequencies(couples)
     before, spread = sums(couples, scales)
     assert before > EVENNESS * spread
-    kept = evened(couples)
+    kept = drop_uneven_couples(couples)
     after, spread = sums(kept, scales)
     assert after <= EVENNESS * spread + 1e-9
     assert set(kept) < set(couples)
@@ -107,7 +107,7 @@ def test_couples_are_dropped_until_n_grams_are_as_even_as_wanted(seed: int) -> N
 
 def test_where_every_couple_tells_none_is_left() -> None:
     # All captions begin with a word that no foil has: dropping must end, and leave nothing.
-    one, other = coupled(candidates(0))[0]
+    one, other = form_couples(candidates(0))[0]
     couples = [
         tuple(
             each._replace(
@@ -118,5 +118,5 @@ def test_where_every_couple_tells_none_is_left() -> None:
         )
         for number in range(7)
     ]
-    assert evened([(one, other) for one, other in couples]) == []
-    assert evened([]) == []
+    assert drop_uneven_couples([(one, other) for one, other in couples]) == []
+    assert drop_uneven_couples([]) == []

@@ -13,7 +13,7 @@ from compo_pipeline.language.editing import (
     indefinite_article,
     is_movable,
     recapitalise,
-    written,
+    token_text,
 )
 from compo_pipeline.storage.records import Parse
 
@@ -30,8 +30,8 @@ def test_edits_and_where_they_stand(tagged: Tagged) -> None:
 
 def test_what_is_written_keeps_its_spacing(tagged: Tagged) -> None:
     parse = tagged("red/ADJ _-/PUNCT _haired/ADJ men/NOUN")
-    assert written(parse, 0, 3) == "red-haired"
-    assert written(parse, 2, 4) == "haired men"
+    assert token_text(parse, 0, 3) == "red-haired"
+    assert token_text(parse, 2, 4) == "haired men"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_past_tense_spelled_as_the_participle_is_never_certain() -> None:
 
 @pytest.mark.parametrize(("word", "upos", "tag", "lemma"), FORMS)
 def test_forms_lead_to_their_lemma(word: str, upos: str, tag: str, lemma: str) -> None:
-    found = load_lexicon().reading(word, upos, tag)
+    found = load_lexicon().find_lemma(word, upos, tag)
     assert found is not None and found.name == lemma
 
 
@@ -151,9 +151,9 @@ def test_the_most_common_of_several_lemmas_is_read() -> None:
         return Lemma(name, "NOUN", forms, frozenset(), True, False, "", (), weight, (), (), ())
 
     words = Lexicon([noun("axis", "axes", 0), noun("axe", "axes", 1)])
-    found = words.reading("axes", "NOUN", "NNS")
+    found = words.find_lemma("axes", "NOUN", "NNS")
     assert found is not None and found.name == "axe"
-    assert words.reading("axes", "NOUN", "NN") is None
+    assert words.find_lemma("axes", "NOUN", "NN") is None
 
 
 def test_synonyms_that_share_a_word_are_one_set() -> None:

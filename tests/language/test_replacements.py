@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.language.alternatives import Alternative, from_lexicon
+from compo_pipeline.language.alternatives import Alternative, lexicon_alternatives
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
@@ -230,9 +230,9 @@ def test_relations_change_what_they_say() -> None:
     lexicon = load_lexicon()
     anywhere = frozenset({"animate", "thing", "place", "room", "slope", "worn", "air", "bare"})
     for lemma in (one for one in lexicon.lemmas.values() if one.upos == "ADP"):
-        found = {one.word for one in from_lexicon(lemma.name, "ADP", "IN", anywhere)}
+        found = {one.word for one in lexicon_alternatives(lemma.name, "ADP", "IN", anywhere)}
         assert found.isdisjoint(lexicon.compatible(lemma))
-    assert from_lexicon("of", "ADP", "IN", anywhere) == ()
+    assert lexicon_alternatives("of", "ADP", "IN", anywhere) == ()
 
 
 @st.composite

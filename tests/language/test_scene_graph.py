@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from spacy.language import Language
 
-from compo_pipeline.language.editing import written
+from compo_pipeline.language.editing import token_text
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.language.scene_graph import kinds, scene_graph
@@ -19,7 +19,7 @@ TABLE = "[ the/DET/DT table/NOUN/NN ]"
 def graph(parse: Parse) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"entity": [], "attribute": [], "relation": []}
     for element in scene_graph(parse).elements:
-        found[element.category].append(written(parse, element.start, element.end))
+        found[element.category].append(token_text(parse, element.start, element.end))
     return found
 
 
@@ -90,7 +90,7 @@ def test_conditions(tagged: Tagged) -> None:
     def conditions(source: str) -> dict[str, frozenset[str]]:
         parsed = tagged(source)
         elements = scene_graph(parsed).elements
-        return {written(parsed, one.start, one.end): one.conditions for one in elements}
+        return {token_text(parsed, one.start, one.end): one.conditions for one in elements}
 
     found = conditions(f"{DOG} sits/VERB/VBZ on/ADP/IN {TABLE}")
     assert found["brown"] == {"animate", "grown"} and found["on"] == {"thing", "bare"}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.language.editing import written
+from compo_pipeline.language.editing import token_text
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.units import Unit, foil, units
 from compo_pipeline.storage.records import Parse
@@ -20,7 +20,7 @@ TABLE = "[ the/DET/DT table/NOUN/NN ]"
 def read(parse: Parse) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"entity": [], "relation": []}
     for unit in units(parse):
-        found[unit.category].append(written(parse, *unit.phrase))
+        found[unit.category].append(token_text(parse, *unit.phrase))
     return found
 
 
@@ -41,7 +41,7 @@ def test_entities_have_their_attributes_and_relations_their_parts(tagged: Tagged
         "relation": ["A brown dog sits under the table"],
     }
     *_, relation = units(parse)
-    assert [written(parse, *part) for part in relation.parts] == [
+    assert [token_text(parse, *part) for part in relation.parts] == [
         "A brown dog",
         "sits under",
         "the table",

@@ -238,7 +238,7 @@ def test_a_repository_of_transformers_is_imported(
     def cached(repository: str, patterns: list[str]) -> Path:
         return whole if "model.safetensors" in patterns else described
 
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", cached)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", cached)
     with pytest.raises(SettingsError, match=r"no open_clip_config\.json .*import-model"):
         load(ModelSettings("hf-hub:someone/model"))
     assert import_model(ImportRequest("hf-hub:someone/model"), tmp_path / "new")

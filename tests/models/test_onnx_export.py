@@ -128,7 +128,7 @@ def test_a_tokenizer_that_a_file_cannot_hold_is_named(
     kwargs: dict[str, Any],
     held: bool,
 ) -> None:
-    monkeypatch.setattr(onnx_export, "_write", lambda *_: None)
+    monkeypatch.setattr(onnx_export, "_write_tower", lambda *_: None)
     folder = to_onnx(with_tokenizer(own=own, **kwargs), tmp_path / "onnx")
     named = json.loads((folder / "compo_onnx.json").read_text())["text"]["tokenizer"]
     assert (folder / "tokenizer.json").is_file() == held
@@ -151,7 +151,7 @@ def test_other_numbers_are_refused_and_the_older_files_stay(
     folder.mkdir()
     (folder / "older").touch()
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: None)
-    monkeypatch.setattr(onnx_export, "_without_traces", lambda path: None)
+    monkeypatch.setattr(onnx_export, "_remove_source_paths", lambda path: None)
     monkeypatch.setattr(onnx_export, "session", lambda path: lambda rows: np.float32("nan"))
     with pytest.raises(SettingsError, match=r"image\.onnx gives other numbers.*export\.onnx"):
         to_onnx(tiny_clip, folder)

@@ -18,7 +18,7 @@ from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import WEIGHTS_FILE, read_record
@@ -99,7 +99,7 @@ def test_what_is_named_is_said_and_the_rest_is_unknown(exported: Callable[..., P
     assert found["images"] == [{"license": {"name": "Flickr Terms of Use"}}]
     assert found["captions"] == [{"expression": "CC-BY-4.0"}]
     assert found["image_generator"] == [{"license": {"name": "unknown"}}]
-    meta = loaded("compo_en").meta
+    meta = load_once("compo_en").meta
     assert found["parser"] == [{"license": {"name": meta["license"]}}]
     card = (folder / CARD).read_text()
     for line in (

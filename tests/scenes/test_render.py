@@ -9,7 +9,7 @@ from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.run.seeding import rng
-from compo_scenes.render import SceneAdainSettings, cast, image, render, towards
+from compo_scenes.render import SceneAdainSettings, cast, image, mix_statistics, render
 from compo_scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
 
 
@@ -173,23 +173,23 @@ CONTENT, REAL = noise(0, (40, 50), 90, 150), noise(1, (30, 60), 60, 190)
 
 
 def test_full_weight_gives_the_real_ones_statistics() -> None:
-    assert np.allclose(statistics(towards(CONTENT, REAL, 1.0)), statistics(REAL), atol=0.1)
+    assert np.allclose(statistics(mix_statistics(CONTENT, REAL, 1.0)), statistics(REAL), atol=0.1)
 
 
 def test_half_the_weight_is_half_way() -> None:
     half_way = (statistics(CONTENT) + statistics(REAL)) / 2
-    assert np.allclose(statistics(towards(CONTENT, REAL, 0.5)), half_way, atol=0.1)
+    assert np.allclose(statistics(mix_statistics(CONTENT, REAL, 0.5)), half_way, atol=0.1)
 
 
 def test_no_weight_leaves_the_image() -> None:
-    assert towards(CONTENT, REAL, 0.0) == CONTENT
+    assert mix_statistics(CONTENT, REAL, 0.0) == CONTENT
 
 
 def test_statistics_given_back_take_a_cast_away() -> None:
     """Of the same scene: what remains is what the cast cut off, and its softness."""
     for number, real in enumerate(SCENES):
         foreign = cast(real, 1.0, rng(number))
-        mended = towards(foreign, real, 1.0)
+        mended = mix_statistics(foreign, real, 1.0)
         far, near = (np.abs(np.asarray(x, float) - real).mean() for x in (foreign, mended))
         assert near < 0.6 * far
 

@@ -44,7 +44,7 @@ class EditedCaption:
 
 @dataclass(frozen=True, slots=True)
 class EditFailure:
-    """Why a caption has no edit.
+    """Failure to edit a caption, with the reason.
 
     `final` is false where the same request may succeed later: no server answered it.
     """
@@ -54,27 +54,27 @@ class EditFailure:
 
 
 class CaptionEditor(Protocol):
-    """Makes one minimal edit of each caption that it is given."""
+    """Interface of caption editors, which make one minimal edit of each given caption."""
 
     @property
     def name(self) -> str:
-        """Value of `counterfactuals.caption_editor` that selects it."""
+        """Value of `counterfactuals.caption_editor` that selects this editor."""
 
     @property
     def settings_fingerprint(self) -> str:
-        """Hash of what determines the texts besides the captions."""
+        """Hash of everything besides the captions that determines the edited texts."""
 
     @property
     def concurrent(self) -> bool:
-        """Whether several processes may edit at once: no server or model is shared."""
+        """Whether several processes may edit at once, since no server or model is shared."""
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """An edit or a failure for each request, in the requests' order."""
+        """Yield an edited caption or a failure for each request, in the requests' order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """An image to generate.
+    """A request to generate an image of an edited sentence.
 
     Attributes:
         sample_id: of the caption row whose sentence was edited.
@@ -95,13 +95,13 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImageFailure:
-    """Why a request has no image."""
+    """Failure to generate an image, with the reason."""
 
     reason: str
 
 
 def real_image(path: Path) -> Image | ImageFailure:
-    """Load the real image of a request; a failure where it cannot be read."""
+    """Load the real image of an image request; a failure if it cannot be read."""
     from compo_pipeline.images import decoding
 
     try:
@@ -111,23 +111,26 @@ def real_image(path: Path) -> Image | ImageFailure:
 
 
 class ImageGenerator(Protocol):
-    """Generates images of edited captions."""
+    """Interface of image generators, which make images of edited captions."""
 
     @property
     def name(self) -> str:
-        """Value of `counterfactuals.image_generator` that selects it."""
+        """Value of `counterfactuals.image_generator` that selects this generator."""
 
     @property
     def settings_fingerprint(self) -> str:
-        """Hash of what determines the images, up to rounding, besides the requests."""
+        """Hash of everything besides the requests that determines the images.
+
+        Up to rounding.
+        """
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """An RGB image or a failure for each request, in the requests' order."""
+        """Yield an RGB image or a failure for each request, in the requests' order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a caption editor or an image generator is opened with, besides its settings."""
+    """Arguments, besides its settings, to create a caption editor or an image generator."""
 
     seed: int
     """`counterfactuals.seed`."""
@@ -150,7 +153,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class EditorEntry:
-    """A caption editor: its settings, how it is opened, and what it needs."""
+    """Registry entry of a caption editor: settings class, factory path and requirements."""
 
     settings: type
     """Class of the settings under its name."""
@@ -171,7 +174,7 @@ class EditorEntry:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorEntry:
-    """An image generator: its settings, how it is opened, and what it needs."""
+    """Registry entry of an image generator: settings class, factory path and requirements."""
 
     settings: type
     """Class of the settings under its name."""

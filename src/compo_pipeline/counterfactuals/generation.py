@@ -49,14 +49,17 @@ _log = logging.getLogger(__name__)
 
 
 class TextOutcome(NamedTuple):
-    """What editing a caption gave: a text and its edit, or an empty text and the reason."""
+    """Result of editing a caption: the text and its edit, or an empty text and the reason."""
 
     text: str
     detail: str
 
 
 class Folders(NamedTuple):
-    """`root`: folder of the real images. `state`: where texts and images of all runs are stored."""
+    """Folder of the real images (`root`), and that of stored texts and images (`state`).
+
+    The latter are of all runs.
+    """
 
     root: Path
     state: Path
@@ -64,7 +67,7 @@ class Folders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Parses sentences; with the name and version of its language model.
+    """Function that parses sentences, with the name and version of its language model.
 
     `parse` maps (sample_id, sentence, text) to parses. Both give nothing for caption editors that
     read no parses.
@@ -76,7 +79,7 @@ class Parser:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One caption to edit in one role: a sentence of a caption row.
+    """One sentence of a caption row, to be edited in one role (negative or positive).
 
     `image_hash` is of the real image's bytes, so another image under the same name gets
     counterfactuals of its own.
@@ -89,18 +92,18 @@ class Job:
 
     @property
     def caption(self) -> str:
-        """The sentence to edit."""
+        """The sentence to edit, as text."""
         return self.row.sentences[self.sentence]
 
     def key(self, *parts: str | int) -> str:
-        """Key under which a result is stored: a hash of the job and of what else determines it."""
+        """Hash of the job and of further values, as key under which its result is stored."""
         named = (self.row.sample_id, self.sentence, self.role, self.caption, self.image_hash)
         return f"{digest(*parts, *named):016x}"
 
 
 @dataclass(frozen=True)
 class Jobs(Iterable[Job]):
-    """The edits to make: for each row, each of its first sentences and each role."""
+    """Iterable of all edits to make: the first sentences of each row, in each role."""
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray
@@ -135,7 +138,7 @@ def generate(
     folders: Folders,
     engine: PrepareSettings = LOCAL,
 ) -> tuple[Table[Counterfactual], Table[Rejected], Iterable[tuple[str, Path]]]:
-    """Edit the captions and generate images: table rows, quarantined rows, and image files.
+    """Edit captions and generate images: returns table rows, quarantined rows and image files.
 
     A few thousand edits are in memory at a time.
 
@@ -168,7 +171,7 @@ def _table_rows(
     jobs: Jobs,
     settings: CounterfactualSettings,
 ) -> Iterator[Counterfactual]:
-    """The rows of the table `counterfactuals`."""
+    """Rows of the table `counterfactuals`, one for each job."""
     editor, language = texts.editor, texts.parser.language
     generator = images.generator if images else None
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
@@ -200,7 +203,7 @@ def _table_rows(
 
 @contextmanager
 def _state_lock(state: Path) -> Iterator[None]:
-    """Hold the lock of the state folder, which all runs on the same data share."""
+    """Context manager that holds the lock of the state folder, shared by runs on the same data."""
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "in_use.lock")
     try:
@@ -215,7 +218,7 @@ def _state_lock(state: Path) -> Iterator[None]:
 
 
 class _CaptionEdits:
-    """Edits captions, and stores the texts under editor, parser and all else they depend on.
+    """Edits captions, and stores the texts by a key of everything they depend on.
 
     Failures that are not final are not stored: the next run asks again.
     """
@@ -227,7 +230,7 @@ class _CaptionEdits:
         self._unanswered: dict[str, TextOutcome] = {}
 
     def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
-        """Edit the captions without a stored text; with `retry`, also those that failed."""
+        """Edit the captions that have no stored text; with `retry`, also those that failed."""
         with Meter(len(jobs), "editing captions") as meter:
             calls = grouped(self._jobs_to_edit(jobs, meter, retry), _AT_ONCE)
             edit = partial(_edit_jobs, self.editor, self.parser)
@@ -243,7 +246,7 @@ class _CaptionEdits:
                     meter.advance()
 
     def _jobs_to_edit(self, jobs: Jobs, meter: Meter, retry: bool) -> Iterator[tuple[str, Job]]:
-        """The jobs without a stored text, with their keys; the meter counts the others."""
+        """Jobs without a stored text, with their keys; other jobs advance the progress meter."""
         for some in grouped(jobs, _AT_ONCE):
             keyed = {job.key(*self._source): job for job in some}
             known = self._store.get(keyed)
@@ -254,7 +257,7 @@ class _CaptionEdits:
                     meter.advance()
 
     def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
-        """Each job with its text, or the reason why it has none."""
+        """Yield each job with the outcome of its edit: a text or a reason."""
         for some in grouped(jobs, _AT_ONCE):
             keys = [job.key(*self._source) for job in some]
             known = self._store.get(keys)
@@ -265,7 +268,7 @@ class _CaptionEdits:
 def _edit_jobs(
     editor: CaptionEditor, parser: Parser, jobs: Sequence[tuple[str, Job]]
 ) -> Iterator[tuple[str, TextOutcome, bool]]:
-    """For each job its key, its outcome, and whether the outcome is final."""
+    """Yield for each job its key, the outcome of its edit, and whether the outcome is final."""
     parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for _, job in jobs)
     requests = [
         EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
@@ -279,12 +282,12 @@ def _edit_jobs(
 
 
 def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
-    """What a function yields, as a list, which processes can exchange."""
+    """List of the values that a function yields, so that it can be sent between processes."""
     return list(function(argument))
 
 
 class _ImageGeneration:
-    """Generates images of edited captions, and stores files and reasons of failures."""
+    """Generates images of edited captions, and stores image files and failure reasons."""
 
     def __init__(
         self, folders: Folders, generator: ImageGenerator, settings: CounterfactualSettings
@@ -297,7 +300,7 @@ class _ImageGeneration:
         self._source = ("image", *source, self.store.encoding)
 
     def generate(self, texts: Iterable[tuple[Job, TextOutcome]], count: int) -> None:
-        """Generate the images that are not stored.
+        """Generate the images of edited captions that are not stored yet.
 
         Args:
             texts: all jobs with their texts.
@@ -323,18 +326,18 @@ class _ImageGeneration:
                     meter.advance()
 
     def files_or_reasons(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
-        """Each job's image file, or the reason why it has none; empty where it has no text."""
+        """Image file or failure reason of each job; empty for a job without an edited text."""
         keys = [self._key(*one) if one[1].text else "" for one in texts]
         paths = {key: path for key in keys if key and (path := self.store.path(key)).exists()}
         reasons = self._failures.get(key for key in keys if key and key not in paths)
         return [paths.get(key) or reasons[key] if key else "" for key in keys]
 
     def _key(self, job: Job, outcome: TextOutcome) -> str:
-        """Key under which the image of a text is stored."""
+        """Key under which the image of a job's edited text is stored."""
         return job.key(*self._source, outcome.text)
 
     def _request(self, job: Job, text: str) -> ImageRequest:
-        """What the image generator is asked for."""
+        """The image generator's request for a job's edited text."""
         named = (job.row.sample_id, job.sentence, job.role)
         # 63 bits: some generators of random numbers refuse the sign bit. "picture" is part of the
         # seed.

@@ -23,28 +23,28 @@ _READABLE = 40  # characters of a sample_id in a file's name
 
 
 class ImageStore:
-    """Folder of image files, by key; every file in it is complete."""
+    """Folder of generated image files by key; every file in it is complete."""
 
     def __init__(self, folder: Path, format_: str) -> None:
         self._folder, self._format = folder, format_
 
     @property
     def encoding(self) -> str:
-        """Format and encoder options, as part of an image's key."""
+        """Image format and encoder options as text, which is part of an image's key."""
         return f"{self._format} {_OPTIONS[self._format]}"
 
     def path(self, key: str) -> Path:
-        """Path of an image's file, whether it exists or not."""
+        """Path of the image file of a key, whether it exists or not."""
         return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
 
     def save(self, key: str, image: Image.Image) -> None:
-        """Write an image to its file, atomically."""
+        """Write an image to the file of its key, atomically."""
         with atomic_file(self.path(key)) as temporary, temporary.open("wb") as file:
             image.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
 
 
 def published_path(sample_id: str, sentence: int, role: str, stored: Path) -> str:
-    """Path of an image within the published folder, safe for any sample_id.
+    """Path of an image relative to the published folder, safe for any sample_id.
 
     It ends with the image's key: equal paths, equal images, in all runs. The key's first digits
     spread the files over 256 folders.
@@ -55,7 +55,7 @@ def published_path(sample_id: str, sentence: int, role: str, stored: Path) -> st
 
 @dataclass(frozen=True)
 class StoredFiles(Iterable[tuple[str, Path]]):
-    """Published path and stored file of each image of a table."""
+    """Iterable of the published path and the stored file of each image in a table."""
 
     rows: Table[Counterfactual]
     store: ImageStore
@@ -67,7 +67,7 @@ class StoredFiles(Iterable[tuple[str, Path]]):
 
 
 def publish(files: Iterable[tuple[str, Path]], folder: Path) -> None:
-    """Make a folder that holds exactly these images; one that already does stays as it is.
+    """Make a folder with exactly these images; a folder that already has them is left alone.
 
     Args:
         files: path below the folder, and file of each image, iterated twice; linked where possible,

@@ -54,14 +54,14 @@ IMAGE_GENERATORS: Registry[GeneratorEntry] = Registry(
 def chosen_entries(
     settings: CounterfactualSettings,
 ) -> Iterator[tuple[str, EditorEntry | GeneratorEntry]]:
-    """Names and entries of the configured caption editor and image generator."""
+    """Yield name and registry entry of the configured caption editor and image generator."""
     yield settings.caption_editor, CAPTION_EDITORS[settings.caption_editor]
     if settings.image_generator is not None:
         yield settings.image_generator, IMAGE_GENERATORS[settings.image_generator]
 
 
 def refuse_unfit(settings: CounterfactualSettings) -> None:
-    """Refuse an image generator that needs another caption editor than the configured one.
+    """Raise an error if the image generator needs another caption editor than the configured one.
 
     Raises:
         ValueError: naming the key.
@@ -76,7 +76,7 @@ def refuse_unfit(settings: CounterfactualSettings) -> None:
 
 
 def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEditor:
-    """The configured caption editor.
+    """Create the configured caption editor.
 
     Raises:
         SettingsError: settings that cannot be used, found before a caption is edited.
@@ -90,7 +90,7 @@ def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEd
 def open_generator(
     settings: CounterfactualSettings, opening: Opening, editor: CaptionEditor
 ) -> ImageGenerator | None:
-    """The configured image generator; None where no images are wanted.
+    """Create the configured image generator; None if no images are wanted.
 
     Raises:
         SettingsError: as of `open_editor`.

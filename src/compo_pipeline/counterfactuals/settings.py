@@ -34,7 +34,7 @@ Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 @plugin_fields(EDITOR_GROUP, Mapping[str, Any])
 @plugin_fields(GENERATOR_GROUP, Mapping[str, Any])
 class CounterfactualSettings:
-    """Which captions are edited, and what edits them and generates images."""
+    """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
     sentences: PositiveInt | None = 1
     """how many sentences of each row, from the first on; null for all. Where every caption of an
@@ -66,7 +66,7 @@ class CounterfactualSettings:
 
 @settings
 class CheckSettings:
-    """Checks of edited captions."""
+    """Settings of the checks that edited captions must pass."""
 
     most_words: PositiveInt = 60
     """words that an edited caption may have."""
@@ -78,7 +78,7 @@ class CheckSettings:
 
 @settings
 class RulesSettings:
-    """Caption editor `rules`: how negatives are made; positives are paraphrases."""
+    """Settings of the caption editor `rules`, whose positives are paraphrases."""
 
     negatives: tuple[Rule, ...] = ("replace", "negclip", "swap")
     """the rules to try: `relation` replaces a relation or exchanges the two things that it relates,
@@ -111,7 +111,7 @@ class RulesSettings:
 
 @settings
 class EditorEndpointSettings(EndpointSettings):
-    """Caption editor `endpoint`: where the language model is and how it is asked."""
+    """Settings of the caption editor `endpoint`, a language model on a server."""
 
     temperature: NonNegativeFloat = 0.7
     """of sampling; 0 is greedy."""
@@ -126,7 +126,7 @@ class EditorEndpointSettings(EndpointSettings):
 
 @settings
 class EditorLocalSettings(LocalSettings):
-    """Caption editor `transformers`: a language model in a local folder, and how it is asked."""
+    """Settings of the caption editor `transformers`, a language model in a local folder."""
 
     max_tokens: PositiveInt = 60
     """most tokens of an answer."""
@@ -141,7 +141,7 @@ class EditorLocalSettings(LocalSettings):
 
 @settings
 class DiffusionAdainSettings:
-    """How the real image's channel statistics are transferred to the generated one."""
+    """Settings of AdaIN: transfer of the real image's channel statistics to the generated one."""
 
     weight: Share = 0.5
     """0 leaves the image as it is, 1 gives it the real one's statistics."""
@@ -172,7 +172,7 @@ class DiffusionAdainSettings:
 
 @settings
 class DiffusionSettings:
-    """Image generator `diffusion`: a text-to-image model, and how images are generated."""
+    """Settings of the image generator `diffusion`, a text-to-image model."""
 
     model: str
     """folder of a text-to-image pipeline as diffusers saves it, or its name on the hub

@@ -33,8 +33,10 @@ NAME = "table"
 TABLE_KEY = f"{KEY}.{NAME}"
 
 
-def chosen(settings: CounterfactualSettings) -> tuple[AnnotationSettings, frozenset[str]]:
-    """The table, and what of it is read: texts, and images where these are wanted.
+def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings, frozenset[str]]:
+    """Settings of the external table of edits, and the names of the fields that are read.
+
+    These are texts, and images where they are wanted.
 
     Raises:
         SettingsError: a column is named that nothing uses, or one that is needed is not.
@@ -58,7 +60,7 @@ def chosen(settings: CounterfactualSettings) -> tuple[AnnotationSettings, frozen
 
 
 class TableEditor:
-    """Edited captions of a table; of several of a caption one is drawn."""
+    """Caption editor that takes edits from an external table; of several it draws one."""
 
     name: ClassVar[str] = NAME
     concurrent: ClassVar[bool] = False
@@ -68,12 +70,12 @@ class TableEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of settings, seed and the table's bytes."""
+        """Hash of the settings, the seed and the table file's bytes."""
         content = file_sha256(Path(str(self._settings.file)))
         return short_fingerprint(self.name, self._settings, self._seed, content)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The text of each caption, or a failure where the table has none."""
+        """Yield the table's edit of each caption, or a failure if it has none."""
         for request in requests:
             place = (request.sample_id, request.sentence)
             found = self._annotations.of_sentence(*place)
@@ -92,7 +94,7 @@ class TableEditor:
 
 
 class TableImages:
-    """The images that a table names for its texts."""
+    """Image generator that loads the images which an external table names for its edits."""
 
     name: ClassVar[str] = NAME
 
@@ -103,11 +105,11 @@ class TableImages:
         self.settings_fingerprint = editor.settings_fingerprint
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """The image of each text, or a failure where it is missing or cannot be decoded."""
+        """Yield the table's image for each text, or a failure if it is missing or damaged."""
         from compo_pipeline.images import decoding
 
         for request in requests:
-            path = self._path(request)
+            path = self._image_path(request)
             if path is None:
                 yield ImageFailure(f"the table names no image of this {request.role}")
                 continue
@@ -116,8 +118,8 @@ class TableImages:
             except decoding.ImageError as error:
                 yield ImageFailure(f"{path} below {self._folder} ({TABLE_KEY}.images): {error}")
 
-    def _path(self, request: ImageRequest) -> str | None:
-        """The path that the table has for a text."""
+    def _image_path(self, request: ImageRequest) -> str | None:
+        """Path of the image that the table names for a request's text; None if it names none."""
         for each in self._annotations.of_sentence(request.sample_id, request.sentence):
             shown = {
                 "negative": zip(each.negatives, each.negative_images, strict=False),
@@ -130,12 +132,12 @@ class TableImages:
 
 
 def open_editor(settings: AnnotationSettings, key: str, opening: Opening) -> TableEditor:
-    """The editor of these settings."""
+    """Create the caption editor `table` from its settings."""
     return TableEditor(settings, opening.annotations, opening.seed)
 
 
 def open_generator(
     settings: AnnotationSettings, key: str, opening: Opening, editor: CaptionEditor
 ) -> TableImages:
-    """The generator of these settings."""
+    """Create the image generator `table` from its settings."""
     return TableImages(settings, opening.annotations, editor)

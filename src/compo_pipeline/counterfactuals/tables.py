@@ -19,11 +19,11 @@ _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|
 
 
 class TooManyFailures(PlainError, ValueError):
-    """A larger share of the edits failed than `tolerated_share` allows."""
+    """Error: a larger share of the edits failed than `tolerated_share` allows."""
 
 
 def quarantine_rows(rows: Iterable[Counterfactual], images: Iterable[str]) -> Iterator[Rejected]:
-    """Rows of the quarantine: the failed rows with their real image and reason.
+    """Rows of the quarantine table, from the failed rows, with real image and reason.
 
     Args:
         rows: of the table.
@@ -35,19 +35,19 @@ def quarantine_rows(rows: Iterable[Counterfactual], images: Iterable[str]) -> It
                 row=number,
                 sample_id=row.sample_id,
                 image=image,
-                rule=_failed_part(row),
+                rule=_quarantine_rule(row),
                 detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
             )
 
 
-def _failed_part(row: Counterfactual) -> str:
-    """Rule for the quarantine: no image, or not even a text."""
+def _quarantine_rule(row: Counterfactual) -> str:
+    """Quarantine rule that a failed row broke: `no_image`, or `no_text`."""
     return NO_IMAGE if row.text else NO_TEXT
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
-    """Numbers for the summary: edits by role and state, failures by rule, editor and generator."""
-    counts = Counter((row.role, row.state, _failed_part(row)) for row in rows)
+    """JSON summary of the table: edits by role and state, failures by rule, editor, generator."""
+    counts = Counter((row.role, row.state, _quarantine_rule(row)) for row in rows)
     states, rules = Counter[tuple[str, str]](), Counter[str]()
     for (role, state, rule), times in counts.items():
         states[role, state] += times
@@ -69,7 +69,7 @@ def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
 
 
 class FailureReason(NamedTuple):
-    """A reason of failures of a role: the common text, one example in full, and how often."""
+    """A reason of failed edits in a role: common text, an example in full, and the count."""
 
     role: str
     reason: str
@@ -78,7 +78,7 @@ class FailureReason(NamedTuple):
 
 
 def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
-    """Reasons of failures, most frequent first; quoted texts and numbers make no new reason."""
+    """Reasons of failed edits, most frequent first, merged over quoted texts and numbers."""
     times, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for row in rows:
         if row.state == FAILED:
@@ -90,7 +90,7 @@ def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
 
 
 def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: Path) -> None:
-    """Raise where too large a share of the edits failed.
+    """Raise an error if too large a share of the edits failed.
 
     Args:
         rows: of the table.

@@ -31,7 +31,7 @@ _REPEATED = 2  # couples that an n-gram must be in to count: what is in one says
 
 
 class Candidate(NamedTuple):
-    """What decides whether an item can be chosen.
+    """A possible foil item: its image, exchanged words, text-model preference and texts.
 
     Attributes:
         image: that it shows.
@@ -50,13 +50,18 @@ class Candidate(NamedTuple):
 Couple = tuple[Candidate, Candidate]
 
 
-def balanced(candidates: Sequence[Candidate]) -> list[Couple]:
-    """Couples of candidates whose texts do not tell caption from foil, an image in one at most."""
-    return evened(coupled(candidates))
+def balanced_couples(candidates: Sequence[Candidate]) -> list[Couple]:
+    """Pairs of candidate items, chosen so that their texts do not tell caption from foil.
+
+    An image is in one couple at most.
+    """
+    return drop_uneven_couples(form_couples(candidates))
 
 
-def coupled(candidates: Sequence[Candidate]) -> list[Couple]:
-    """Couples by the first two rules of the module.
+def form_couples(candidates: Sequence[Candidate]) -> list[Couple]:
+    """Pair candidate items of two images with opposite word changes and opposite preferences.
+
+    These are the first two rules of the module.
 
     Those of rare expressions are chosen first, as there are fewer of them; of equally likely ones
     those whose candidates come first.
@@ -73,16 +78,18 @@ def coupled(candidates: Sequence[Candidate]) -> list[Couple]:
     used: set[str] = set()
     found: list[Couple] = []
     for ours, theirs, same in groups:
-        found += _matched(ours, theirs, used)
+        found += _match_candidates(ours, theirs, used)
         if not same:
-            found += _matched(theirs, ours, used)
+            found += _match_candidates(theirs, ours, used)
     return found
 
 
-def _matched(
+def _match_candidates(
     ours: Sequence[Candidate], theirs: Sequence[Candidate], used: set[str]
 ) -> Iterator[Couple]:
-    """Couples of a candidate whose caption is preferred and one whose foil is, about as much.
+    """Pairs of a candidate whose caption the text model prefers and one whose foil it prefers.
+
+    It prefers both about as much.
 
     Args:
         ours: candidates of the first side.
@@ -109,11 +116,14 @@ def _matched(
             yield preferred.pop(), refused.pop()
 
 
-def evened(couples: Sequence[Couple]) -> list[Couple]:
-    """The couples that are left by the third rule of the module; n-grams weigh by 1 / frequency."""
+def drop_uneven_couples(couples: Sequence[Couple]) -> list[Couple]:
+    """Drop couples of items until captions and foils have nearly equal n-gram frequencies.
+
+    This is the third rule of the module; n-grams weigh by 1 / frequency.
+    """
     if not couples:
         return []
-    counts = _differences(couples)  # [couples, n-grams]
+    counts = _ngram_differences(couples)  # [couples, n-grams]
     squares = counts.power(2).sum(axis=1)
     alive = np.ones(len(couples), bool)
     total = counts.sum(axis=0)
@@ -126,9 +136,10 @@ def evened(couples: Sequence[Couple]) -> list[Couple]:
     return [couple for couple, kept in zip(couples, alive, strict=True) if kept]
 
 
-def _differences(couples: Sequence[Couple]) -> csr_array:
-    """How much more often each n-gram is in the captions of a couple than in its foils, over the
-    root of the number of couples in which that differs.
+def _ngram_differences(couples: Sequence[Couple]) -> csr_array:
+    """Scaled n-gram counts of captions minus those of foils, for each couple [couples, n-grams].
+
+    The scale is one over the root of the number of couples in which an n-gram differs.
     """
     from scipy.sparse import csr_array, diags_array
     from sklearn.feature_extraction.text import CountVectorizer
@@ -145,5 +156,5 @@ def _differences(couples: Sequence[Couple]) -> csr_array:
 
 
 def _line_ngrams(text: str) -> list[str]:
-    """The n-grams of each line of a text."""
+    """Word n-grams of each line of a text."""
     return [each for line in text.split("\n") for each in ngrams(line)]

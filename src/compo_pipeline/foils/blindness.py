@@ -18,14 +18,16 @@ _LEVEL = 0.95
 
 
 class TextAccuracy(NamedTuple):
-    """Accuracy on pairs that the classifier was not trained on, with its upper 95% limit."""
+    """Cross-validated accuracy of a text-only classifier, with its upper 95% limit."""
 
     value: float
     limit: float
 
 
 def text_accuracy(pairs: Sequence[tuple[str, str]], groups: Sequence[int]) -> TextAccuracy | None:
-    """Accuracy of a logistic regression on differences of word n-grams and of length.
+    """Accuracy with which a logistic regression tells captions from foils by text alone.
+
+    Its features are differences of word n-grams and of length; tested by folds of pairs.
 
     Args:
         pairs: n captions, each with its foil.
@@ -59,16 +61,16 @@ def text_accuracy(pairs: Sequence[tuple[str, str]], groups: Sequence[int]) -> Te
         model.fit(first.multiply(signs[train][:, None]).tocsr(), signs[train])
         scores = model.decision_function(second)
         right[test] = np.where(scores > 0, 1.0, np.where(scores < 0, 0.0, 0.5))
-    return TextAccuracy(float(right.mean()), _upper(right, np.asarray(groups)))
+    return TextAccuracy(float(right.mean()), _upper_limit(right, np.asarray(groups)))
 
 
 def _features(text: str) -> list[str]:
-    """The n-grams of a text, and a mark for each word: its length."""
+    """Features of a text: its word n-grams, and one length mark for each word."""
     return [*ngrams(text), *[_LENGTH] * len(tokens(text))]
 
 
-def _upper(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
-    """Upper limit of a mean of values [n] that are alike within groups [n]."""
+def _upper_limit(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
+    """Upper 95% limit of the mean of values [n], which are correlated within groups [n]."""
     _, numbers = np.unique(groups, return_inverse=True)
     count = numbers.max() + 1
     deviations = np.bincount(numbers, values - values.mean())

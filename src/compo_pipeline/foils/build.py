@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
 
-from compo_pipeline.foils.balance import Candidate, balanced
+from compo_pipeline.foils.balance import Candidate, balanced_couples
 from compo_pipeline.foils.blindness import text_accuracy
 from compo_pipeline.foils.kinds import Draft, drafts
 from compo_pipeline.foils.settings import FoilSettings, Kind
@@ -39,7 +39,7 @@ Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the held-out rows with all its captions, each once."""
+    """An image of the held-out rows, with its hash and all its distinct captions."""
 
     row: Caption
     image_hash: str
@@ -48,7 +48,7 @@ class Image:
 
 @dataclass
 class KindReport:
-    """Counts of drafts, dropped drafts and items of a kind and split.
+    """Counts of drafts, dropped drafts and items for one kind of foil in one split.
 
     `drafts` are edits of captions, of which `dropped`, by reason, may be true. `images` have one
     that is not. `text_accuracy` is that of a classifier of texts, as a share, and
@@ -66,13 +66,13 @@ class KindReport:
 
 @dataclass(frozen=True)
 class FoilBuild:
-    """The foil items of a split, and a report for each kind."""
+    """Foil items built for a split, and a report for each kind of foil."""
 
     items: list[Foil]
     kinds: dict[Kind, KindReport]
 
     def as_json(self) -> dict[str, Any]:
-        """The reports by kind, as JSON values."""
+        """The reports by kind of foil, as JSON values."""
         return {
             kind: {**vars(report), "dropped": dict(report.dropped)}
             for kind, report in self.kinds.items()
@@ -80,7 +80,7 @@ class FoilBuild:
 
 
 class Texts:
-    """Statistics of training captions and of foils of them, to compare texts of items with.
+    """Text models of training captions and of their foils, to score texts of items with.
 
     Args:
         captions: of each training image those that are given.
@@ -108,14 +108,14 @@ class Texts:
         self._pairs = pairs
 
     def preference(self, kind: Kind) -> Preference:
-        """By how much texts of a kind of items look like captions."""
+        """The text model that scores how much more a caption looks real than its foil."""
         return Preference(self._captions, self._pairs[kind])
 
 
 def build(
     images: Sequence[Image], split: str, texts: Texts, settings: FoilSettings, parser: Parser
 ) -> FoilBuild:
-    """Build the foil items of a split: of each kind at most one of an image.
+    """Build the foil items of a split, at most one per image and kind of foil.
 
     Args:
         images: of the split; none of them trains.
@@ -153,13 +153,13 @@ def _choose_foils(
     report: KindReport,
     settings: FoilSettings,
 ) -> list[Foil]:
-    """The foil items of a kind, in balanced pairs; completes the report of the kind."""
+    """Choose a kind's foil items in balanced couples, and complete the report of the kind."""
     drafted: dict[Candidate, tuple[Image, Draft]] = {}
     for image, draft in _invertible(found, settings.seed):
         pair = draft.texts
         candidate = Candidate(image.image_hash, draft.key, preference(*pair), pair)
         drafted.setdefault(candidate, (image, draft))
-    couples = balanced(list(drafted))
+    couples = balanced_couples(list(drafted))
     pairs = [one.texts for couple in couples for one in couple]
     measured = text_accuracy(pairs, [number for number, _ in enumerate(couples) for _ in "ab"])
     report.items = len(pairs)
@@ -176,7 +176,7 @@ def _choose_foils(
 
 
 def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
-    """Drafts whose inverse is a draft of another image, at most `_PER_IMAGE` of an image, drawn."""
+    """Random drafts of foils whose inverse change is drafted for another image, few per image."""
     images: dict[tuple[str, str], set[str]] = defaultdict(set)
     for image, draft in found:
         images[draft.key].add(image.image_hash)
@@ -196,7 +196,7 @@ def _make_foil(
     image: Image,
     draft: Draft,
 ) -> Foil:
-    """The foil item of a chosen candidate and its draft."""
+    """Table row of a foil item, from a chosen candidate and its draft."""
     return Foil(
         item=name,
         kind=draft.kind,
@@ -215,13 +215,13 @@ def _make_foil(
     )
 
 
-def images_of(
+def choose_images(
     rows: Iterable[Caption],
     hashes: Mapping[str, str],
     taken: Mapping[str, frozenset[str]],
     settings: FoilSettings,
 ) -> tuple[list[Image], Counter[str]]:
-    """The images of caption rows that become items, in the order of a hash of their content.
+    """Choose the images of caption rows that become items, in order of a content hash.
 
     Args:
         rows: of a split.
@@ -264,7 +264,9 @@ def build_splits(
     settings: FoilSettings,
     parser: Parser,
 ) -> dict[str, tuple[FoilBuild, Counter[str]]]:
-    """Each set of items of the settings, and the number of images that are left out, by reason.
+    """Build every configured set of foil items; returns builds and counts of excluded images.
+
+    The counts are by reason.
 
     Args:
         captions: valid rows of all splits.
@@ -279,37 +281,37 @@ def build_splits(
     )
     training = split_rows(captions, trains)
     trained = frozenset(hashes.get(image, "") for image in _column_values(training, "image"))
-    texts = Texts(_by_image(training), settings, parser)
+    texts = Texts(_captions_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[FoilBuild, Counter[str]]] = {}
     for name, split in reversed(settings.splits.items()):  # sets that come last keep their images
-        rows = split_rows(captions, _held_out(split, trains))
+        rows = split_rows(captions, _item_splits(split, trains))
         share = [each for each, source in settings.splits.items() if source == split]
         own = {
             image: content
             for image, content in hashes.items()
             if share[digest(settings.seed, "set", content) % len(share)] == name
         }
-        images, left_out = images_of(rows.having("image", own), hashes, taken, settings)
+        images, left_out = choose_images(rows.having("image", own), hashes, taken, settings)
         found[name] = build(images, name, texts, settings, parser), left_out
         taken[f"the set '{name}' has it"] = frozenset(one.image_hash for one in images)
     return found
 
 
-def _held_out(split: str, trains: Splits) -> Sequence[str]:
-    """The splits that a set's split stands for: held-out rows may be carved ones."""
+def _item_splits(split: str, trains: Splits) -> Sequence[str]:
+    """Names of the splits that a set of items is built from, without those that train."""
     named = (HELD_OUT, CARVED) if split == HELD_OUT else (split,)
     return [each for each in named if each not in splits_of(trains)]
 
 
 def _column_values(table: Table[Any], name: str) -> list[Any]:
-    """The values of a column as a list."""
+    """Values of a table's column as a list."""
     values: list[Any] = table.column(name).to_pylist()
     return values
 
 
-def _by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
-    """The captions of each image, of at most as many images as are learnt from."""
+def _captions_by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
+    """Distinct captions of each image, for as many images as the text models learn from."""
     found: dict[str, dict[str, None]] = {}
     for row in rows:
         if len(found) <= _LEARNT or row.image_id in found:
@@ -317,8 +319,8 @@ def _by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
     return map(tuple, found.values())
 
 
-def record(settings: FoilSettings, drawn_from: str, language: str) -> dict[str, Any]:
-    """The start of a report: what the items depend on, and no splits.
+def report_head(settings: FoilSettings, drawn_from: str, language: str) -> dict[str, Any]:
+    """The head of the foils report: versions and fingerprint of its inputs, without splits.
 
     Args:
         settings: of the builder.

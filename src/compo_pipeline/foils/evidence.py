@@ -11,7 +11,7 @@ from compo_pipeline.language.editing import (
     bare,
     fold_case,
     noun_phrases_of,
-    written,
+    token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import Element, fine_tag, scene_graph
@@ -19,21 +19,22 @@ from compo_pipeline.language.units import units
 from compo_pipeline.storage.records import Parse
 
 
-def names(word: str, upos: str, tag: str) -> frozenset[str]:
-    """Lemmas that may be true of what a word names: its own, its synonyms and compatible ones."""
-    lemma = load_lexicon().reading(fold_case(word), upos, tag)
+def compatible_lemmas(word: str, upos: str, tag: str) -> frozenset[str]:
+    """Lemmas that can be true of what a word names: the word's own, synonyms, compatible lemmas."""
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
 
 
-def name(word: str, upos: str, tag: str) -> str:
-    """The lemma of a word form; a word that the lexicon does not have is its own."""
-    lemma = load_lexicon().reading(fold_case(word), upos, tag)
+def lemma_name(word: str, upos: str, tag: str) -> str:
+    """Lemma of a word form; the case-folded word itself if the lexicon lacks it."""
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return lemma.name if lemma else fold_case(word)
 
 
-def noun_of(parse: Parse, place: int) -> int | None:
-    """Place of the noun that an attribute belongs to: that of its phrase, else the last before it
-    ("the ball is red").
+def modified_noun(parse: Parse, place: int) -> int | None:
+    """Token index of the noun that an attribute modifies, in its phrase or before it; or None.
+
+    One before it is the last of the preceding phrase ("the ball is red").
     """
     before = None
     for start, end in noun_phrases_of(parse):
@@ -44,13 +45,13 @@ def noun_of(parse: Parse, place: int) -> int | None:
     return before
 
 
-def object_of(parse: Parse, place: int) -> int | None:
-    """Place of the noun whose phrase starts at a place."""
+def noun_of_phrase_at(parse: Parse, place: int) -> int | None:
+    """Token index of the noun whose noun phrase starts at a token; None if none starts there."""
     return next((end - 1 for start, end in noun_phrases_of(parse) if start == place), None)
 
 
 class Evidence:
-    """What the captions of an image say.
+    """Facts that the captions of one image state, to find out whether a foil is true of it.
 
     Args:
         parses: of all its captions.
@@ -61,106 +62,110 @@ class Evidence:
         words = (" ".join(map(fold_case, parse.words)) for parse in self._parses)
         self._text = f" {' . '.join(words)} "
 
-    def says(self, word: str) -> bool:
-        """Whether a caption has a word, or several in this order."""
+    def contains(self, word: str) -> bool:
+        """Whether a caption of the image contains a word or an expression of several words."""
         return f" {fold_case(word)} " in self._text
 
-    def names(self, word: str, upos: str, tag: str) -> bool:
-        """Whether a word of the captions may be true of the same as this one."""
-        return (upos, name(word, upos, tag)) in self._named_lemmas
+    def may_name(self, word: str, upos: str, tag: str) -> bool:
+        """Whether the captions name a thing for which this word may be true too."""
+        return (upos, lemma_name(word, upos, tag)) in self._named_lemmas
 
     def is_caption(self, text: str) -> bool:
-        """Whether a text is one of the captions but for case and closing punctuation."""
+        """Whether a text equals a caption of the image but for case and closing punctuation."""
         return bare(text) in self._captions
 
-    def binds(self, attribute: Iterable[str], noun: Iterable[str]) -> bool:
+    def states_attribute(self, attribute: Iterable[str], noun: Iterable[str]) -> bool:
         """Whether a caption gives one of these attributes to one of these nouns."""
         return not self._attribute_noun_pairs.isdisjoint(
             (one, other) for one in attribute for other in noun
         )
 
-    def relates(self, relation: Iterable[str], noun: Iterable[str]) -> bool:
+    def states_preposition(self, relation: Iterable[str], noun: Iterable[str]) -> bool:
         """Whether a caption has one of these prepositions before one of these nouns."""
         return not self._relation_object_pairs.isdisjoint(
             (one, other) for one in relation for other in noun
         )
 
-    def states(self, subject: Iterable[str], other: Iterable[str]) -> bool:
-        """Whether a caption relates one of these nouns, as subject, to one of the others."""
+    def states_relation(self, subject: Iterable[str], other: Iterable[str]) -> bool:
+        """Whether a caption has a relation with one of these subjects and one of these objects."""
         return not self._subject_object_pairs.isdisjoint(
             (one, two) for one in subject for two in other
         )
 
     @cached_property
     def _captions(self) -> set[str]:
-        """The captions of the image, without case and closing marks."""
+        """The image's captions, case-folded and without closing punctuation."""
         return {bare(parse.text) for parse in self._parses}
 
     @cached_property
     def _named_lemmas(self) -> set[tuple[str, str]]:
-        """Part of speech and lemma of all that the captions name."""
+        """Pairs (part of speech, lemma) of everything that the captions may name."""
         return {
             (upos, found)
             for parse in self._parses
             for word, upos, tag in _mentions(parse)
-            for found in names(word, upos, tag)
+            for found in compatible_lemmas(word, upos, tag)
         }
 
     @cached_property
     def _attribute_noun_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (attribute, noun) that the captions state."""
+        """Pairs (attribute lemma, noun lemma) that the captions state."""
         found = set[tuple[str, str]]()
         for parse, element in self._elements("attribute"):
-            noun = noun_of(parse, element.start)
+            noun = modified_noun(parse, element.start)
             if noun is not None:
-                attributes = names(written(parse, *_span(element)), element.upos, element.tag)
-                found |= {(one, two) for one in attributes for two in noun_names(parse, noun)}
+                attributes = compatible_lemmas(
+                    token_text(parse, *_span(element)), element.upos, element.tag
+                )
+                found |= {(one, two) for one in attributes for two in noun_lemmas(parse, noun)}
         return found
 
     @cached_property
     def _relation_object_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (relation word, object) that the captions state."""
+        """Pairs (preposition or verb lemma, object lemma) that the captions state."""
         found = set[tuple[str, str]]()
         for parse, element in self._elements("relation"):
-            noun = object_of(parse, element.end)
+            noun = noun_of_phrase_at(parse, element.end)
             if noun is not None:
-                relations = names(written(parse, *_span(element)), element.upos, element.tag)
-                found |= {(one, two) for one in relations for two in noun_names(parse, noun)}
+                relations = compatible_lemmas(
+                    token_text(parse, *_span(element)), element.upos, element.tag
+                )
+                found |= {(one, two) for one in relations for two in noun_lemmas(parse, noun)}
         return found
 
     @cached_property
     def _subject_object_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (subject, object) of the relations that the captions state."""
+        """Pairs (subject lemma, object lemma) of the relations that the captions state."""
         found = set[tuple[str, str]]()
         for parse in self._parses:
             for unit in units(parse):
                 if unit.category == "relation":
-                    subject, _, other = (noun_names(parse, end - 1) for _, end in unit.parts)
+                    subject, _, other = (noun_lemmas(parse, end - 1) for _, end in unit.parts)
                     found |= {(one, two) for one in subject for two in other}
         return found
 
     def _elements(self, category: str) -> Iterator[tuple[Parse, Element]]:
-        """Elements of a category in the captions' scene graphs, with their parse."""
+        """Elements of a category in the captions' scene graphs, each with its caption's parse."""
         for parse in self._parses:
             for element in scene_graph(parse).elements:
                 if element.category == category:
                     yield parse, element
 
 
-def noun_names(parse: Parse, place: int) -> frozenset[str]:
-    """Lemmas that may be true of what the noun at a place names."""
-    return names(parse.words[place], "NOUN", fine_tag(parse, place))
+def noun_lemmas(parse: Parse, place: int) -> frozenset[str]:
+    """Lemmas that can be true of what the noun at a token index names."""
+    return compatible_lemmas(parse.words[place], "NOUN", fine_tag(parse, place))
 
 
 def _span(element: Element) -> Phrase:
-    """First word of an element, and the word after its last."""
+    """Token span [start, end) of a scene-graph element."""
     return element.start, element.end
 
 
 def _mentions(parse: Parse) -> Iterator[tuple[str, str, str]]:
-    """Words with part of speech and fine tag, and the compounds that end noun phrases."""
+    """All words with part of speech and fine tag, and the compounds that end noun phrases."""
     for place, (word, upos) in enumerate(zip(parse.words, parse.upos, strict=True)):
         yield word, "NOUN" if upos in NOUNS else upos, fine_tag(parse, place)
     for start, end in noun_phrases_of(parse):
         for first in range(start, end - 1):
-            yield written(parse, first, end), "NOUN", fine_tag(parse, end - 1)
+            yield token_text(parse, first, end), "NOUN", fine_tag(parse, end - 1)

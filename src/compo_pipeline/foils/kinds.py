@@ -14,7 +14,7 @@ from compo_pipeline.foils import evidence as said
 from compo_pipeline.foils.evidence import Evidence
 from compo_pipeline.foils.settings import Kind
 from compo_pipeline.language import sense
-from compo_pipeline.language.alternatives import from_lexicon
+from compo_pipeline.language.alternatives import lexicon_alternatives
 from compo_pipeline.language.clauses import POSSESSIVES
 from compo_pipeline.language.editing import (
     NOUNS,
@@ -25,17 +25,17 @@ from compo_pipeline.language.editing import (
     is_movable,
     noun_phrases_of,
     replacement_edits,
-    written,
+    token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon, regular_form
-from compo_pipeline.language.replacements import Replacement, shipped
+from compo_pipeline.language.replacements import Replacement, shipped_replacer
 from compo_pipeline.language.scene_graph import Category, Element, fine_tag, kinds, scene_graph
-from compo_pipeline.language.units import Unit, exchanged, sub_parse, units
+from compo_pipeline.language.units import Unit, sub_parse, subject_object_exchange, units
 from compo_pipeline.storage.records import Parse
 
 
 class Draft(NamedTuple):
-    """A caption of an image and a foil of it.
+    """A caption of an image and a possible foil, as edits of the caption's parse.
 
     Attributes:
         kind: what the foil has changed.
@@ -63,7 +63,7 @@ class Draft(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, str]:
-        """The caption and the foil."""
+        """Texts of the caption and of the foil."""
         pair = (apply_edits(self.parse, edits)[0] for edits in (self.true, self.false))
         if self.lead:
             caption, foil = (f"{self.lead}{text.lower()}" for text in pair)
@@ -80,7 +80,7 @@ SAME = "it is a caption of the image"
 
 
 def drafts(parses: Sequence[Parse], wanted: Sequence[Kind]) -> Iterator[Draft]:
-    """The drafts of an image, those with a problem included.
+    """All possible foils of an image's captions, including those that may be true.
 
     Args:
         parses: of its captions, all different.
@@ -97,123 +97,135 @@ def _mark_true_foil(draft: Draft, evidence: Evidence) -> Draft:
     """The draft, with the problem `SAME` if its foil is itself a caption of the image."""
     same = (
         not draft.problem
-        and evidence.says(draft.words[1])
+        and evidence.contains(draft.words[1])
         and (evidence.is_caption(draft.texts[1]))
     )
     return draft._replace(problem=SAME) if same else draft
 
 
-def _replaced(
+def _replacement_drafter(
     kind: Kind, category: Category
 ) -> Callable[[Parse, Evidence, Sequence[Parse]], Iterator[Draft]]:
-    """Maker of drafts with an element of a category replaced."""
+    """Function that drafts foils with one scene-graph element of a category replaced."""
 
     def make(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
         for element in scene_graph(parse).elements:
             if element.category == category:
-                for one in shipped().every(parse, element):
-                    words, problem = _folded(one.words), _problem(parse, element, one, evidence)
+                for one in shipped_replacer().all_replacements(parse, element):
+                    words, problem = (
+                        _fold_pair(one.words),
+                        _replacement_problem(parse, element, one, evidence),
+                    )
                     yield Draft(kind, 0, words, words, parse, (), one.edits, problem=problem)
 
     return make
 
 
-def _problem(parse: Parse, element: Element, one: Replacement, evidence: Evidence) -> str:
-    """Why a replacement may be true of the image."""
+def _replacement_problem(
+    parse: Parse, element: Element, one: Replacement, evidence: Evidence
+) -> str:
+    """Reason why a foil with this replacement may be true of the image; empty if none is known."""
     word = one.words[1]
     if element.upos == "ADP":
-        noun = said.object_of(parse, element.end)
-        own = {said.name(word, element.upos, element.tag)}
-        related = noun is not None and evidence.relates(own, said.noun_names(parse, noun))
+        noun = said.noun_of_phrase_at(parse, element.end)
+        own = {said.lemma_name(word, element.upos, element.tag)}
+        related = noun is not None and evidence.states_preposition(
+            own, said.noun_lemmas(parse, noun)
+        )
         return STATED if related else ""
-    return _named(word, element, evidence)
+    return _word_problem(word, element, evidence)
 
 
-def _named(word: str, element: Element, evidence: Evidence) -> str:
-    """Whether the captions have a word that an element gets, or one that may mean it."""
-    if evidence.says(word):
+def _word_problem(word: str, element: Element, evidence: Evidence) -> str:
+    """Reason why a new word may be true of the image, by the captions' words; empty if none."""
+    if evidence.contains(word):
         return NAMED
-    return SYNONYM if evidence.names(word, element.upos, element.tag) else ""
+    return SYNONYM if evidence.may_name(word, element.upos, element.tag) else ""
 
 
-def _swapped_attributes(
+def _swapped_attribute_drafts(
     parse: Parse, evidence: Evidence, parses: Sequence[Parse]
 ) -> Iterator[Draft]:
-    """Two attributes that exclude one another, of two nouns."""
+    """Drafts of foils with the attributes of two nouns exchanged, if these exclude each other."""
     elements = [one for one in scene_graph(parse).elements if one.category == "attribute"]
     for one, other in combinations(sorted(elements), 2):
         places = (one.start, one.end), (other.start, other.end)
-        words = (fold_case(written(parse, *places[0])), fold_case(written(parse, *places[1])))
-        nouns = [said.noun_of(parse, start) for start, _ in places]
+        words = (fold_case(token_text(parse, *places[0])), fold_case(token_text(parse, *places[1])))
+        nouns = [said.modified_noun(parse, start) for start, _ in places]
         if (
             words[0] == words[1]
             or None in nouns
             or nouns[0] == nouns[1]
             or not all(is_movable(parse, *place) for place in places)
-            or not (_excludes(one, *words) or _excludes(other, *reversed(words)))
+            or not (_rules_out(one, *words) or _rules_out(other, *reversed(words)))
             or not sense.can_exchange(parse, *places)
         ):
             continue
-        first, second = (said.noun_names(parse, noun) for noun in nouns if noun is not None)
-        bound = evidence.binds({said.name(words[1], other.upos, other.tag)}, first) or (
-            evidence.binds({said.name(words[0], one.upos, one.tag)}, second)
-        )
+        first, second = (said.noun_lemmas(parse, noun) for noun in nouns if noun is not None)
+        bound = evidence.states_attribute(
+            {said.lemma_name(words[1], other.upos, other.tag)}, first
+        ) or (evidence.states_attribute({said.lemma_name(words[0], one.upos, one.tag)}, second))
         edits, problem = exchange_edits(parse, *places), STATED if bound else ""
         yield Draft("swapped_attributes", 0, words, ("", ""), parse, (), edits, problem=problem)
 
 
-def _excludes(element: Element, own: str, other: str) -> bool:
-    """Whether another word cannot be true where an element's own is."""
-    found = from_lexicon(own, element.upos, element.tag, element.conditions)
+def _rules_out(element: Element, own: str, other: str) -> bool:
+    """Whether another word cannot be true of what an element's own word describes."""
+    found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
     return other in {one.word for one in found}
 
 
-def _swapped_objects(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
-    """Subject and object of a relation."""
+def _swapped_object_drafts(
+    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
+) -> Iterator[Draft]:
+    """Drafts of foils with subject and object of a relation exchanged."""
     for unit in units(parse):
-        if edits := exchanged(parse, unit):
+        if edits := subject_object_exchange(parse, unit):
             subject, _, other = unit.parts
-            ends = (said.noun_names(parse, end - 1) for _, end in (other, subject))
-            words = fold_case(written(parse, *subject)), fold_case(written(parse, *other))
+            ends = (said.noun_lemmas(parse, end - 1) for _, end in (other, subject))
+            words = fold_case(token_text(parse, *subject)), fold_case(token_text(parse, *other))
             key = _noun_kind(parse, subject[1] - 1), _noun_kind(parse, other[1] - 1)
-            problem = STATED if evidence.states(*ends) else ""
+            problem = STATED if evidence.states_relation(*ends) else ""
             yield Draft("swapped_objects", 0, words, key, parse, (), edits, problem=problem)
 
 
 def _noun_kind(parse: Parse, place: int) -> str:
-    """What a noun names (`scene_graph.kinds`): the first of its kinds by name."""
+    """Kind of thing that a noun names, such as animate: the first one in alphabetical order."""
     noun = fold_case(parse.words[place]), "NOUN", fine_tag(parse, place)
-    return min(kinds(load_lexicon().reading(*noun)), default="")
+    return min(kinds(load_lexicon().find_lemma(*noun)), default="")
 
 
-def _added_attribute(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
-    """An attribute that another caption has of a noun, added to a caption without it; in the foil
-    one that excludes it.
+def _added_attribute_drafts(
+    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
+) -> Iterator[Draft]:
+    """Drafts with an attribute added to a noun: a stated one, and an excluded one in the foil.
+
+    Another caption states it of that noun.
     """
     for place, noun in _bare_nouns(parse):
-        if evidence.says(regular_form(noun, "NNS")):
+        if evidence.contains(regular_form(noun, "NNS")):
             continue
-        for other, element in _attributes_of(noun, parses):
-            own = fold_case(written(other, element.start, element.end))
+        for other, element in _stated_adjectives(noun, parses):
+            own = fold_case(token_text(other, element.start, element.end))
             if own in map(fold_case, parse.words):
                 continue
-            found = from_lexicon(own, element.upos, element.tag, element.conditions)
+            found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
             others = [one.word for one in found if " " not in one.word]
-            disagree = evidence.binds(
-                {said.name(word, element.upos, element.tag) for word in others}, {noun}
+            disagree = evidence.states_attribute(
+                {said.lemma_name(word, element.upos, element.tag) for word in others}, {noun}
             )
             for word in others:
                 true, false = (
                     replacement_edits(parse, (place, place + 1), f"{each} {noun}")
                     for each in (own, word)
                 )
-                problem = DISAGREE if disagree else _named(word, element, evidence)
+                problem = DISAGREE if disagree else _word_problem(word, element, evidence)
                 words = own, word
                 yield Draft("added_attribute", 0, words, words, parse, true, false, "", problem)
 
 
 def _bare_nouns(parse: Parse) -> Iterator[tuple[int, str]]:
-    """Nouns in the singular with a determiner and nothing else, each the only one of its name."""
+    """Singular nouns with only a determiner, which occur once in the caption; with index."""
     words = [fold_case(word) for word in parse.words]
     for start, end in noun_phrases_of(parse):
         plain = end - start == 2 and parse.upos[start] == "DET" and parse.tags[end - 1] == "NN"
@@ -221,15 +233,18 @@ def _bare_nouns(parse: Parse) -> Iterator[tuple[int, str]]:
             yield end - 1, words[end - 1]
 
 
-def _attributes_of(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Parse, Element]]:
-    """Adjectives right before a noun that stands once in its caption, each once."""
+def _stated_adjectives(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Parse, Element]]:
+    """Adjectives right before a noun in other captions, each adjective once, with its parse.
+
+    The noun stands once in its caption.
+    """
     known = set()
     for parse in parses:
         words = [fold_case(word) for word in parse.words]
         if words.count(noun) != 1:
             continue
         for element in scene_graph(parse).elements:
-            key = fold_case(written(parse, element.start, element.end))
+            key = fold_case(token_text(parse, element.start, element.end))
             adjective = element.category == "attribute" and element.upos == "ADJ"
             if adjective and words[element.end : element.end + 1] == [noun] and key not in known:
                 following = parse.upos[element.end + 1 : element.end + 2]
@@ -238,8 +253,13 @@ def _attributes_of(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Parse, 
                     yield parse, element
 
 
-def _half_truth(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
-    """An entity with another one, or a relation, of which a detail is replaced."""
+def _half_truth_drafts(
+    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
+) -> Iterator[Draft]:
+    """Drafts of half-truths: an entity or relation of the caption with one detail replaced.
+
+    An entity comes after another entity.
+    """
     found = units(parse)
     elements = scene_graph(parse).elements
     entities = [unit for unit in found if unit.category == "entity"]
@@ -251,41 +271,41 @@ def _half_truth(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> It
         if unit.category == "relation":
             # The whole of it is written by its parts: the subject, then what is edited.
             first = unit.parts[1][0]
-            lead = f"{written(parse, *unit.parts[0]).lower()} "
+            lead = f"{token_text(parse, *unit.parts[0]).lower()} "
         else:
             anchor = next((one for one in entities if one != unit), None)
             if anchor is None:
                 continue
-            lead = f"{written(parse, *anchor.phrase).lower()} and "
+            lead = f"{token_text(parse, *anchor.phrase).lower()} and "
         for element in elements:
             if first <= element.start and element.end <= end:
-                yield from _details(parse, unit, element, lead, first, evidence)
+                yield from _detail_drafts(parse, unit, element, lead, first, evidence)
 
 
-def _details(
+def _detail_drafts(
     parse: Parse, unit: Unit, element: Element, lead: str, first: int, evidence: Evidence
 ) -> Iterator[Draft]:
-    """Half-truths with an element of a unit replaced."""
+    """Drafts of half-truths with one element of an entity or relation replaced."""
     part = sub_parse(parse, first, unit.phrase[1])
-    for one in shipped().every(parse, element):
+    for one in shipped_replacer().all_replacements(parse, element):
         edits = [Edit(a - first, b - first, text) for a, b, text in one.edits]
         if edits[0].start >= 0:
-            problem = _problem(parse, element, one, evidence)
-            words = _folded(one.words)
+            problem = _replacement_problem(parse, element, one, evidence)
+            words = _fold_pair(one.words)
             yield Draft("half_truth", 0, words, words, part, (), edits, lead, problem)
 
 
-def _folded(words: tuple[str, str]) -> tuple[str, str]:
-    """Two words in lower case."""
+def _fold_pair(words: tuple[str, str]) -> tuple[str, str]:
+    """Two words, case-folded."""
     return fold_case(words[0]), fold_case(words[1])
 
 
 _MAKERS: Mapping[Kind, Callable[[Parse, Evidence, Sequence[Parse]], Iterator[Draft]]] = {
-    "swapped_attributes": _swapped_attributes,
-    "swapped_objects": _swapped_objects,
-    "replaced_attribute": _replaced("replaced_attribute", "attribute"),
-    "replaced_object": _replaced("replaced_object", "entity"),
-    "replaced_relation": _replaced("replaced_relation", "relation"),
-    "added_attribute": _added_attribute,
-    "half_truth": _half_truth,
+    "swapped_attributes": _swapped_attribute_drafts,
+    "swapped_objects": _swapped_object_drafts,
+    "replaced_attribute": _replacement_drafter("replaced_attribute", "attribute"),
+    "replaced_object": _replacement_drafter("replaced_object", "entity"),
+    "replaced_relation": _replacement_drafter("replaced_relation", "relation"),
+    "added_attribute": _added_attribute_drafts,
+    "half_truth": _half_truth_drafts,
 }

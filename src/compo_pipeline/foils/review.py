@@ -26,7 +26,7 @@ Verdict = Literal["accept", "reject", "unsure"]
 
 @settings
 class Review:
-    """The file that the page saves: verdicts by item, and which items they are about."""
+    """Content of the review file that the review page saves: verdicts, and the items reviewed."""
 
     builder: int
     """Version of the builder."""
@@ -39,7 +39,7 @@ class Review:
 
 
 class Noise(NamedTuple):
-    """The share of false items, with its 95% interval.
+    """Share of false items among the reviewed ones, with its 95% interval.
 
     Attributes:
         judged: items with a verdict, of which `rejected` are false and `unsure` undecided.
@@ -57,7 +57,7 @@ class Noise(NamedTuple):
 
 
 class Corrected(NamedTuple):
-    """Accuracy on the items that are not false, as a share, with its interval."""
+    """Accuracy corrected for false items, as a share, with its interval."""
 
     value: float
     low: float
@@ -65,7 +65,7 @@ class Corrected(NamedTuple):
 
 
 def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foil]:
-    """At most `DRAWN` items of the used kinds of a set, at random and in random order.
+    """Draw at most `DRAWN` items of a set for review, at random and in random order.
 
     Args:
         foils: all items.
@@ -80,7 +80,7 @@ def draw(foils: Iterable[Foil], split: str | None, fingerprint: str) -> list[Foi
 def read(
     content: Mapping[str, Any], report: Mapping[str, Any], drawn: Sequence[Foil]
 ) -> dict[str, Verdict]:
-    """Read the verdicts of a review file, by item; empty where there is no file.
+    """Read the verdicts by item from a review file's content; empty if there is no file.
 
     Args:
         content: of the file; empty for none.
@@ -115,7 +115,7 @@ def read(
 
 
 def noise_by_kind(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dict[str, Noise]:
-    """The share of false items of each reviewed kind, with its interval; under "" of all kinds.
+    """Share of false items for each reviewed kind of foil, with its interval; "" is all kinds.
 
     An item that was passed over, before one with a verdict in the order of the draw, counts as
     unsure: what a person leaves out is no random part.
@@ -130,7 +130,7 @@ def noise_by_kind(drawn: Sequence[Foil], verdicts: Mapping[str, Verdict]) -> dic
 
 
 def _noise_interval(verdicts: Sequence[Verdict]) -> Noise:
-    """The share of false items among these verdicts, with the interval of Clopper and Pearson.
+    """Share of items with the verdict `reject`, with a Clopper-Pearson 95% interval.
 
     It is exact ("The use of confidence or fiducial limits illustrated in the case of the binomial",
     Biometrika 26, 1934), whatever the undecided are.
@@ -146,7 +146,7 @@ def _noise_interval(verdicts: Sequence[Verdict]) -> Noise:
 
 
 def corrected(value: float, low: float, high: float, found: Noise) -> Corrected | None:
-    """The accuracy on items that are not false, a share, from that on all items.
+    """Accuracy on items that are not false, from that on all items; None if all are false.
 
     A model's accuracy on all items is a = (1 - q) c + q / 2, where q is the noise and c the
     accuracy on the others, so c = (a - q / 2) / (1 - q), within 0 and 1. This assumes that of a
@@ -167,12 +167,15 @@ def corrected(value: float, low: float, high: float, found: Noise) -> Corrected 
     """
     if found.value is None or found.value == 1:
         return None
-    ends = [_without(a, q) for a, q in product((low, high), (found.low, found.high))]
-    return Corrected(_without(value, found.value), min(ends), max(ends))
+    ends = [_correct_for_noise(a, q) for a, q in product((low, high), (found.low, found.high))]
+    return Corrected(_correct_for_noise(value, found.value), min(ends), max(ends))
 
 
-def _without(accuracy: float, share: float) -> float:
-    """The accuracy on other items than this share, of which a model has half right."""
+def _correct_for_noise(accuracy: float, share: float) -> float:
+    """Accuracy on the true items, given that on all items and the share of false items.
+
+    Of false items a model has half right.
+    """
     if share == 1:
         return float(accuracy > 1 / 2)
     return min(1.0, max(0.0, (accuracy - share / 2) / (1 - share)))

@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @settings
 class FoilSettings:
-    """Foils of the captions of held-out rows."""
+    """Settings of the foil items that are built from captions of held-out rows."""
 
     splits: Open[str] = field(default_factory=dict)
     """Sets of items by name (val, test), each with the split whose rows it is made of; without any,

@@ -17,12 +17,14 @@ _ORDER = 3
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text in lower case."""
+    """Case-folded words of a text, without punctuation."""
     return _WORDS.findall(text.casefold())
 
 
 class Trigrams:
-    """A trigram model; of no captions, every text of one length is equally likely.
+    """A smoothed trigram model of captions, which gives log-likelihoods of texts.
+
+    Of no captions, every text of one length is equally likely.
 
     P(w | h) = (c(h w) + t(h) P(w | h')) / (c(h) + t(h)), with c the count of a sequence, t(h) the
     number of different words behind h, and h' the history h without its first word.
@@ -46,7 +48,7 @@ class Trigrams:
         self._known: dict[tuple[str, ...], float] = {}
 
     def log_likelihood(self, text: str) -> float:
-        """The natural logarithm of a text's probability."""
+        """Natural logarithm of a text's probability under the model."""
         words = _padded(text)
         return sum(
             self._log_probability(tuple(words[end - _ORDER : end]))
@@ -54,13 +56,13 @@ class Trigrams:
         )
 
     def _log_probability(self, sequence: tuple[str, ...]) -> float:
-        """Logarithm of the probability of a trigram; computed once for each."""
+        """Natural logarithm of a trigram's conditional probability, cached."""
         if sequence not in self._known:
             self._known[sequence] = math.log(self._probability(sequence))
         return self._known[sequence]
 
     def _probability(self, sequence: tuple[str, ...]) -> float:
-        """Of the last word after the others."""
+        """Smoothed probability of a sequence's last word after its other words."""
         if not sequence:
             return 1 / (self._kinds[()] + 1)  # one more word than there are: any that is new
         history = sequence[:-1]
@@ -70,12 +72,12 @@ class Trigrams:
 
 
 def _padded(text: str) -> list[str]:
-    """The tokens of a text between marks of its start and end."""
+    """Tokens of a text between marks of its start and end, for trigrams."""
     return [*[_START] * (_ORDER - 1), *tokens(text), _END]
 
 
 def ngrams(text: str) -> list[str]:
-    """The n-grams of one to three words of a text with marks at its ends."""
+    """Word n-grams (one to three words) of a text, with marks at its start and end."""
     words = [_START, *tokens(text), _END]
     return [
         " ".join(words[start : start + size])
@@ -85,7 +87,7 @@ def ngrams(text: str) -> list[str]:
 
 
 class Preference:
-    """By how much the texts of captions suggest that a text is a caption, and no foil.
+    """Text model that scores, in nats, how much more a caption looks real than its foil.
 
     The log-likelihood of a text under a trigram model of captions, plus its log-likelihood ratio
     under models of captions that have foils and of their foils.
@@ -104,6 +106,6 @@ class Preference:
         return self._score(caption) - self._score(foil)
 
     def _score(self, text: str) -> float:
-        """Log-likelihood as a caption, plus the log ratio of true to false texts, in nats."""
+        """Log-likelihood of a text as a caption, plus its log ratio of caption to foil, in nats."""
         ratio = self._true.log_likelihood(text) - self._false.log_likelihood(text)
         return self._captions.log_likelihood(text) + ratio

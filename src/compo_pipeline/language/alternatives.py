@@ -34,7 +34,7 @@ _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 3
 
 
 class Alternative(NamedTuple):
-    """A word form that may replace another, with the weight of its being drawn.
+    """A word form that may replace another word, with its sampling weight.
 
     Of a singular noun also: whether it can follow "a" (`countable`) or have no determiner (`mass`).
     """
@@ -51,11 +51,11 @@ lower case), its part of speech, its fine tag, and the conditions of `scene_grap
 
 
 @lru_cache(maxsize=20_000)
-def from_lexicon(
+def lexicon_alternatives(
     word: str, upos: str, tag: str, conditions: frozenset[str]
 ) -> tuple[Alternative, ...]:
-    """Alternatives from the caption lexicon: co-hyponyms (members of a group) and opposites."""
-    lemma = load_lexicon().reading(word, upos, tag)
+    """Words that may replace a word, from the caption lexicon: co-hyponyms and antonyms."""
+    lemma = load_lexicon().find_lemma(word, upos, tag)
     if lemma is None:
         return ()
     # "his" in the caption excludes "woman".
@@ -72,7 +72,7 @@ def from_lexicon(
 
 
 def _exclusive_lemmas(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
-    """Lemmas that cannot be true where this one is: co-hyponyms and opposites."""
+    """Lemmas that cannot be true of the same thing as a lemma: co-hyponyms and antonyms."""
     lexicon = load_lexicon()
     compatible = lexicon.compatible(lemma)
     for group in lemma.groups:
@@ -87,9 +87,10 @@ def _exclusive_lemmas(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
 
 
 def _group_fits(upos: str, group: str, conditions: Set[str]) -> bool:
-    """Whether members of a group fit the conditions. Groups of verbs are named by what follows
-    them (transitive, intransitive) or who does it (animate), some of adjectives by what they are
-    said of (place).
+    """Whether the words of a lexicon group fit the conditions of a replaced element's context.
+
+    Groups of verbs are named by what follows them (transitive, intransitive) or who does it
+    (animate), some of adjectives by what they are said of (place).
     """
     area, dot, _ = group.partition(".")
     if upos == "VERB" or (upos == "ADJ" and dot):
@@ -98,7 +99,7 @@ def _group_fits(upos: str, group: str, conditions: Set[str]) -> bool:
 
 
 def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
-    """The WordNet that the user has installed for nltk.
+    """The WordNet corpus reader of nltk; an error tells how to install it.
 
     Args:
         key: the YAML key that asks for it, for errors.
@@ -127,8 +128,9 @@ def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
 
 
 class WordNetSource:
-    """Co-hyponyms and antonyms of a word's most frequent sense, weighted by their counts; numbers
-    are the lexicon's.
+    """Source of replacement words: WordNet's co-hyponyms and antonyms of the most frequent sense.
+
+    They are weighted by their counts; numbers are the lexicon's.
 
     What the lexicon knows to be compatible is left out, as are synonyms, hypernyms and hyponyms
     in any sense of the word.
@@ -141,16 +143,16 @@ class WordNetSource:
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
-        """A `Source`: what the class describes, in the form that the tag asks for."""
+        """Co-hyponyms and antonyms of a word's first sense, inflected for a fine tag."""
         if upos not in _POS:
-            return from_lexicon(word, upos, tag, conditions)
+            return lexicon_alternatives(word, upos, tag, conditions)
         pos = _POS[upos]
         base = self._reader.morphy(word.replace(" ", "_"), pos)
         senses = self._reader.synsets(base, pos) if base else []
         if not senses or (upos == "NOUN" and "before" in conditions):
             return ()
         near = self._compatible_names(senses)
-        if lemma := load_lexicon().reading(word, upos, tag):
+        if lemma := load_lexicon().find_lemma(word, upos, tag):
             near |= load_lexicon().compatible(lemma)
         weights: dict[str, int] = {}
         for lemma in self._exclusive_lemmas(base, senses[0], "transitive" in conditions):
@@ -160,8 +162,10 @@ class WordNetSource:
         return tuple(_inflect_all(weights, upos, tag))
 
     def _exclusive_lemmas(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
-        """Lemmas of co-hyponyms and antonyms; an adjective's antonyms may be those of the head
-        of its cluster, and colours have their co-hyponyms as nouns.
+        """WordNet lemmas of a sense's co-hyponyms and antonyms.
+
+        An adjective's antonyms may be those of the head of its cluster, and colours have their
+        co-hyponyms as nouns.
         """
         heads = [sense, *sense.similar_tos()] if sense.pos() in "as" else [sense]
         for head in heads:
@@ -178,7 +182,7 @@ class WordNetSource:
             yield from _co_hyponyms(sense)
 
     def _compatible_names(self, senses: Iterable[Any]) -> set[str]:
-        """Names of synonyms, hypernyms and hyponyms, in any of these senses."""
+        """Names of the synonyms, hypernyms and hyponyms of these WordNet senses."""
         names = set()
         for sense in senses:
             for synset in (sense, *_hypernyms(sense), *sense.closure(lambda one: one.hyponyms())):
@@ -187,7 +191,9 @@ class WordNetSource:
 
 
 class WordNetCousins:
-    """Antonyms, siblings and cousins of every sense of a word, as in FSC-CLIP's code.
+    """Source of replacement words as in FSC-CLIP's code: WordNet's antonyms, siblings and cousins.
+
+    Those of every sense of a word.
 
     Cousins share a grandparent among the hypernyms; those of an adjective are found through the
     nouns that it is derived from. Each counts as often as WordNet met it, at least once; names of
@@ -203,7 +209,7 @@ class WordNetCousins:
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
-        """A `Source`: what the class describes, in the form that the tag asks for."""
+        """Antonyms, siblings and cousins of all senses of a word, inflected for a fine tag."""
         del conditions
         if upos == "ADP":
             return tuple(
@@ -224,7 +230,7 @@ class WordNetCousins:
         return tuple(one._replace(countable=True, mass=True) for one in formed)
 
     def _cousin_lemmas(self, sense: Any) -> Iterator[Any]:
-        """Lemmas of siblings and cousins; of an adjective, through nouns derived from it."""
+        """WordNet lemmas of a sense's siblings and cousins; an adjective's through nouns."""
         if sense.pos() not in "as":
             yield from self._cousins(sense)
             return
@@ -242,7 +248,7 @@ class WordNetCousins:
 
 
 def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
-    """Alternatives in the form of a tag; words without such a form are left out."""
+    """Alternatives from WordNet names, inflected for a fine tag; others are dropped."""
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
         if lemma is None:
@@ -253,9 +259,10 @@ def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Al
 
 
 def _inflect(name: str, upos: str, tag: str) -> str | None:
-    """Inflect a name that is not in the lexicon; of several words the head is inflected: a verb's
-    first ("blowing up"), a noun's before its preposition ("mothers of pearl") or last. None for one
-    that is plural already where a singular is asked for ("widow's weeds").
+    """Inflected form of a WordNet name that the lexicon lacks; None if it has no such form.
+
+    Of several words the head is inflected: a verb's first ("blowing up"), a noun's before its
+    preposition ("mothers of pearl") or last. A plural has no singular ("widow's weeds").
     """
     words = name.split()
     if upos not in ("NOUN", "VERB") or len(words) == 1:
@@ -272,13 +279,13 @@ def _inflect(name: str, upos: str, tag: str) -> str | None:
 
 
 def _antonyms(synset: Any) -> Iterator[Any]:
-    """Lemmas of a synset's antonyms."""
+    """WordNet lemmas that are antonyms of a synset's lemmas."""
     for lemma in synset.lemmas():
         yield from lemma.antonyms()
 
 
 def _cousins(synset: Any) -> Iterator[Any]:
-    """Lemmas of synsets with a grandparent in common, once for each such grandparent."""
+    """WordNet lemmas of synsets with a common grandparent, repeated for each common grandparent."""
     for parent in synset.hypernyms():
         for grandparent in parent.hypernyms():
             for uncle in grandparent.hyponyms():
@@ -288,12 +295,12 @@ def _cousins(synset: Any) -> Iterator[Any]:
 
 
 def _hypernyms(synset: Any) -> list[Any]:
-    """All hypernyms of a synset, also indirect ones."""
+    """All direct and indirect hypernyms of a WordNet synset."""
     return list(synset.closure(lambda one: one.hypernyms()))
 
 
 def _co_hyponyms(synset: Any) -> Iterator[Any]:
-    """Lemmas of synsets with a hypernym in common."""
+    """WordNet lemmas of the other synsets that share a direct hypernym with a synset."""
     for parent in synset.hypernyms():
         for sister in parent.hyponyms():
             if sister != synset:

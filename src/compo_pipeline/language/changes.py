@@ -35,7 +35,9 @@ _REPLACED: dict[Category, Change] = {
 
 
 def change(caption: Parse, other: Parse) -> Change | None:
-    """The change that makes another text of a caption; case, marks, "a" and "an" do not count.
+    """Kind of the only change from a caption to another text, such as `swapped_objects`; else None.
+
+    Case, marks, "a" and "an" do not count.
 
     Objects are swapped where subject and object of a relation change places with their attributes:
     nouns that change places without them exchange attributes too.
@@ -44,35 +46,35 @@ def change(caption: Parse, other: Parse) -> Change | None:
         None where the texts are equal, where more than one thing was changed, or something that is
         no attribute, object or relation.
     """
-    ours, theirs = _places(caption), _places(other)
-    words, changed = _compared(caption, ours), _compared(other, theirs)
-    start = _common(words, changed)
-    end = _common(words[start:][::-1], changed[start:][::-1])
+    ours, theirs = _word_indices(caption), _word_indices(other)
+    words, changed = _comparable_words(caption, ours), _comparable_words(other, theirs)
+    start = _common_prefix_length(words, changed)
+    end = _common_prefix_length(words[start:][::-1], changed[start:][::-1])
     words, changed = words[start : len(words) - end], changed[start : len(changed) - end]
     end = start + len(words)
-    if exchanged := _exchanged(words, changed):
+    if exchanged := _exchanged_lengths(words, changed):
         first, last = exchanged
-        phrases = _phrase(ours, start, start + first), _phrase(ours, end - last, end)
-        if {_category(caption, phrase) for phrase in phrases} == {"attribute"}:
+        phrases = _token_span(ours, start, start + first), _token_span(ours, end - last, end)
+        if {_phrase_category(caption, phrase) for phrase in phrases} == {"attribute"}:
             return "swapped_attributes"
         return "swapped_objects" if _exchanges_objects(caption, other) else None
     if sorted(words) == sorted(changed):
         return None
     if not words:
-        added = _category(other, _phrase(theirs, start, start + len(changed)))
+        added = _phrase_category(other, _token_span(theirs, start, start + len(changed)))
         return "added_attribute" if added == "attribute" else None
-    replaced = _category(caption, _phrase(ours, start, end))
+    replaced = _phrase_category(caption, _token_span(ours, start, end))
     return _REPLACED[replaced] if replaced and changed else None
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Number of equal words that two texts begin with."""
+def _common_prefix_length(one: Sequence[str], other: Sequence[str]) -> int:
+    """Number of equal words at the start of two texts."""
     differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))
 
 
-def _exchanged(words: Sequence[str], changed: Sequence[str]) -> tuple[int, int] | None:
-    """Numbers of words of two phrases, the first and the last, that change places around others."""
+def _exchanged_lengths(words: Sequence[str], changed: Sequence[str]) -> tuple[int, int] | None:
+    """Word counts of the first and last phrase whose exchange makes one text the other; or None."""
     size = len(words)
     if size != len(changed):
         return None
@@ -84,25 +86,28 @@ def _exchanged(words: Sequence[str], changed: Sequence[str]) -> tuple[int, int] 
     return None
 
 
-def _places(parse: Parse) -> list[int]:
-    """Places of the tokens that are words."""
+def _word_indices(parse: Parse) -> list[int]:
+    """Indices of the tokens that are not only punctuation or spaces."""
     return [place for place, word in enumerate(parse.words) if not all(map(is_separator, word))]
 
 
-def _compared(parse: Parse, places: Sequence[int]) -> tuple[str, ...]:
-    """Words as they are compared."""
+def _comparable_words(parse: Parse, places: Sequence[int]) -> tuple[str, ...]:
+    """Case-folded words of these token indices, with "an" as "a", for comparison of texts."""
     words = (fold_case(parse.words[place]) for place in places)
     return tuple("a" if word in _INDEFINITE else word for word in words)
 
 
-def _phrase(places: Sequence[int], first: int, last: int) -> Phrase:
-    """The tokens of a range of words; an empty range is a phrase without tokens."""
+def _token_span(places: Sequence[int], first: int, last: int) -> Phrase:
+    """Token span [start, end) of the words of these ranks; (0, 0) for an empty range."""
     return (places[first], places[last - 1] + 1) if first < last else (0, 0)
 
 
 def _exchanges_objects(caption: Parse, other: Parse) -> bool:
-    """Whether subject and object of a relation have changed places, each with its attributes."""
-    changed = _undetermined(other.words)
+    """Whether a text is the caption with subject and object of a relation exchanged.
+
+    Each keeps its attributes.
+    """
+    changed = _words_without_articles(other.words)
     for unit in units(caption):
         if unit.category == "relation":
             subject, between, thing = unit.parts
@@ -113,20 +118,21 @@ def _exchanges_objects(caption: Parse, other: Parse) -> bool:
                 *range(*subject),
                 *range(thing[1], len(caption.words)),
             )
-            if _undetermined(caption.words[place] for place in order) == changed:
+            if _words_without_articles(caption.words[place] for place in order) == changed:
                 return True
     return False
 
 
-def _undetermined(words: Iterable[str]) -> list[str]:
-    """Words as they are compared, without articles."""
+def _words_without_articles(words: Iterable[str]) -> list[str]:
+    """Case-folded words without articles and punctuation, for comparison of texts."""
     folded = (fold_case(word) for word in words if not all(map(is_separator, word)))
     return [word for word in folded if word not in _ARTICLES]
 
 
-def _category(parse: Parse, phrase: Phrase) -> Category | None:
-    """What a phrase is, by the elements of the scene graph, else by parts of speech; None where it
-    is more than one thing.
+def _phrase_category(parse: Parse, phrase: Phrase) -> Category | None:
+    """Whether a phrase is an entity, an attribute or a relation; None if it is more than one.
+
+    By the elements of the scene graph, else by parts of speech.
     """
     start, end = phrase
     elements = scene_graph(parse).elements
@@ -142,7 +148,7 @@ def _category(parse: Parse, phrase: Phrase) -> Category | None:
 
 
 def _is_participle_modifier(parse: Parse, phrase: Phrase) -> bool:
-    """Whether a phrase consists of participles that stand before the noun of a noun phrase."""
+    """Whether a phrase consists of participles that precede the noun of a noun phrase."""
     start, end = phrase
     return all(parse.tags[place] in _PARTICIPLES for place in range(start, end)) and any(
         first <= start and end < last for first, last in noun_phrases_of(parse)

@@ -14,7 +14,7 @@ from compo_pipeline.language.editing import (
     exchange_edits,
     is_movable,
     noun_phrases_of,
-    written,
+    token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import kinds
@@ -55,14 +55,14 @@ POSSESSIVES = frozenset({"his", "her", "its", "their", "my", "our", "your"})
 
 
 class TurnedClause(NamedTuple):
-    """A clause with its nouns exchanged: the edits, and the words between them, old and new."""
+    """Edits that exchange the nouns of a clause, and the words between the nouns, old and new."""
 
     edits: list[Edit]
     words: tuple[str, str]
 
 
 class _NounPhrase(NamedTuple):
-    """Tokens of a noun phrase and of the "of" phrase behind it; and whether it is plural."""
+    """Token span of a noun phrase with the "of" phrase behind it, and whether it is plural."""
 
     start: int
     end: int
@@ -70,13 +70,13 @@ class _NounPhrase(NamedTuple):
 
 
 def inverted_relations(parse: Parse) -> Iterator[TurnedClause]:
-    """The edits that turn "A left of B" into "B right of A"."""
+    """Edits that turn "A left of B" into "B right of A"."""
     for subject in _subject(parse):
         at = subject.end
         agrees = at < len(parse.words) and parse.words[at].lower() in _BE
         link = at + agrees
         for end in range(min(link + _LONGEST, len(parse.words) - 1), link, -1):
-            inverse = _INVERSE.get(written(parse, link, end).lower())
+            inverse = _INVERSE.get(token_text(parse, link, end).lower())
             other = _noun_phrase_at(parse, end)
             # "is", or the "is" of "there is", has to agree with its new neighbour.
             there = subject.start > 0
@@ -90,7 +90,7 @@ def inverted_relations(parse: Parse) -> Iterator[TurnedClause]:
 
 
 def changed_voices(parse: Parse) -> Iterator[TurnedClause]:
-    """The edits that turn "A is riding B" into "B is being ridden by A", and the reverse."""
+    """Edits that turn "A is riding B" into "B is being ridden by A", or the reverse."""
     for subject in _subject(parse):
         found = None if subject.start else _other_voice(parse, subject.end)
         other = _noun_phrase_at(parse, found.end) if found else None
@@ -100,7 +100,10 @@ def changed_voices(parse: Parse) -> Iterator[TurnedClause]:
 
 
 class _OtherVoice(NamedTuple):
-    """Where a verb ends, and its other voice for a singular and for a plural subject."""
+    """A verb changed between active and passive, for a singular and a plural subject.
+
+    `end` is the token behind the old verb.
+    """
 
     end: int
     singular: str
@@ -108,7 +111,7 @@ class _OtherVoice(NamedTuple):
 
 
 def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
-    """The verb at a place in its other voice; None where no verb that captions use so is there."""
+    """The verb at a token changed between active and passive; None if captions never do so."""
     words = [word.lower() for word in parse.words[start : start + 4]]
     be = bool(words) and words[0] in _BE
     being = words[be : be + 1] == ["being"]
@@ -117,30 +120,30 @@ def _other_voice(parse: Parse, start: int) -> _OtherVoice | None:
         return None
     tag = parse.tags[at]
     word, base = parse.words[at].lower(), "VB" if tag == "VBP" else tag
-    lemma = load_lexicon().reading(word, "VERB", base)
+    lemma = load_lexicon().find_lemma(word, "VERB", base)
     if lemma is None or lemma.name not in _PASSIVE or {"VBG", "VBN"} - lemma.forms.keys():
         return None
     done, doing = lemma.forms["VBN"], lemma.forms["VBG"]
     if tag == "VBG" and not being:
-        return _with_be(at + 1, f"being {done} by", be)
+        return _participle_voice(at + 1, f"being {done} by", be)
     if tag in ("VBZ", "VBP") and not be:
         return _OtherVoice(at + 1, f"is {done} by", f"are {done} by")
     if tag != "VBN" or parse.words[at + 1 : at + 2] != ("by",):
         return None
     if being:
-        return _with_be(at + 2, doing, be)
+        return _participle_voice(at + 2, doing, be)
     return _OtherVoice(at + 2, lemma.forms["VBZ"], lemma.forms["VB"]) if be else None
 
 
-def _with_be(end: int, participle: str, be: bool) -> _OtherVoice:
-    """A participle as the other voice, behind "is" or "are" if the caption has one of them."""
+def _participle_voice(end: int, participle: str, be: bool) -> _OtherVoice:
+    """A verb changed in voice whose new form is a participle, after "is" or "are" if needed."""
     if be:
         return _OtherVoice(end, f"is {participle}", f"are {participle}")
     return _OtherVoice(end, participle, participle)
 
 
 def _subject(parse: Parse) -> Iterator[_NounPhrase]:
-    """The noun phrase that opens the caption, or that follows its "there is"; at most one."""
+    """Noun phrase that opens the caption or follows its opening "there is"; yields at most one."""
     opening = [word.lower() for word in parse.words[:2]]
     start = 2 if opening in (["there", "is"], ["there", "are"]) else 0
     subject = _noun_phrase_at(parse, start)
@@ -149,7 +152,7 @@ def _subject(parse: Parse) -> Iterator[_NounPhrase]:
 
 
 def _noun_phrase_at(parse: Parse, start: int) -> _NounPhrase | None:
-    """The noun phrase that starts at a place; None where it cannot move, or has a possessive."""
+    """Noun phrase that starts at a token index; None if it cannot move or has a possessive."""
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(start)
     if end is None or POSSESSIVES & {word.lower() for word in parse.words[start:end]}:
@@ -165,13 +168,14 @@ def _noun_phrase_at(parse: Parse, start: int) -> _NounPhrase | None:
 
 
 def _is_clause_end(parse: Parse, place: int) -> bool:
-    """Whether the clause ends at a place."""
+    """Whether a token index is behind the last word of the clause."""
     return place == len(parse.words) or parse.words[place] in _ENDS
 
 
 def _ends_or_background_follows(parse: Parse, place: int) -> bool:
-    """Whether the clause ends here but for what all of it shares: a background, which everything
-    is before it, or a further thing that is there "too".
+    """Whether the clause ends at a token, or only a background or "too" follows.
+
+    Everything is before the background, and a further thing is there "too".
     """
     if _is_clause_end(parse, place):
         return True
@@ -184,20 +188,20 @@ def _ends_or_background_follows(parse: Parse, place: int) -> bool:
 
 
 def _ends_or_place_follows(parse: Parse, place: int) -> bool:
-    """Whether the clause ends, or only a place of all of it follows: "on a beach"."""
+    """Whether the clause ends at a token, or only a location of the whole follows: "on a beach"."""
     if _is_clause_end(parse, place):
         return True
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(place + 1)
     if end is None or parse.words[place].lower() not in ("on", "in", "at", "near"):
         return False
-    noun = load_lexicon().reading(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
+    noun = load_lexicon().find_lemma(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
     return "place" in kinds(noun) and _is_clause_end(parse, end)
 
 
 def _turn_clause(
     parse: Parse, subject: _NounPhrase, link: Edit, other: _NounPhrase
 ) -> TurnedClause:
-    """A clause whose nouns are exchanged and whose link is edited."""
+    """The clause with its subject and other noun phrase exchanged and the words between edited."""
     first, last = exchange_edits(parse, (subject.start, subject.end), (other.start, other.end))
-    return TurnedClause([first, link, last], (written(parse, link.start, link.end), link.text))
+    return TurnedClause([first, link, last], (token_text(parse, link.start, link.end), link.text))

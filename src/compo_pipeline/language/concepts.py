@@ -41,7 +41,7 @@ _PRONOMINAL = frozenset({"another", "each", "one", "ones", "other", "others", "s
 
 
 class Concept(NamedTuple):
-    """A noun phrase as its caption writes it, and its characters `[start, end)` in the caption."""
+    """A noun phrase of a caption, as written there, and its character span `[start, end)`."""
 
     text: str
     start: int
@@ -62,9 +62,10 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
     return tuple(found.values()) or (_whole_caption(parse.text),)
 
 
-def placed(caption: str, phrases: Iterable[str]) -> tuple[Concept, ...]:
-    """Phrases of others as concepts of a caption; one that it does not have word for word is at
-    none of its characters. Without phrases the whole caption is the only one, as in C2LIP's code.
+def locate_phrases(caption: str, phrases: Iterable[str]) -> tuple[Concept, ...]:
+    """Given phrases as concepts, each with its span in the caption; (0, 0) if it is not there.
+
+    Without phrases the whole caption is the only concept, as in C2LIP's code.
     """
     found = []
     for phrase in phrases:
@@ -86,7 +87,7 @@ def objects(parse: Parse) -> tuple[str, ...]:
 
 
 def bindings(parse: Parse) -> tuple[Binding, ...]:
-    """Attribute and object for each adjective or participle before a noun."""
+    """Attribute-object pairs of a caption: each adjective or participle before a noun, with it."""
     return tuple(
         Binding(fold_case(parse.words[place]), fold_case(parse.words[noun]))
         for noun, first in _object_nouns(parse)
@@ -96,7 +97,7 @@ def bindings(parse: Parse) -> tuple[Binding, ...]:
 
 
 def relations(parse: Parse) -> tuple[str, ...]:
-    """The words between two neighbouring objects, where they have a preposition or a verb."""
+    """Texts between neighbouring objects of a caption that contain a preposition or a verb."""
     found = []
     nouns = list(_object_nouns(parse))
     for (noun, _), (_, following) in pairwise(nouns):
@@ -107,7 +108,7 @@ def relations(parse: Parse) -> tuple[str, ...]:
 
 
 def _object_nouns(parse: Parse) -> Iterator[tuple[int, int]]:
-    """Place of the last noun of each naming phrase, and of the phrase's first word."""
+    """Token indices of the last noun and the first word of each phrase for a visible thing."""
     for first, last in naming_phrases(parse):
         nouns = [place for place in range(first, last) if parse.upos[place] in NOUNS]
         if nouns:
@@ -115,7 +116,7 @@ def _object_nouns(parse: Parse) -> Iterator[tuple[int, int]]:
 
 
 def naming_phrases(parse: Parse) -> Iterator[Phrase]:
-    """Noun phrases that name something visible, without punctuation at their edges."""
+    """Token spans of noun phrases that name something visible, without punctuation at the ends."""
     for first, last in noun_phrases_of(parse):
         while first < last and parse.upos[first] in _EDGES:
             first += 1
@@ -126,7 +127,7 @@ def naming_phrases(parse: Parse) -> Iterator[Phrase]:
 
 
 def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
-    """Whether a noun phrase names something visible: no "left side", "kind of", "photo of"."""
+    """Whether a noun phrase names something visible, unlike "left side", "kind of", "photo of"."""
     words = [fold_case(word) for word in parse.words[first:last]]
     *before, head = words
     following = fold_case(parse.words[last]) if last < len(parse.words) else ""
@@ -142,7 +143,7 @@ def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
 
 
 def _whole_caption(text: str) -> Concept:
-    """The whole caption as a concept, without closing marks."""
+    """The whole caption as a concept, without spaces around it and closing punctuation."""
     start = len(text) - len(text.lstrip())
     end = max(len(text.rstrip(" .?!")), start)
     return Concept(text[start:end], start, end)

@@ -29,7 +29,7 @@ _COLUMNS = (("word", "rating"), ("Word", "Conc.M"))
 
 @settings
 class ConcretenessSettings:
-    """Whether words are drawn by their concreteness, and how strongly."""
+    """Settings of drawing words with probabilities by their concreteness."""
 
     table: str | None = None
     """CSV of ratings, with the columns word and rating, or Word and Conc.M as Brysbaert et al.
@@ -44,21 +44,21 @@ class ConcretenessSettings:
 
 @dataclass(frozen=True, slots=True)
 class Concreteness:
-    """Ratings of words' concreteness, and how they weight the options of a draw."""
+    """Concreteness ratings of words, which weight the options of a random draw."""
 
     ratings: Mapping[str, float]
     power: float
     least: float
 
     def log_weight(self, texts: Iterable[str]) -> float:
-        """Log weight of an option in a draw: the sum over the texts that it changes.
+        """Log sampling weight of an option: power times the sum of the log ratings of its texts.
 
         Each is as concrete as its most concrete word.
         """
         return self.power * sum(math.log(self._rating(text.lower())) for text in texts)
 
     def _rating(self, text: str) -> float:
-        """Rating of a text: its own, or that of its most concrete word."""
+        """Concreteness rating of a text: its own, else the highest rating of its words."""
         if text in self.ratings:
             return self.ratings[text]
         return max(self.ratings.get(word, self.least) for word in (text, *text.split()))
@@ -70,7 +70,7 @@ def draw(
     texts: Callable[[Option], Iterable[str]],
     by: Concreteness | None,
 ) -> Option:
-    """Draw an option: uniformly, or by the concreteness of the texts that it changes."""
+    """Draw one of several options: uniformly, or by the concreteness of the texts it changes."""
     if by is None:
         return rng.choice(options)
     logs = [by.log_weight(texts(option)) for option in options]
@@ -80,7 +80,7 @@ def draw(
 
 
 def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
-    """Read the concreteness ratings of the table that settings name; None without a table.
+    """Load the concreteness ratings of the table that the settings name; None if they name none.
 
     Args:
         chosen: the settings.
@@ -100,7 +100,7 @@ def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
 
 @cache
 def _read_ratings(path: Path) -> tuple[Mapping[str, float], float]:
-    """Ratings by word, also for inflected forms, and the least of them."""
+    """Read concreteness ratings: rating by word, also of inflected forms, and the lowest rating."""
     rows = read_csv(path)
     columns = [pair for pair in _COLUMNS if rows and rows[0].keys() >= set(pair)]
     if not columns:

@@ -61,45 +61,46 @@ class Edit(NamedTuple):
 
 
 def noun_phrases_of(parse: Parse) -> list[Phrase]:
-    """The noun phrases of a parse, in text order."""
+    """Token spans [start, end) of the noun phrases of a parse, in text order."""
     return list(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
 
 
 def upos_at(parse: Parse, place: int) -> str:
-    """Universal part of speech of a token; empty for a place outside the parse."""
+    """Universal part of speech of a token; empty for an index outside the parse."""
     return parse.upos[place] if 0 <= place < len(parse.upos) else ""
 
 
 def fold_case(text: str) -> str:
-    """A text without case, to compare words."""
+    """Case-folded text, for comparison of words."""
     return text.casefold()
 
 
 def bare(text: str) -> str:
-    """A sentence without case and closing punctuation, to compare sentences."""
+    """Case-folded sentence without closing punctuation, for comparison of sentences."""
     return fold_case(text).rstrip(" .?!")
 
 
 @lru_cache(maxsize=4096)
 def is_separator(character: str) -> bool:
-    """Whether a character is punctuation or a space, or is missing at the text's end."""
+    """Whether a character is punctuation, a space, or empty (behind a text's end)."""
     return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
 
 
 def extent(parse: Parse, start: int, end: int) -> Span:
-    """Span of characters of the tokens `[start, end)`."""
+    """Character span of the tokens `[start, end)` in the text of a parse."""
     return parse.offsets[start], parse.offsets[end - 1] + len(parse.words[end - 1])
 
 
-def written(parse: Parse, start: int, end: int) -> str:
-    """Text of the tokens `[start, end)`, with the spaces between them."""
+def token_text(parse: Parse, start: int, end: int) -> str:
+    """Text of the tokens `[start, end)` of a parse, with the spaces between them."""
     first, last = extent(parse, start, end)
     return parse.text[first:last]
 
 
 def is_movable(parse: Parse, start: int, end: int) -> bool:
-    """Whether the tokens `[start, end)` can leave their place: they are more than punctuation, and
-    no pieces of a longer run of characters.
+    """Whether the tokens `[start, end)` are whole words, so that they can be moved in the text.
+
+    They are more than punctuation, and no pieces of a longer run of characters.
 
     "do" and "n't" are two tokens of one written word and stay together; "cat" in "cat's" and
     "red" in "red-haired" can move.
@@ -114,7 +115,9 @@ def is_movable(parse: Parse, start: int, end: int) -> bool:
 
 
 def recapitalise(to: Parse, place: int, text: str, source: Parse, taken: int) -> str:
-    """A text with the capitals that fit its new place: those that open a sentence stay behind.
+    """Text with the case of its first letter adapted to its new position in a sentence.
+
+    A capital that opens the source's sentence stays behind.
 
     Args:
         to: the sentence that gets the text.
@@ -133,7 +136,7 @@ def recapitalise(to: Parse, place: int, text: str, source: Parse, taken: int) ->
 
 
 def apply_edits(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
-    """The caption's text after edits, and the character spans of the new pieces.
+    """Text of a caption after token edits, and the character spans of the new pieces.
 
     Edits are in text order and do not overlap.
     """
@@ -151,19 +154,17 @@ def apply_edits(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, .
 
 
 def exchange_edits(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:
-    """The two edits that exchange two phrases, the earlier one first."""
+    """The two edits that exchange two phrases of a caption; the earlier one is given first."""
     return [
-        Edit(*place, recapitalise(parse, place[0], written(parse, *taken), parse, taken[0]))
+        Edit(*place, recapitalise(parse, place[0], token_text(parse, *taken), parse, taken[0]))
         for place, taken in ((one, other), (other, one))
     ]
 
 
 def replacement_edits(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
-    """Edits that put a lower-case word in the place of a phrase: with the phrase's capitals, and
-    with a fixed article before it.
-    """
+    """Edits that replace a phrase by a lower-case word, and adapt capitals and the article."""
     start, end = phrase
-    new = copy_capitals(word, written(parse, start, end))
+    new = copy_capitals(word, token_text(parse, start, end))
     edits = [Edit(start, end, new)]
     before = parse.words[start - 1] if start else ""
     if before.lower() in _ARTICLES and before.lower() != indefinite_article(new):
@@ -175,12 +176,12 @@ def replacement_edits(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
 
 
 def _opens_sentence(parse: Parse, place: int) -> bool:
-    """Whether only punctuation and spaces precede a token."""
+    """Whether only punctuation and spaces precede a token in its sentence."""
     return all(map(is_separator, parse.text[: parse.offsets[place]]))
 
 
 def _replace_first_letter(word: str, letter: str) -> str:
-    """A word with another first letter, unless it then differs by more than case."""
+    """The word with another first letter if that changes only its case; else the word itself."""
     changed = letter + word[1:]
     return changed if changed.lower() == word.lower() else word
 
@@ -194,7 +195,7 @@ def indefinite_article(following: str) -> str:
 
 
 def copy_capitals(word: str, model: str) -> str:
-    """A lower-case word with the capitals of another one: none, the first letter, or all."""
+    """A lower-case word with the capitals of a model word: none, the first letter, or all."""
     letters = [letter for letter in model if letter.isalpha()]
     if not letters or not letters[0].isupper():
         return word

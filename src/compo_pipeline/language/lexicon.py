@@ -42,7 +42,7 @@ _DOUBLES = re.compile(r"^[^aeiou]*(qu)?[aeiou][^aeiouwxy]$")
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """A lemma that is false where another is true.
+    """Reference to an antonym: a lemma that is false where the referring lemma is true.
 
     It is an alternative only with nouns of these kinds (`scene_graph.kinds`); of any, if empty.
     """
@@ -53,7 +53,7 @@ class Opposite:
 
 @dataclass(frozen=True, slots=True)
 class Lemma:
-    """A word with its forms and its relations to others of its part of speech.
+    """A lexicon entry: a base form, its inflected forms, and its synonyms, antonyms, co-hyponyms.
 
     Attributes:
         name: the base form; may be several words ("fire hydrant", "to the left of").
@@ -88,7 +88,7 @@ class Lemma:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A word form of a single token with one of its readings.
+    """A word form of a single token, with one of its parts of speech and fine tags.
 
     Attributes:
         word: the form, lower-case.
@@ -105,14 +105,14 @@ class Entry:
 
 
 class Lexicon:
-    """The lemmas of a lexicon, with look-ups by form, group and meaning."""
+    """The lemmas of a caption lexicon, with look-ups by form, group and meaning."""
 
     def __init__(self, lemmas: Iterable[Lemma]) -> None:
         self.lemmas = {(lemma.name, lemma.upos): lemma for lemma in lemmas}
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """The readings of all word forms that are single tokens.
+        """Entries for all word forms that are single tokens: one per part of speech and fine tag.
 
         A past tense that is spelled as the participle is never certain.
         """
@@ -125,13 +125,13 @@ class Lexicon:
                     entries.append(Entry(word, lemma.upos, tag, certain))
         return tuple(entries)
 
-    def reading(self, word: str, upos: str, tag: str) -> Lemma | None:
-        """The lemma with this lower-case form, part of speech and tag, the most common one."""
+    def find_lemma(self, word: str, upos: str, tag: str) -> Lemma | None:
+        """The most common lemma with this lower-case form, part of speech and fine tag; or None."""
         return self._lemmas_by_form.get((word, upos, tag))
 
     @cached_property
     def longest_prepositions(self) -> dict[str, int]:
-        """By the first word of prepositions: the number of words of the longest one."""
+        """Mapping from a first word to the word count of the longest preposition that it begins."""
         longest: dict[str, int] = {}
         for name, upos in self.lemmas:
             if upos == "ADP":
@@ -140,16 +140,17 @@ class Lexicon:
         return longest
 
     def group(self, name: str, upos: str) -> tuple[Lemma, ...]:
-        """The lemmas of a group, in the file's order."""
+        """The lemmas of a group of co-hyponyms, in the order of the lexicon file."""
         return self._lemmas_by_group.get((name, upos), ())
 
     def synonyms(self, lemma: Lemma) -> frozenset[str]:
-        """Names of a lemma's synonyms, without its own."""
+        """Names of a lemma's synonyms, without the lemma itself."""
         return self._synonym_sets.get((lemma.name, lemma.upos), frozenset())
 
     def compatible(self, lemma: Lemma) -> frozenset[str]:
-        """Names of lemmas that may be true where this one is: itself, its synonyms, and what
-        `also` says of any of them, in either direction.
+        """Names of lemmas that may be true of the same thing as a lemma, such as its synonyms.
+
+        They are itself, its synonyms, and what `also` says of any of them, in either direction.
         """
         same = {lemma.name} | self.synonyms(lemma)
         return frozenset(same).union(
@@ -158,7 +159,7 @@ class Lexicon:
 
     @cached_property
     def _lemmas_by_form(self) -> dict[tuple[str, str, str], Lemma]:
-        """Lemmas by form, part of speech and tag; the most common one of several."""
+        """Mapping from form, part of speech and fine tag to the most common lemma that has them."""
         found: dict[tuple[str, str, str], Lemma] = {}
         for lemma in sorted(self.lemmas.values(), key=lambda lemma: -lemma.weight):
             for tag, word in lemma.forms.items():
@@ -167,7 +168,7 @@ class Lexicon:
 
     @cached_property
     def _lemmas_by_group(self) -> dict[tuple[str, str], tuple[Lemma, ...]]:
-        """Lemmas by group and part of speech."""
+        """Mapping from group name and part of speech to the lemmas of the group."""
         members: dict[tuple[str, str], list[Lemma]] = defaultdict(list)
         for lemma in self.lemmas.values():
             for name in lemma.groups:
@@ -176,7 +177,7 @@ class Lexicon:
 
     @cached_property
     def _synonym_sets(self) -> dict[tuple[str, str], frozenset[str]]:
-        """Synonyms by lemma; sets with a common member are one set."""
+        """Mapping from a lemma to its synonyms; synonym sets with a common member are merged."""
         sets: dict[tuple[str, str], set[str]] = {}
         for lemma in self.lemmas.values():
             if lemma.synonyms:
@@ -187,7 +188,7 @@ class Lexicon:
 
     @cached_property
     def _compatible_pairs(self) -> dict[tuple[str, str], set[str]]:
-        """By lemma, the lemmas that `also` relates to it in either direction."""
+        """Mapping from a lemma to lemmas that may be true of the same thing (column `also`)."""
         also: dict[tuple[str, str], set[str]] = defaultdict(set)
         for lemma in self.lemmas.values():
             for named in lemma.also:
@@ -201,7 +202,7 @@ class Lexicon:
 
 @cache
 def load_lexicon() -> Lexicon:
-    """The caption lexicon that the package ships."""
+    """The caption lexicon that the package ships, read once per process."""
     return read_lexicon(RESOURCES / "lexicon.tsv")
 
 
@@ -226,7 +227,7 @@ def read_lexicon(path: Traversable) -> Lexicon:
 
 
 def _read_lemma(row: dict[str, str]) -> Lemma:
-    """The lemma of a row of the file."""
+    """Lemma from one row of the lexicon file."""
     name, upos = row["lemma"], row["upos"]
     if not name or name != name.lower() or upos not in _PARADIGMS:
         raise ValueError("no lower-case lemma with a part of speech")
@@ -256,7 +257,7 @@ def _read_lemma(row: dict[str, str]) -> Lemma:
 
 
 def _inflected_forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
-    """Forms by tag: by rule, but for irregular (`TAG=form`) and missing ones (`-TAG`)."""
+    """Inflected forms by fine tag: regular, irregular (`TAG=form`) or left out (`-TAG`)."""
     irregular = dict(part.split("=") for part in given if "=" in part)
     missing = {part[1:] for part in given if part.startswith("-")}
     known = _PARADIGMS[upos]
@@ -266,12 +267,12 @@ def _inflected_forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
 
 
 def _split_commas(cell: str) -> list[str]:
-    """The parts of a cell between commas."""
+    """Stripped, non-empty values of a comma-separated cell of the lexicon file."""
     return [part.strip() for part in cell.split(",") if part.strip()]
 
 
 def _check_references(lemmas: list[Lemma], path: Traversable) -> None:
-    """Check that no lemma is twice and that all lemmas and groups named exist."""
+    """Raise an error if a lemma occurs twice, or if a referenced lemma or group does not exist."""
     known = {(lemma.name, lemma.upos) for lemma in lemmas}
     if len(known) < len(lemmas):
         names = [(lemma.name, lemma.upos) for lemma in lemmas]
@@ -285,7 +286,7 @@ def _check_references(lemmas: list[Lemma], path: Traversable) -> None:
 
 
 def regular_form(lemma: str, tag: str) -> str:
-    """The form of a lemma with a tag, by the regular rules of spelling.
+    """Inflected form of a lemma for a fine tag, by the regular rules of spelling.
 
     Args:
         lemma: lower-case; of several words the last one is inflected.
@@ -298,14 +299,14 @@ def regular_form(lemma: str, tag: str) -> str:
 
 
 def _add_s(word: str) -> str:
-    """A noun's plural, or a verb's third person."""
+    """A word with -s, -es or -ies: a noun's plural, or a verb's third person."""
     if _SIBILANT.search(word):
         return word + "es"
     return word[:-1] + "ies" if _CONSONANT_Y.search(word) else word + "s"
 
 
 def _add_suffix(word: str, suffix: str) -> str:
-    """A word with -ing, -ed, -er or -est."""
+    """A word with the suffix -ing, -ed, -er or -est, by the regular rules of spelling."""
     if suffix == "ing" and word.endswith("ie"):
         return word[:-2] + "ying"
     if suffix != "ing" and _CONSONANT_Y.search(word):

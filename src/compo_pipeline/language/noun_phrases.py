@@ -30,7 +30,7 @@ _SINGULAR = frozenset({"NN", "NNP"})
 
 
 def noun_phrases(doc: Doc) -> list[tuple[int, int]]:
-    """Half-open word spans of the base noun phrases, in their order.
+    """Token spans [start, end) of the base noun phrases of a spaCy doc, in text order.
 
     A phrase is a noun with its determiners, adjectives, numbers, possessors and compound parts,
     without anything that follows it. Candidates that overlap are one phrase.
@@ -45,26 +45,27 @@ def noun_phrases(doc: Doc) -> list[tuple[int, int]]:
 
 
 def _heads_a_phrase(token: Token) -> bool:
-    """Whether a token is a noun that heads a phrase, and no part of another noun's."""
+    """Whether a token is a noun that heads its own noun phrase, not a part of another noun's."""
     inner = token.dep_ in _INNER and token.head.pos_ in NOUNS and token.head.i != token.i
     return token.pos_ in NOUNS and not inner
 
 
 def _continues_compound(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
-    """Whether what starts right behind a phrase goes on with it: "a zoo | enclosure", "a snow |
-    covered slope", which a parser took for a subject and its verb, or for two objects.
+    """Whether a noun or participle right after a phrase continues it: "a zoo | enclosure".
+
+    A parser took the two for a subject and its verb, or for two objects ("a snow | covered slope").
     """
     following = doc[start].pos_ in NOUNS or doc[start].tag_ == "VBN"
     return start == phrase[1] and following and doc[start - 1].tag_ in _SINGULAR
 
 
 def _is_misattached(token: Token) -> bool:
-    """Whether the parser attached a determiner or the like to a word that is no noun."""
+    """Whether a premodifier, such as a determiner, is attached to a word that is no noun."""
     return token.dep_ in _PREMODIFIERS and token.head.pos_ not in NOUNS and token.i < token.head.i
 
 
 def _opens_next_phrase(token: Token) -> bool:
-    """Whether a word, by its tag, belongs to the phrase after it.
+    """Whether a word, by its part of speech, belongs to the noun phrase after it.
 
     Whatever the parser attached it to: "here is a pink | arrow".
     """
@@ -72,7 +73,7 @@ def _opens_next_phrase(token: Token) -> bool:
 
 
 def _phrase_of_head(head: Token) -> tuple[int, int]:
-    """Span of the noun phrase that a noun heads."""
+    """Token span [start, end) of the base noun phrase that a noun heads."""
     start, end = head.i, head.i + 1
     # From the nearest child outwards; under UD the preposition is a child too and ends the walk.
     for child in reversed(list(head.lefts)):
@@ -96,5 +97,5 @@ def _phrase_of_head(head: Token) -> tuple[int, int]:
 
 
 def _cannot_open_phrase(token: Token) -> bool:
-    """Whether a token cannot open a noun phrase: a preposition, a conjunction, a mark."""
+    """Whether a token cannot open a noun phrase: a preposition, a conjunction, punctuation."""
     return token.pos_ in _JOINING or (token.pos_ == "ADV" and token.nbor().pos_ == "DET")

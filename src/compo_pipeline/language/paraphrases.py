@@ -23,8 +23,8 @@ from compo_pipeline.language.editing import (
     noun_phrases_of,
     recapitalise,
     replacement_edits,
+    token_text,
     upos_at,
-    written,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import scene_graph
@@ -53,7 +53,7 @@ _VIEWS = frozenset(
 
 
 class _Draft(NamedTuple):
-    """A paraphrase before it is drawn: the rule's category, the edits, and the words they take."""
+    """A candidate paraphrase: its category, the token edits, and the words that they change."""
 
     category: str
     edits: list[Edit]
@@ -61,7 +61,7 @@ class _Draft(NamedTuple):
 
 
 def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
-    """A caption in other words that is as true: one of the rules that apply, drawn uniformly.
+    """Paraphrase a caption by one rule that keeps it true, drawn from those that apply; or None.
 
     The categories: `order` (coordinated parts change places), `voice` (active and passive),
     `relation` (the second thing first, the relation reversed), `synonym`; and `there` ("there is"
@@ -80,7 +80,7 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
 
 
 def _draw_draft(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
-    """The text of a drawn draft that changes the caption; None where none does."""
+    """Paraphrase by a random draft that changes the caption; None if no draft changes it."""
     while drafts:
         category, edits, words = drafts.pop(rng.randrange(len(drafts)))
         text, spans = apply_edits(parse, edits)
@@ -90,7 +90,7 @@ def _draw_draft(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Gener
 
 
 def _coordination_drafts(parse: Parse) -> Iterator[_Draft]:
-    """Exchanges of two noun phrases, or two adjectives, around "and" or "or"."""
+    """Candidate paraphrases that exchange two noun phrases or adjectives around "and" or "or"."""
     phrases = noun_phrases_of(parse)
     starts = dict(phrases)
     for place, word in enumerate(parse.words):
@@ -108,9 +108,10 @@ def _coordination_drafts(parse: Parse) -> Iterator[_Draft]:
 
 
 def _are_free_adjectives(parse: Parse, place: int) -> bool:
-    """Whether nothing before the adjectives around this "and" belongs to the first alone ("very
-    big and red"), nothing behind to the second ("black and white striped"), and the article that
-    may be there suits both.
+    """Whether the adjectives around an "and" can be exchanged with the same meaning.
+
+    Nothing before belongs to the first alone ("very big and red"), nothing behind to the second
+    ("black and white striped"), and the article that may be there suits both.
     """
     before = parse.words[place - 2].lower() if place > 1 else ""
     suits = before not in ("a", "an") or before == indefinite_article(parse.words[place + 1])
@@ -119,7 +120,7 @@ def _are_free_adjectives(parse: Parse, place: int) -> bool:
 
 
 def _are_coordinated(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether "and" joins just these two phrases, and both share what is around them."""
+    """Whether "and" joins just these two phrases, and both share the words around them."""
     before, after = upos_at(parse, one[0] - 1), upos_at(parse, other[1])
     if after not in _UPOS_AFTER or not all(is_movable(parse, *phrase) for phrase in (one, other)):
         return False
@@ -135,33 +136,36 @@ def _are_coordinated(parse: Parse, one: Phrase, other: Phrase) -> bool:
 
 
 def _has_determiner(parse: Parse, phrase: Phrase) -> bool:
-    """Whether a phrase opens with a determiner or a number."""
+    """Whether a phrase opens with a determiner or a number word."""
     return parse.upos[phrase[0]] in ("DET", "NUM") or parse.words[phrase[0]].lower() in _COUNTS
 
 
 def _share_a_group(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether the phrases' nouns share a group, so that a preposition before governs both."""
+    """Whether the head nouns of two phrases share a group of the lexicon.
+
+    Then a preposition before them governs both.
+    """
     groups = []
     for _, end in (one, other):
         word, tag = parse.words[end - 1].lower(), parse.tags[end - 1]
-        lemma = load_lexicon().reading(word, "NOUN", tag)
+        lemma = load_lexicon().find_lemma(word, "NOUN", tag)
         groups.append(set(lemma.groups) if lemma else set())
     return bool(groups[0] & groups[1])
 
 
 def _exchange_draft(parse: Parse, one: Phrase, other: Phrase) -> _Draft:
-    """The exchange of two phrases."""
-    words = written(parse, *one), written(parse, *other)
+    """Candidate paraphrase that exchanges two coordinated phrases."""
+    words = token_text(parse, *one), token_text(parse, *other)
     return _Draft("order", exchange_edits(parse, one, other), words)
 
 
 def _synonym_drafts(parse: Parse) -> Iterator[_Draft]:
-    """Replacements of an element of the scene graph by a synonym of the lexicon."""
+    """Candidate paraphrases that replace a scene-graph element by a synonym of the lexicon."""
     lexicon = load_lexicon()
     said = f" {' '.join(parse.words).lower()} "
     for element in scene_graph(parse).elements:
-        old = written(parse, element.start, element.end)
-        lemma = lexicon.reading(old.lower(), element.upos, element.tag)
+        old = token_text(parse, element.start, element.end)
+        lemma = lexicon.find_lemma(old.lower(), element.upos, element.tag)
         between = upos_at(parse, element.start - 1) in ("NOUN", "PROPN", "AUX")
         if lemma is None or (element.upos == "ADP" and not between):
             continue
@@ -173,7 +177,7 @@ def _synonym_drafts(parse: Parse) -> Iterator[_Draft]:
 
 
 def _existential_drafts(parse: Parse) -> Iterator[_Draft]:
-    """A caption that is a noun phrase, with "there is" before it; or one without its "there is".
+    """Candidate paraphrase that puts "there is" before a noun-phrase caption, or removes it.
 
     A caption with a finite verb of its own stays as it is.
     """
@@ -185,8 +189,8 @@ def _existential_drafts(parse: Parse) -> Iterator[_Draft]:
     if end is None or parse.text.isupper() or not _is_new_indefinite(parse, start, end):
         return
     if start:
-        new = recapitalise(parse, 0, written(parse, 2, 3), parse, 2)
-        yield _Draft("there", [Edit(0, 3, new)], (written(parse, 0, 2),))
+        new = recapitalise(parse, 0, token_text(parse, 2, 3), parse, 2)
+        yield _Draft("there", [Edit(0, 3, new)], (token_text(parse, 0, 2),))
     elif _FINITE.isdisjoint(parse.tags) and _is_followed_by_modifier(parse, words, end):
         some = words[end - 1] in _SOME and words[end : end + 1] == ["of"]
         be = "are" if parse.tags[end - 1] == "NNS" or some else "is"
@@ -207,7 +211,7 @@ def _is_new_indefinite(parse: Parse, start: int, end: int) -> bool:
 
 
 def _is_followed_by_modifier(parse: Parse, words: list[str], end: int) -> bool:
-    """Whether what follows a phrase surely modifies it, and is no verb of a clause."""
+    """Whether the words after a noun phrase modify it, and are no verb of a clause."""
     if end == len(words) or parse.upos[end] in ("PUNCT", "ADP"):
         # A past participle further on may be the past tense of a clause of its own.
         return "VBN" not in parse.tags or any(word in _PARTICIPLES for word in words)

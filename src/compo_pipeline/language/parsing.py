@@ -40,7 +40,7 @@ _REMEMBERED = 100_000
 
 
 def load(model: str) -> Language:
-    """Load a spaCy pipeline, with the components that the project does not need disabled.
+    """Load a spaCy pipeline, with the components disabled that the project does not need.
 
     Args:
         model: `compo_en` for the pipeline shipped with the package, else the name of an installed
@@ -75,7 +75,7 @@ def load(model: str) -> Language:
 
 
 def refuse_foreign_code(folder: Path) -> None:
-    """Check that a pipeline's folder names only spaCy's own components and functions.
+    """Raise an error if a pipeline's folder names components or functions that are not spaCy's own.
 
     Its configuration calls registered functions of any installed package, some of which run code
     of a folder or load other pipelines.
@@ -100,7 +100,7 @@ def refuse_foreign_code(folder: Path) -> None:
 
 
 def name_and_version(nlp: Language) -> str:
-    """Name and version of a pipeline, `name==version`, for provenance."""
+    """Name and version of a spaCy pipeline as `name==version`, for provenance."""
     name = nlp.meta["name"]
     prefix = f"{nlp.lang}_"
     full = name if name.startswith(prefix) or name == SHIPPED else prefix + name
@@ -108,7 +108,7 @@ def name_and_version(nlp: Language) -> str:
 
 
 def _check_annotation(nlp: Language, model: str) -> None:
-    """Check on a sentence that a pipeline gives parts of speech, tags and dependencies."""
+    """Raise an error unless a spaCy pipeline gives parts of speech, fine tags and dependencies."""
     doc = nlp(_PROBE)
     wanted = {"POS": "parts of speech", "TAG": "fine tags", "DEP": "dependencies"}
     missing = [what for attribute, what in wanted.items() if not doc.has_annotation(attribute)]
@@ -123,7 +123,7 @@ def _check_annotation(nlp: Language, model: str) -> None:
 def parse(
     nlp: Language, items: Iterable[tuple[str, int, str]], batch_size: int = 256
 ) -> Iterator[Parse]:
-    """Parse sentences in their order, equal ones once.
+    """Parse sentences in their order with a spaCy pipeline; equal sentences are parsed once.
 
     Args:
         nlp: a pipeline of `load`.
@@ -140,20 +140,20 @@ def parse(
         docs = nlp.pipe((one_sentence(nlp.make_doc(text)) for text in new), batch_size=batch_size)
         with nlp.memory_zone():  # without it, each new word stays in the vocabulary
             for text, doc in zip(new, docs, strict=True):
-                known[text] = _annotation(doc)
+                known[text] = _parse_fields(doc)
         for sample_id, sentence, text in chunk:
             yield Parse(sample_id, sentence, text, *known[text])
 
 
 @cache
-def loaded(model: str) -> Language:
-    """The spaCy pipeline of this name, loaded once in a process."""
+def load_once(model: str) -> Language:
+    """The spaCy pipeline of a given name, loaded once per process."""
     return load(model)
 
 
 @dataclass(frozen=True)
 class CaptionParser:
-    """Parses the sentences of some caption rows, in any process."""
+    """Callable that parses the sentences of a range of caption rows, also in worker processes."""
 
     captions: Sequence[Caption]
     model: str
@@ -173,24 +173,24 @@ class CaptionParser:
 
 
 def parse_by(model: str, items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
-    """Parse sentences with the pipeline of this name."""
-    return parse(loaded(model), items)
+    """Parse sentences with the spaCy pipeline of a given name."""
+    return parse(load_once(model), items)
 
 
 def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:
-    """The parse of each distinct text, with the pipeline of this name."""
+    """Mapping from each distinct text to its parse, by the spaCy pipeline of a given name."""
     return {row.text: row for row in parse_by(model, (("", 0, text) for text in texts))}
 
 
 def one_sentence(doc: Doc) -> Doc:
-    """Mark a doc as a single sentence, so that no component splits it."""
+    """Mark a spaCy doc as a single sentence, so that no component splits it; returns the doc."""
     for token in doc:
         token.is_sent_start = token.i == 0
     return doc
 
 
-def _annotation(doc: Doc) -> tuple[Any, ...]:
-    """The fields of a `Parse` that the text alone determines, from words to noun phrases.
+def _parse_fields(doc: Doc) -> tuple[Any, ...]:
+    """Fields `words` to `noun_phrases` of a `Parse`, read from an annotated spaCy doc.
 
     Whitespace that the tokenizer keeps as a token is SPACE, whatever the tagger guessed.
     """

@@ -26,7 +26,7 @@ from compo_pipeline.language.editing import (
     is_separator,
     noun_phrases_of,
     recapitalise,
-    written,
+    token_text,
 )
 from compo_pipeline.storage.records import Parse
 
@@ -80,18 +80,18 @@ def swap_phrases(
         text, spans = apply_edits(parse, exchange_edits(parse, one, other))
         # Different phrases can still read the same after it: "red red", "red".
         if fold_case(text) != fold_case(parse.text):
-            words = (written(parse, *one), written(parse, *other))
+            words = (token_text(parse, *one), token_text(parse, *other))
             return Generated(text, "negclip", kind, words, spans)
     return None
 
 
 def _pair_texts(parse: Parse, option: tuple[str, tuple[Phrase, Phrase]]) -> list[str]:
-    """The texts of a pair of phrases."""
-    return [written(parse, *phrase) for phrase in option[1]]
+    """Texts of the two phrases of a candidate pair."""
+    return [token_text(parse, *phrase) for phrase in option[1]]
 
 
 def _phrases_by_kind(parse: Parse) -> dict[str, list[Phrase]]:
-    """Phrases that can move, by kind: tag, part of speech, noun phrase or verb phrase."""
+    """Token spans of movable phrases by kind: noun tag, ADJ, ADV, noun phrase, verb phrase."""
     found: dict[str, list[Phrase]] = {name: [] for name in (*_TAGS, *_UPOS)}
     for place, (tag, upos) in enumerate(zip(parse.tags, parse.upos, strict=True)):
         for name in {tag, upos} & found.keys():
@@ -110,11 +110,11 @@ def _phrases_by_kind(parse: Parse) -> dict[str, list[Phrase]]:
 def _phrase_pairs(
     parse: Parse, phrases: list[Phrase], careful: bool
 ) -> Iterator[tuple[Phrase, Phrase]]:
-    """Pairs of phrases that read differently; careful ones, whose exchange is sensible."""
+    """Pairs of phrases with different texts; if careful, only those that can be exchanged."""
     if careful:
         units = (sense.movable_unit(parse, phrase) for phrase in phrases)
         phrases = [unit for unit in units if unit and is_movable(parse, *unit)]
-    keys = {phrase: fold_case(written(parse, *phrase)) for phrase in phrases}
+    keys = {phrase: fold_case(token_text(parse, *phrase)) for phrase in phrases}
     for one, other in combinations(phrases, 2):
         if keys[one] != keys[other] and (not careful or sense.can_exchange(parse, one, other)):
             yield one, other
@@ -136,7 +136,7 @@ def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:
         text, spans = _rearrange(parse, words, [word for pair in shuffled for word in pair])
         if fold_case(text) != fold_case(parse.text):
             parted = [pair for pair, now in zip(pairs, shuffled, strict=True) if pair != now]
-            taken = tuple(written(parse, pair[0][0], pair[-1][1]) for pair in parted)
+            taken = tuple(token_text(parse, pair[0][0], pair[-1][1]) for pair in parted)
             return Generated(text, "bigram", "pairs", taken, spans)
     return None
 
@@ -144,17 +144,17 @@ def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:
 def _rearrange(
     parse: Parse, places: Sequence[Phrase], words: Sequence[Phrase]
 ) -> tuple[str, tuple[Span, ...]]:
-    """The text with words at other words' places, and the spans that changed."""
+    """Text with words moved to other words' positions, and the character spans that changed."""
     edits = []
     for place, word in zip(places, words, strict=True):
-        text = written(parse, *word)
-        if fold_case(text) != fold_case(written(parse, *place)):
+        text = token_text(parse, *word)
+        if fold_case(text) != fold_case(token_text(parse, *place)):
             edits.append(Edit(*place, recapitalise(parse, place[0], text, parse, word[0])))
     return apply_edits(parse, edits)
 
 
 def _space_separated_words(parse: Parse) -> Iterator[Phrase]:
-    """Spans of tokens between spaces, without punctuation at their ends."""
+    """Token spans of the words between spaces, without punctuation at their ends."""
     start = 0
     for end in range(1, len(parse.words) + 1):
         if end < len(parse.words) and not _is_after_space(parse, end):
@@ -177,6 +177,6 @@ def _is_after_space(parse: Parse, place: int) -> bool:
 
 
 def _is_punctuation(parse: Parse, place: int) -> bool:
-    """Whether a token is punctuation; apostrophes belong to their word."""
+    """Whether a token is punctuation; apostrophes count as parts of words."""
     word = parse.words[place]
     return parse.upos[place] in _MARKS and word not in _APOSTROPHES and all(map(is_separator, word))

@@ -19,7 +19,7 @@ from compo_pipeline.language.alternatives import (
     Source,
     WordNetCousins,
     WordNetSource,
-    from_lexicon,
+    lexicon_alternatives,
     open_wordnet,
 )
 from compo_pipeline.language.concreteness import Concreteness, draw
@@ -29,7 +29,7 @@ from compo_pipeline.language.editing import (
     apply_edits,
     is_movable,
     replacement_edits,
-    written,
+    token_text,
 )
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.storage.records import Parse
@@ -44,7 +44,7 @@ _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
 
 
 class Replacement(NamedTuple):
-    """A replaced element: its category, the edits, and its words, old and new."""
+    """A replaced scene-graph element: its category, the token edits, and its old and new words."""
 
     category: Category
     edits: list[Edit]
@@ -53,7 +53,7 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replacer:
-    """Hard negatives of FSC-CLIP's `replace`: one element of a caption, drawn and replaced.
+    """Generates FSC-CLIP's `replace` hard negatives: one element of a caption, drawn and replaced.
 
     Attributes:
         source: gives alternatives.
@@ -89,7 +89,7 @@ class Replacer:
     def replacements(
         self, parse: Parse, elements: Iterable[Element], rng: random.Random
     ) -> list[Replacement]:
-        """Up to two replacements of each element, drawn from the source's alternatives."""
+        """Up to two replacements of each scene-graph element, drawn from its alternatives."""
         return [
             _make_replacement(parse, element, word)
             for element in elements
@@ -97,20 +97,23 @@ class Replacer:
             for word in self._candidates(parse, element, rng)
         ]
 
-    def every(self, parse: Parse, element: Element) -> list[Replacement]:
-        """All replacements of an element that `replacements` draws from, in the source's order."""
+    def all_replacements(self, parse: Parse, element: Element) -> list[Replacement]:
+        """All replacements of a scene-graph element that `replacements` may draw, in order."""
         if not (self._may_replace(element) and is_movable(parse, element.start, element.end)):
             return []
-        return [_make_replacement(parse, element, one.word) for one in self._pool(parse, element)]
+        return [
+            _make_replacement(parse, element, one.word)
+            for one in self._fitting_alternatives(parse, element)
+        ]
 
     def _may_replace(self, element: Element) -> bool:
-        """Whether the categories include the element."""
+        """Whether the replacer's categories allow to replace a scene-graph element."""
         verb = element.category == "relation" and element.upos == "VERB"
         return element.category in self.categories or (verb and "verb" in self.categories)
 
     def _candidates(self, parse: Parse, element: Element, rng: random.Random) -> list[str]:
-        """Up to two alternatives, drawn by weight."""
-        pool = self._pool(parse, element)
+        """Up to two words that may replace a scene-graph element, drawn by their weights."""
+        pool = self._fitting_alternatives(parse, element)
         drawn: list[str] = []
         while pool and len(drawn) < _PER_ELEMENT:
             (one,) = rng.choices(pool, [one.weight for one in pool])
@@ -118,9 +121,9 @@ class Replacer:
             drawn.append(one.word)
         return drawn
 
-    def _pool(self, parse: Parse, element: Element) -> list[Alternative]:
-        """Alternatives that fit as a noun is used; none that the caption already names."""
-        word = written(parse, element.start, element.end).lower()
+    def _fitting_alternatives(self, parse: Parse, element: Element) -> list[Alternative]:
+        """Alternatives that fit an element's use as count or mass noun, not yet in the caption."""
+        word = token_text(parse, element.start, element.end).lower()
         found = self.source(word, element.upos, element.tag, element.conditions)
         said = f" {' '.join(parse.words).lower()} "
         use = _noun_use(parse, element)
@@ -133,7 +136,7 @@ class Replacer:
 
 
 def _noun_use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
-    """Whether a singular noun is counted ("a dog"), mass ("snow") or either ("the dog")."""
+    """Whether a singular noun is used as counted ("a dog"), mass ("snow") or either ("the dog")."""
     if element.tag != "NN" or element.category != "entity":
         return "any"
     index = element.start - 1
@@ -145,16 +148,16 @@ def _noun_use(parse: Parse, element: Element) -> Literal["counted", "mass", "any
 
 
 def _make_replacement(parse: Parse, element: Element, word: str) -> Replacement:
-    """The replacement of an element by a lower-case word."""
+    """The replacement of a scene-graph element by a given lower-case word."""
     edits = replacement_edits(parse, (element.start, element.end), word)
-    old = written(parse, element.start, element.end)
+    old = token_text(parse, element.start, element.end)
     return Replacement(element.category, edits, (old, edits[-1].text))
 
 
 def replacer(
     source: str = "lexicon", categories: Iterable[str] = CATEGORIES, *, key: str = "source"
 ) -> Replacer:
-    """The `Replacer` with the source of this name.
+    """The `Replacer` that draws from a named source, such as `lexicon` or `wordnet`.
 
     Args:
         source: `lexicon` (shipped); `wordnet` or `wordnet_cousins`, through nltk where the user has
@@ -171,7 +174,7 @@ def replacer(
     if unknown := wanted - _KINDS:
         raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(_KINDS)}")
     if source == "lexicon":
-        return Replacer(from_lexicon, chosen)
+        return Replacer(lexicon_alternatives, chosen)
     if source == "wordnet":
         return Replacer(WordNetSource(open_wordnet(key, source)).alternatives, chosen)
     if source == "wordnet_cousins":
@@ -181,6 +184,6 @@ def replacer(
 
 
 @cache
-def shipped() -> Replacer:
-    """The `Replacer` with the shipped lexicon and all categories."""
+def shipped_replacer() -> Replacer:
+    """The `Replacer` that draws from the shipped lexicon, for elements of all categories."""
     return replacer()

@@ -19,7 +19,7 @@ Attributes = dict[str, Any]
 
 
 class Rule(NamedTuple):
-    """A rule of spaCy's attribute_ruler: pattern, new attributes, and the token that gets them."""
+    """A rule of spaCy's attribute_ruler: pattern, new attributes, index of the token to change."""
 
     pattern: list[Attributes]
     attributes: dict[str, str]
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 def add_rules(nlp: Language, entries: Iterable[Entry]) -> None:
-    """Add two attribute_rulers behind the taggers: for unambiguous words, then by context.
+    """Add two attribute_rulers to a spaCy pipeline: for unambiguous words and for words in context.
 
     The second one reads what the first one wrote.
     """
@@ -41,7 +41,10 @@ def add_rules(nlp: Language, entries: Iterable[Entry]) -> None:
 
 
 def _unambiguous_words(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Words of one part of speech only, by their tags; base forms of verbs keep their fine tag."""
+    """Words with one part of speech only, in groups with the tags to set for each group.
+
+    Base forms of verbs keep their fine tag.
+    """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in entries:
         if entry.certain:
@@ -51,12 +54,12 @@ def _unambiguous_words(entries: list[Entry]) -> Iterator[tuple[dict[str, str], l
 
 
 def _words(*words: str) -> Attributes:
-    """Pattern of a token that is one of these words, in any case."""
+    """Token pattern (attribute_ruler) that matches any of these words, without regard to case."""
     return {"LOWER": {"IN": list(words)}}
 
 
 def _upos(*tags: str) -> Attributes:
-    """Pattern of a token with one of these parts of speech."""
+    """Token pattern (attribute_ruler) that matches any of these parts of speech."""
     return {"POS": {"IN": list(tags)}}
 
 
@@ -108,7 +111,7 @@ _CONTEXT_RULES = (
 
 
 def _ambiguous_word_rules(entries: list[Entry]) -> Iterator[Rule]:
-    """Rules by context for words of several readings: "a red slide", "he slides"."""
+    """Rules that tag ambiguous words by the words around them: "a red slide", "he slides"."""
     readings: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for entry in entries:
         readings[entry.word].add((entry.upos, entry.tag))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from compo_pipeline.language.editing import NOUNS, noun_phrases_of, written
+from compo_pipeline.language.editing import NOUNS, noun_phrases_of, token_text
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
 from compo_pipeline.storage.records import Parse
 
@@ -91,7 +91,7 @@ class SceneGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Phrase:
-    """A noun phrase, with its head noun's place, lemma and kinds."""
+    """A noun phrase: token span, index and lemma of its head noun, kinds of thing that it names."""
 
     start: int
     end: int
@@ -101,9 +101,10 @@ class _Phrase:
 
 
 def kinds(lemma: Lemma | None) -> frozenset[str]:
-    """What kinds of thing a noun names, by its groups: animate, grown (animate, of no age),
-    place, room (a place with walls), slope, worn, air (weather, light, times) or thing; nothing for
-    a noun in no group.
+    """Kinds of thing that a noun names, such as animate or place, by its groups in the lexicon.
+
+    They are animate, grown (animate, of no age), place, room (a place with walls), slope, worn, air
+    (weather, light, times) or thing; nothing for a noun in no group.
     """
     if lemma is None:
         return frozenset()
@@ -111,12 +112,12 @@ def kinds(lemma: Lemma | None) -> frozenset[str]:
 
 
 def _kinds_of_group(group: str) -> tuple[str, ...]:
-    """The kinds of thing that a group of nouns names; `thing` where the table has no other."""
+    """Kinds of thing (such as animate) that a lexicon group of nouns names; else `thing`."""
     return _KINDS.get(group) or _KINDS.get(group.partition(".")[0], ("thing",))
 
 
 def scene_graph(parse: Parse) -> SceneGraph:
-    """The graph of a parsed caption, its elements in text order by category."""
+    """Scene graph of a parsed caption, with its elements by category, each in text order."""
     words = [word.lower() for word in parse.words]
     found = list(_prepositions(parse, words))
     covered = {index for start, end in found if end - start > 1 for index in range(start, end)}
@@ -131,12 +132,12 @@ def scene_graph(parse: Parse) -> SceneGraph:
 
 
 def fine_tag(parse: Parse, index: int) -> str:
-    """Fine tag of a word under which the lexicon lists its form."""
+    """Fine tag of a word as the lexicon lists it: a proper noun's as that of a common noun."""
     return _TAGS.get(parse.tags[index], parse.tags[index])
 
 
 def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
-    """Spans of the lexicon's prepositions, the longest at each place ("to the left of")."""
+    """Token spans of the lexicon's prepositions, the longest match first ("to the left of")."""
     lexicon, index = load_lexicon(), 0
     while index < len(words):
         end = index + 1
@@ -151,20 +152,20 @@ def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _phrases(parse: Parse, covered: set[int]) -> Iterator[_Phrase]:
-    """Noun phrases with their heads; not those within a preposition ("to the left of")."""
+    """Noun phrases with their heads, except those inside a preposition ("to the left of")."""
     for start, end in noun_phrases_of(parse):
         if parse.upos[end - 1] not in NOUNS or covered & set(range(start, end)):
             continue
         for head in range(start, end):
-            name = written(parse, head, end).lower()
-            lemma = load_lexicon().reading(name, "NOUN", fine_tag(parse, end - 1))
+            name = token_text(parse, head, end).lower()
+            lemma = load_lexicon().find_lemma(name, "NOUN", fine_tag(parse, end - 1))
             if lemma:
                 break
         yield _Phrase(start, end, head, lemma, kinds(lemma))
 
 
 def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
-    """Head nouns as entities; not "bat" of "baseball bat", which would be an animal."""
+    """Entities of a scene graph: head nouns, except of compounds ("baseball bat") and measures."""
     named = {PRONOUNS[word.lower()] for word in parse.words if word.lower() in PRONOUNS}
     for phrase in phrases:
         modified = NOUNS & set(parse.upos[phrase.start : phrase.head])
@@ -174,7 +175,7 @@ def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
 
 
 def _is_measure(parse: Parse, phrase: _Phrase) -> bool:
-    """Whether a noun is an amount or kind of another ("a bed of flowers").
+    """Whether a noun is an amount or kind of another noun ("a bed of flowers").
 
     Kitchen things are none: the like of it can replace "cup" in "a cup of tea".
     """
@@ -185,7 +186,7 @@ def _is_measure(parse: Parse, phrase: _Phrase) -> bool:
 
 
 def _number_tag(parse: Parse, phrase: _Phrase) -> str | None:
-    """NN or NNS of a phrase's head; None where the number is unclear or wrong ("a cats")."""
+    """Number tag (NN, NNS) of a phrase's head; None if the number is unclear or wrong: "a cats"."""
     tag = fine_tag(parse, phrase.end - 1)
     first = parse.words[phrase.start].lower()
     single = first in _SINGLE
@@ -197,7 +198,7 @@ def _number_tag(parse: Parse, phrase: _Phrase) -> str | None:
 
 
 def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Iterator[Element]:
-    """Attributes: adjectives, numbers and materials before a noun, adjectives behind "is"."""
+    """Attributes of a scene graph: modifiers before a noun, and adjectives after "is"."""
     for phrase in phrases:
         for index in range(phrase.start, phrase.head):
             upos, tag = parse.upos[index], parse.tags[index]
@@ -209,11 +210,11 @@ def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Itera
                 tag = "CD" if upos == "NUM" else "JJ"
                 yield Element("attribute", index, index + 1, upos, tag, phrase.kinds)
             elif upos == "NOUN" and index + 1 == phrase.head:
-                lemma = load_lexicon().reading(words[index], upos, tag)
+                lemma = load_lexicon().find_lemma(words[index], upos, tag)
                 if lemma and MODIFYING.intersection(lemma.groups):
                     conditions = phrase.kinds | {"before"}
                     yield Element("attribute", index, index + 1, upos, tag, conditions)
-    inside = _token_places(phrases)
+    inside = _token_indices(phrases)
     for index in range(1, len(words)):
         if parse.upos[index] == "ADJ" and index not in inside and words[index - 1] in _COPULAS:
             before = [phrase for phrase in phrases if phrase.end <= index]
@@ -223,19 +224,19 @@ def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Itera
 
 def _begins_compound(parse: Parse, index: int) -> bool:
     """Whether a word begins a noun of two words in the lexicon: "hot" of "hot dog"."""
-    pair = written(parse, index, index + 2).lower()
-    return load_lexicon().reading(pair, "NOUN", "NN") is not None
+    pair = token_text(parse, index, index + 2).lower()
+    return load_lexicon().find_lemma(pair, "NOUN", "NN") is not None
 
 
-def _token_places(phrases: list[_Phrase]) -> set[int]:
-    """Places of all tokens in the phrases."""
+def _token_indices(phrases: list[_Phrase]) -> set[int]:
+    """Indices of all tokens in these noun phrases."""
     return {index for phrase in phrases for index in range(phrase.start, phrase.end)}
 
 
 def _preposition_relations(
     parse: Parse, words: list[str], phrases: list[_Phrase], found: list[tuple[int, int]]
 ) -> Iterator[Element]:
-    """Prepositions between two entities as relations."""
+    """Relations of a scene graph that are prepositions between two entities."""
     starts = {phrase.start: phrase for phrase in phrases}
     for start, end in found:
         follows = starts.get(end)
@@ -247,23 +248,28 @@ def _preposition_relations(
 
 
 def _belongs_to_word_before(parse: Parse, start: int, end: int) -> bool:
-    """Whether the word before fixes a preposition: "covered with", "looking at"."""
+    """Whether a preposition belongs to the word before it: "covered with", "looking at"."""
     word, before = parse.words[start].lower(), start - 1
     if parse.upos[before] == "ADP":
         return True
     if end - start > 1 or parse.upos[before] != "VERB":
         return False
     if word == "at":
-        verb = load_lexicon().reading(parse.words[before].lower(), "VERB", fine_tag(parse, before))
+        verb = load_lexicon().find_lemma(
+            parse.words[before].lower(), "VERB", fine_tag(parse, before)
+        )
         return verb is None or verb.name in _AIMING
     return word in _PARTICIPLE_PREPOSITIONS and parse.tags[before] == "VBN"
 
 
 def _verb_relations(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
-    """Verbs between two entities as relations; transitive where an entity follows at once."""
+    """Relations of a scene graph that are verbs between two entities.
+
+    They are transitive where an entity follows at once.
+    """
     if not phrases:
         return
-    starts, inside = {phrase.start for phrase in phrases}, _token_places(phrases)
+    starts, inside = {phrase.start for phrase in phrases}, _token_indices(phrases)
     for index, upos in enumerate(parse.upos):
         if upos != "VERB" or index in inside or not phrases[0].end <= index < phrases[-1].start:
             continue

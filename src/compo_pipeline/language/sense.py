@@ -14,8 +14,8 @@ from compo_pipeline.language.editing import (
     fold_case,
     indefinite_article,
     noun_phrases_of,
+    token_text,
     upos_at,
-    written,
 )
 from compo_pipeline.storage.records import Parse
 
@@ -25,7 +25,7 @@ _EITHER_WAY = frozenset({"and", "or", ",", "&", "next", "to", "near", "beside", 
 
 
 def movable_unit(parse: Parse, phrase: Phrase) -> Phrase | None:
-    """The expression that a phrase heads, itself in most cases; it moves as a whole or not at all.
+    """Token span that must move with a phrase, such as its whole compound; None if it cannot move.
 
     A noun heads its compound ("parking meter"). Nothing is headed by the other nouns in one, by a
     noun before "of" ("in front of", "a pair of"), by an adverb before what it belongs to ("next
@@ -46,26 +46,29 @@ def movable_unit(parse: Parse, phrase: Phrase) -> Phrase | None:
 
 
 def can_replace(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
-    """Whether a phrase of one parse can replace the other grammatically: with
-    the same inflection, as much of an object after it, and the article before it.
+    """Whether a phrase of one parse can grammatically replace a phrase of another parse.
+
+    It has the same inflection, as much of an object after it, and suits the article before it.
     """
-    return _inflection(parse, phrase) == _inflection(source, taken) and (
-        _article_suits(parse, phrase, written(source, *taken))
-        and _article_suits(source, taken, written(parse, *phrase))
+    return _agreement_features(parse, phrase) == _agreement_features(source, taken) and (
+        _article_suits(parse, phrase, token_text(source, *taken))
+        and _article_suits(source, taken, token_text(parse, *phrase))
     )
 
 
 def can_exchange(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether two phrases, the earlier one first, can change places so that the caption stays
-    English and says something else.
+    """Whether exchanging two phrases of a caption gives correct English with another meaning.
+
+    The earlier phrase is given first.
     """
     return can_replace(parse, one, parse, other) and not is_harmless_exchange(parse, one, other)
 
 
 def is_harmless_exchange(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    """Whether a caption says the same when two of its phrases, the earlier one first, change
-    places: both qualify one noun ("a big red car"), or are in one list and differ in nothing
-    else ("a man and a woman", but not "a black cat and a white dog").
+    """Whether a caption keeps its meaning when two of its phrases are exchanged.
+
+    The earlier phrase is given first. Both qualify one noun ("a big red car"), or are in one list
+    and differ in nothing else ("a man and a woman", but not "a black cat and a white dog").
     """
     first, second = _enclosing_noun_phrase(parse, one), _enclosing_noun_phrase(parse, other)
     if first == second:
@@ -80,21 +83,21 @@ def is_harmless_exchange(parse: Parse, one: Phrase, other: Phrase) -> bool:
     )
 
 
-def _inflection(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
-    """What must agree in an exchange: tags at the phrase's ends, and whether a noun follows."""
+def _agreement_features(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
+    """Features that must agree in an exchange: tags at a phrase's ends, whether a noun follows."""
     start, end = phrase
     first = parse.tags[start] if parse.upos[end - 1] == "VERB" else ""
     return first, parse.tags[end - 1], upos_at(parse, end) in _NOMINAL
 
 
 def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
-    """Whether a text can follow the article, if any, before a phrase."""
+    """Whether the "a" or "an" before a phrase, if any, suits another text in the phrase's place."""
     before = parse.words[phrase[0] - 1].lower() if phrase[0] else ""
     return before not in ("a", "an") or before == indefinite_article(text)
 
 
 def _enclosing_noun_phrase(parse: Parse, phrase: Phrase) -> Phrase:
-    """The noun phrase around a phrase; the phrase itself where there is none."""
+    """Token span of the noun phrase around a phrase; the phrase itself if there is none."""
     for start, end in noun_phrases_of(parse):
         if start <= phrase[0] and phrase[1] <= end:
             return start, end
@@ -102,7 +105,7 @@ def _enclosing_noun_phrase(parse: Parse, phrase: Phrase) -> Phrase:
 
 
 def _other_words(parse: Parse, around: Phrase, phrase: Phrase) -> list[str]:
-    """The words of a noun phrase outside a phrase within it, without determiners."""
+    """Words of a noun phrase that are outside an inner phrase, without determiners."""
     return [
         fold_case(parse.words[at])
         for at in range(*around)

@@ -29,7 +29,7 @@ _WORD = re.compile(r"\w+")
 
 
 def clean(caption: str) -> tuple[str, str | None]:
-    """A caption on one line, without the phrase that introduces it as an image.
+    """Caption on one line without an opening such as "The image shows", and the removed opening.
 
     Matching is case-sensitive. Several phrases in a row go together ("This image appears to be
     a screenshot of"), and so does a colon after them.
@@ -45,7 +45,7 @@ def clean(caption: str) -> tuple[str, str | None]:
 
 
 def split(text: str) -> list[str]:
-    """Sentences of a cleaned caption: they end at . ? or ! before a space and a capital letter.
+    """Split a cleaned caption into sentences, at . ? or ! before a space and a capital letter.
 
     A period after a title, an initial or a dotted abbreviation (Dr., J., U.S.) ends none.
     """
@@ -61,5 +61,5 @@ def split(text: str) -> list[str]:
 
 
 def word_count(text: str) -> int:
-    """Words of a text, counted as runs of letters, digits and underscores."""
+    """Number of words of a text, counted as runs of letters, digits and underscores."""
     return len(_WORD.findall(text))

@@ -7,7 +7,7 @@ from compo_pipeline.configuration.settings import settings
 
 @settings
 class LanguageSettings:
-    """Which spaCy pipeline parses captions."""
+    """Settings of the spaCy pipeline that parses captions."""
 
     model: str = "compo_en"
     """compo_en (shipped), an installed spaCy package such as en_core_web_sm, or a folder."""

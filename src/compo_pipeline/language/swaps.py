@@ -36,7 +36,7 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two sentences after a word of one and a word of the other have changed places.
+    """Two sentences after exchanging a word of one for a word of the other, with the changed spans.
 
     Attributes:
         first: the first sentence.
@@ -54,7 +54,7 @@ class Swap:
 
 
 class _Word(NamedTuple):
-    """A token that may change places."""
+    """A token that may be swapped: its index, case-folded text and part of speech."""
 
     place: int
     key: str  # for comparisons
@@ -62,7 +62,7 @@ class _Word(NamedTuple):
 
     @property
     def phrase(self) -> Phrase:
-        """The span of tokens [start, end) of this word alone."""
+        """Token span [start, end) of this single word."""
         return self.place, self.place + 1
 
 
@@ -115,8 +115,10 @@ def swap_across(
     if drawn is None:
         return None
     a, b = drawn
-    new_first, spans_a = _replace_at(b, second, first, _occurrences(first, ours, a, occurrence))
-    new_second, spans_b = _replace_at(a, first, second, _occurrences(second, theirs, b, occurrence))
+    new_first, spans_a = _replace_tokens(b, second, first, _occurrences(first, ours, a, occurrence))
+    new_second, spans_b = _replace_tokens(
+        a, first, second, _occurrences(second, theirs, b, occurrence)
+    )
     if (bare(new_first), bare(new_second)) == (
         bare(second.text),
         bare(first.text),
@@ -134,7 +136,9 @@ def swap_within(
     careful: bool = False,
     concreteness: Concreteness | None = None,
 ) -> Generated | None:
-    """Exchange two different words of one sentence, drawn as `swap_across` draws.
+    """Exchange two different words of one sentence, of one part of speech where possible.
+
+    They are drawn as `swap_across` draws.
 
     A careful swap leaves out pairs whose exchange says the same, too.
 
@@ -160,7 +164,7 @@ def swap_within(
 
 
 def _swappable_words(parse: Parse) -> Iterator[_Word]:
-    """The words of a sentence that can move alone."""
+    """Words of a sentence that can be moved alone, since they are no pieces of a longer word."""
     for index, word in enumerate(parse.words):
         if is_movable(parse, index, index + 1):
             yield _Word(index, fold_case(word), parse.upos[index])
@@ -174,7 +178,7 @@ def _draw_as_paper(
     shared: Set[str] = frozenset(),
     concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """Draw a part of speech that both sides have, then two different words of it, one a side.
+    """Draw two different words as CLIC's paper: one per sentence, of a part of speech of both.
 
     Words that both sentences share do not count. Without such a part of speech, any two words.
 
@@ -200,7 +204,7 @@ def _draw_as_paper(
 def _careful_candidates(
     parse: Parse, words: Sequence[_Word], excluded: Set[str], shared: Set[str] = frozenset()
 ) -> list[_Word]:
-    """Words for a careful swap: of no excluded category, not shared, no part of a compound."""
+    """Words that a careful swap may use: allowed part of speech, not shared, no compound part."""
     return [
         word
         for word in words
@@ -213,7 +217,7 @@ def _careful_candidates(
 def _draw_careful(
     pairs: Iterable[tuple[_Word, _Word]], rng: random.Random, concreteness: Concreteness | None
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """Draw a part of speech among those of the pairs, then a pair; None without pairs."""
+    """Draw a part of speech of the candidate pairs, then one of its pairs; None without pairs."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}
     for pair in pairs:
         groups.setdefault(pair[0].upos, []).append(pair)
@@ -228,14 +232,14 @@ def _draw_careful(
 
 
 def _pair_keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
-    """The texts of a pair by which concreteness is looked up."""
+    """Case-folded texts of two words, by which their concreteness is looked up."""
     return pair[0].key, pair[1].key
 
 
 def _by_category(
     words: Sequence[_Word], excluded: Set[str], shared: Set[str]
 ) -> dict[str, list[_Word]]:
-    """Words by part of speech, without excluded and shared ones."""
+    """Words grouped by part of speech, without excluded parts of speech and shared words."""
     groups: dict[str, list[_Word]] = {}
     for word in words:
         if word.upos not in excluded and word.key not in shared:
@@ -246,7 +250,7 @@ def _by_category(
 def _draw_distinct_words(
     ours: Sequence[_Word], theirs: Sequence[_Word], rng: random.Random
 ) -> tuple[_Word, _Word] | None:
-    """Draw two different words, uniformly by distinct word, and an occurrence of each."""
+    """Draw two different words, uniformly by distinct word, then one occurrence of each word."""
     keys = [dict.fromkeys(word.key for word in side) for side in (ours, theirs)]
     pairs = [(a, b) for a in keys[0] for b in keys[1] if a != b]
     if not pairs:
@@ -261,16 +265,16 @@ def _draw_distinct_words(
 def _occurrences(
     parse: Parse, words: Sequence[_Word], drawn: _Word, occurrence: Literal["drawn", "all"]
 ) -> list[int]:
-    """The places of a drawn word to replace: its own, or all where it occurs."""
+    """Token indices to replace: that of the drawn word, or of all its occurrences."""
     if occurrence == "drawn":
         return [drawn.place]
     return [word.place for word in words if word.key == drawn.key]
 
 
-def _replace_at(
+def _replace_tokens(
     word: _Word, source: Parse, to: Parse, places: Sequence[int]
 ) -> tuple[str, tuple[Span, ...]]:
-    """Replace words of a sentence by a word of another one; also the spans of the new words."""
+    """Text of a sentence with the words at some tokens replaced, and the spans of the new words."""
     written = source.words[word.place]
     return apply_edits(
         to, [Edit(at, at + 1, recapitalise(to, at, written, source, word.place)) for at in places]

@@ -32,7 +32,9 @@ _PARTS = ("subject", "relation_type", "object")
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnit:
-    """A unit and its foils, read from a file; foils are drawn by group, then within it.
+    """An entity or relation of a caption and its foils in groups, as read from a JSON file.
+
+    Foils are drawn by group, then within it.
 
     Each negative of a relation in the file is a group of its own; the foils of its subject and
     those of its object are one group each (utils/sampler.py, `_sample_structured_relation_pair`).
@@ -43,19 +45,19 @@ class WrittenUnit:
     foils: tuple[tuple[str, ...], ...]
 
     def foil(self, rng: random.Random) -> str:
-        """Draw a foil of this unit: one of its wrong replacements."""
+        """Draw one foil (a false replacement) of this unit: a group, then one foil of it."""
         return rng.choice(rng.choice(self.foils))
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnits:
-    """A caption's units that have foils, and its negatives by exchange, read from a file."""
+    """A caption's entities and relations with foils, and its swap negatives, from a JSON file."""
 
     units: tuple[WrittenUnit, ...]
     swaps: tuple[str, ...]
 
     def negative(self, caption: str, rng: random.Random) -> tuple[str, str] | None:
-        """A drawn negative of the whole caption, and its kind: `swap` or `entity`.
+        """Draw a hard negative of the whole caption; returns it with its kind, `swap` or `entity`.
 
         A swap of the file, else the caption with one of its entities replaced by a foil
         (utils/sampler.py, `OriginalCaptionNegativeSampler`, with its published probabilities of 1).
@@ -74,7 +76,7 @@ class WrittenUnits:
 
 
 def files(folder: Path, key: str) -> list[Path]:
-    """The JSON files below a folder.
+    """Paths of all JSON files below a folder of units and foils.
 
     Args:
         folder: searched for *.json.
@@ -90,7 +92,7 @@ def files(folder: Path, key: str) -> list[Path]:
 
 
 def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
-    """Units and foils of all captions in a folder's files, by `bare` caption.
+    """Read a folder's JSON files of units and foils: `WrittenUnits` by `bare` caption.
 
     Records that cannot be read are counted and the first is named in the log.
 
@@ -111,8 +113,10 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
             raise SettingsError(f"{key}: {error}") from error
         for place, record in enumerate(records if isinstance(records, list) else [records]):
             try:
-                found[bare(_text(record.get("original_caption") or record["caption"]))] = (
-                    WrittenUnits(tuple(_read_units(record)), _texts(record.get("swap_negatives")))
+                found[bare(_text_field(record.get("original_caption") or record["caption"]))] = (
+                    WrittenUnits(
+                        tuple(_read_units(record)), _foil_texts(record.get("swap_negatives"))
+                    )
                 )
             except (AttributeError, KeyError, TypeError) as error:
                 refused.append(f"{file}, record {place}: {error!r}")
@@ -124,16 +128,16 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
 
 
 def _read_units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
-    """The entities and relations of a record that have foils."""
+    """Entities and relations with foils of one caption, from its JSON record."""
     others = {
-        _text(entity): _texts(foils)
+        _text_field(entity): _foil_texts(foils)
         for entity, foils in (record.get("negative_entities") or {}).items()
     }
-    for entity in map(_text, record.get("entities") or ()):
+    for entity in map(_text_field, record.get("entities") or ()):
         if others.get(entity):
             yield WrittenUnit("entity", entity, (others[entity],))
     for relation in record.get("relations") or ():
-        subject, name, other = (_text(relation.get(part)) for part in _PARTS)
+        subject, name, other = (_text_field(relation.get(part)) for part in _PARTS)
         text = _relation_text(subject, name, other)
         groups = _relation_foils(relation, subject, name, other, others)
         differing = (tuple(foil for foil in group if foil != text) for group in groups)
@@ -149,31 +153,31 @@ def _relation_foils(
     other: str,
     others: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, ...]]:
-    """The groups of foils of a relation."""
+    """Foils of a relation in groups: one per negative, one for its subject, one for its object."""
     for negative in relation.get("negatives") or ():
         change = str(negative.get("change_type")).strip().lower()
         if change in _SWAPS:
-            first, last = _text(negative.get("subject")), _text(negative.get("object"))
+            first, last = _text_field(negative.get("subject")), _text_field(negative.get("object"))
             yield (_relation_text(first or other, name, last or subject),)
-        elif change in _CHANGES and (new := _text(negative.get("relation_type"))):
+        elif change in _CHANGES and (new := _text_field(negative.get("relation_type"))):
             yield (_relation_text(subject, new, other),)
     yield tuple(_relation_text(foil, name, other) for foil in others.get(subject, ()))
     yield tuple(_relation_text(subject, name, foil) for foil in others.get(other, ()))
 
 
 def _relation_text(subject: str, name: str, other: str) -> str:
-    """A relation as a text: subject, relation and object."""
+    """Text of a relation: subject, relation and object, joined by spaces."""
     return f"{subject} {name.replace('_', ' ')} {other}"
 
 
-def _texts(values: Iterable[Any] | None) -> tuple[str, ...]:
-    """Foils of a record's list, as texts or as `{negative}`; empty ones are left out."""
-    texts = (_text(one["negative"] if isinstance(one, dict) else one) for one in values or ())
+def _foil_texts(values: Iterable[Any] | None) -> tuple[str, ...]:
+    """Non-empty foils in a list of a JSON record, whose items are texts or `{negative: text}`."""
+    texts = (_text_field(one["negative"] if isinstance(one, dict) else one) for one in values or ())
     return tuple(text for text in texts if text)
 
 
-def _text(value: Any) -> str:
-    """A field as a text without spaces around it; empty for a missing one."""
+def _text_field(value: Any) -> str:
+    """Stripped text of a field of a JSON record; empty for a missing one."""
     if problem := text_problem(value or ""):
         raise TypeError(problem)
     return (value or "").strip()

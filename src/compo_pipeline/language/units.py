@@ -25,8 +25,8 @@ from compo_pipeline.language.editing import (
     extent,
     fold_case,
     is_movable,
+    token_text,
     upos_at,
-    written,
 )
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer
@@ -46,7 +46,7 @@ _Draft = tuple[str, list[Edit], tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """An entity or a relation of a caption, as spans of tokens.
+    """An entity or a relation (subject, relation, object) of a caption, as token spans.
 
     Attributes:
         category: entity or relation.
@@ -59,12 +59,12 @@ class Unit(NamedTuple):
 
     @property
     def phrase(self) -> Phrase:
-        """Its span of tokens."""
+        """Token span [start, end) of the whole unit."""
         return self.parts[0][0], self.parts[-1][1]
 
 
 def units(parse: Parse) -> tuple[Unit, ...]:
-    """The units of a caption: entities, then relations, each in text order and no text twice."""
+    """Entities, then relations of a caption, each kind in text order, without repeated texts."""
     phrases = _entities(parse)
     found = [Unit("entity", (phrase,)) for phrase in phrases]
     found += (
@@ -72,12 +72,12 @@ def units(parse: Parse) -> tuple[Unit, ...]:
         for subject, other in pairwise(phrases)
         if _are_related(parse, subject, other)
     )
-    distinct = {fold_case(written(parse, *unit.phrase)): unit for unit in reversed(found)}
+    distinct = {fold_case(token_text(parse, *unit.phrase)): unit for unit in reversed(found)}
     return tuple(unit for unit in found if unit in distinct.values())
 
 
 def _entities(parse: Parse) -> list[Phrase]:
-    """Noun phrases of entities; one with its "of" phrase is a single entity ("group of people")."""
+    """Token spans of entities: naming noun phrases, joined with an "of" phrase behind them."""
     found: list[Phrase] = []
     for start, end in naming_phrases(parse):
         if found and [fold_case(word) for word in parse.words[found[-1][1] : start]] == ["of"]:
@@ -87,7 +87,7 @@ def _entities(parse: Parse) -> list[Phrase]:
 
 
 def _are_related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
-    """Whether the words between two entities state a relation of the first to the second.
+    """Whether the words between two entities state a relation of the first entity to the second.
 
     In "a man in a suit riding a bike" no suit rides a bike: a participle behind a preposition's
     object may be of another subject.
@@ -102,7 +102,7 @@ def _are_related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
 
 
 def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Generated | None:
-    """A foil of a unit: one edit away from it, and false where it is true.
+    """Generate a foil of an entity or relation: a text one edit away from it that is false.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
     attribute or relation (none that the whole caption names), or subject and object exchanged. By
@@ -117,7 +117,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     Returns:
         The foil, whose `spans` are of its own text; None where no edit applies.
     """
-    drafts = _drafts(parse, unit, unit.phrase, rng, replacer)
+    drafts = _candidate_edits(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
         return None
     category, edits, words = _draw_draft(drafts, rng, replacer)
@@ -129,13 +129,13 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
 
 
 def _replaced_texts(draft: _Draft) -> tuple[str, ...]:
-    """The texts that an edit takes from their place."""
+    """Texts that a candidate edit removes: both phrases for an exchange, else the old words."""
     kind, _, words = draft
     return words if kind == "swap" else words[:1]
 
 
 def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
-    """A caption with another relation: one word replaced, or subject and object exchanged.
+    """Hard negative with another relation: one word replaced, or subject and object exchanged.
 
     Args:
         parse: the caption.
@@ -148,7 +148,7 @@ def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Gen
     drafts: list[_Draft] = []
     for unit in units(parse):
         if unit.category == "relation":
-            drafts += _drafts(parse, unit, unit.parts[1], rng, replacer)
+            drafts += _candidate_edits(parse, unit, unit.parts[1], rng, replacer)
     if not drafts:
         return None
     category, edits, words = _draw_draft(drafts, rng, replacer)
@@ -157,7 +157,7 @@ def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Gen
 
 
 def _draw_draft(drafts: list[_Draft], rng: random.Random, replacer: Replacer) -> _Draft:
-    """Draw a kind of edit, then a draft of it; with ratings, one of all by concreteness."""
+    """Draw a kind of edit, then an edit of it; with concreteness ratings, draw from all edits."""
     kinds = sorted({kind for kind, _, _ in drafts})
     if replacer.concreteness is None:
         kinds = [rng.choice(kinds)]
@@ -165,22 +165,23 @@ def _draw_draft(drafts: list[_Draft], rng: random.Random, replacer: Replacer) ->
     return draw(rng, options, _replaced_texts, replacer.concreteness)
 
 
-def _drafts(
+def _candidate_edits(
     parse: Parse, unit: Unit, within: Phrase, rng: random.Random, replacer: Replacer
 ) -> list[_Draft]:
-    """Edits of a unit: replacements within a span, and the exchange of subject and object."""
+    """Candidate edits of an entity or relation: words replaced, or subject and object exchanged."""
     start, end = within
     elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
     drafts: list[_Draft] = [*replacer.replacements(parse, elements, rng)]
-    if edits := exchanged(parse, unit):
+    if edits := subject_object_exchange(parse, unit):
         subject, _, other = unit.parts
-        drafts.append(("swap", edits, (written(parse, *subject), written(parse, *other))))
+        drafts.append(("swap", edits, (token_text(parse, *subject), token_text(parse, *other))))
     return drafts
 
 
-def exchanged(parse: Parse, unit: Unit) -> list[Edit]:
-    """The edits that exchange subject and object of a relation; none where the outcome is no
-    English, or as true as before.
+def subject_object_exchange(parse: Parse, unit: Unit) -> list[Edit]:
+    """Edits that exchange subject and object of a relation; empty if they cannot be exchanged.
+
+    They cannot where the outcome is broken English, or as true as before.
     """
     if unit.category != "relation" or not _is_reversible(parse, unit):
         return []
@@ -189,7 +190,7 @@ def exchanged(parse: Parse, unit: Unit) -> list[Edit]:
 
 
 def _is_reversible(parse: Parse, unit: Unit) -> bool:
-    """Whether a relation with subject and object exchanged is English, and false."""
+    """Whether a relation with subject and object exchanged is correct English, and false."""
     subject, between, other = unit.parts
     relation = [
         fold_case(parse.words[at]) for at in range(*between) if parse.upos[at] not in _AUXILIARY
@@ -198,7 +199,7 @@ def _is_reversible(parse: Parse, unit: Unit) -> bool:
     return (
         not _SYMMETRIC.issuperset(relation)
         and not POSSESSIVES & named
-        and fold_case(written(parse, *subject)) != fold_case(written(parse, *other))
+        and fold_case(token_text(parse, *subject)) != fold_case(token_text(parse, *other))
         and is_movable(parse, *subject)
         and is_movable(parse, *other)
         and sense.can_replace(parse, subject, parse, other)
@@ -206,7 +207,7 @@ def _is_reversible(parse: Parse, unit: Unit) -> bool:
 
 
 def sub_parse(parse: Parse, start: int, end: int) -> Parse:
-    """The parse of the tokens `[start, end)` alone, without noun phrases."""
+    """Parse of the tokens `[start, end)` alone, cut from another parse, without noun phrases."""
     first, last = extent(parse, start, end)
     return Parse(
         parse.sample_id,

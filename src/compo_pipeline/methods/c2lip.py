@@ -20,7 +20,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
-from compo_pipeline.language.concepts import concepts, placed
+from compo_pipeline.language.concepts import concepts, locate_phrases
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.clip import SOFTMAX_TRAINED
 from compo_pipeline.methods.contract import (
@@ -127,7 +127,7 @@ class C2lip(Method):
 
         def view(caption: Caption) -> View:
             if "phrases" in table.contents:
-                found = placed(caption.sentences[0], table.phrases(caption.sample_id))
+                found = locate_phrases(caption.sentences[0], table.phrases(caption.sample_id))
             else:
                 found = concepts(context.parses[caption.sample_id])
             made_by = provenance(context.language, ())

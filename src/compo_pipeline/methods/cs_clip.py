@@ -22,7 +22,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language import unit_files
-from compo_pipeline.language.editing import Generator, bare, written
+from compo_pipeline.language.editing import Generator, bare, token_text
 from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.unit_files import WrittenUnits
 from compo_pipeline.language.units import Category, foil, units
@@ -192,7 +192,7 @@ def _pair_from_parse(
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
-            return _Pair(written(parse, *unit.phrase), made.text, Origin.from_generated(made))
+            return _Pair(token_text(parse, *unit.phrase), made.text, Origin.from_generated(made))
     return None
 
 

@@ -30,7 +30,7 @@ from compo_pipeline.storage.untrusted import shown
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the file of a published checkpoint does not say about itself.
+    """Facts that a published checkpoint's file does not record, such as its activation.
 
     Attributes:
         source: where its authors publish it.
@@ -54,7 +54,7 @@ LAYOUTS: dict[PublishedLayout, Layout] = {
     # {"epoch", "state_dict": {"module.<name>"}, "optimizer"}: what open_clip's training saves.
     "negclip": Layout("github.com/mertyg/vision-language-models-are-bows"),
     "ce_clip": Layout("github.com/lezhang7/Enhance-FineGrained"),
-    # The same, with LoRA of rank 4 and alpha 1 that is not merged (see `_merged`).
+    # The same, with LoRA of rank 4 and alpha 1 that is not merged (see `_merge_lora`).
     "tsvlc": Layout("github.com/SivanDoveh/TSVLC"),
     "dac": Layout("github.com/SivanDoveh/DAC"),
     # With and without LoRA.
@@ -97,13 +97,17 @@ def read(path: Path) -> dict[str, Tensor]:
         SettingsError: it cannot be read, or holds something else.
     """
     if path.is_dir():
-        return {name: each for part in hf_import.parts(path) for name, each in read(part).items()}
-    state = weights.read(path) if path.suffix == ".safetensors" else _unpickled(path)
-    return by_open_clip(state, path)
+        return {
+            name: each
+            for part in hf_import.tower_weights_files(path)
+            for name, each in read(part).items()
+        }
+    state = weights.read(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    return to_open_clip_names(state, path)
 
 
-def _unpickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a pickled checkpoint, of which nothing is run, by open_clip's names.
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    """Tensors of a pickled checkpoint, renamed for open_clip; no code of the pickle is run.
 
     Raises:
         SettingsError: it holds other classes than tensors, plain values and a few that are
@@ -115,7 +119,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise SettingsError(
-            f"{path} is not a plain state dict ({_foreign(path) or type(error).__name__}), and "
+            f"{path} is not a plain state dict ({_disallowed(path) or type(error).__name__}), and "
             "nothing else is unpickled here; use the model's safetensors file (OpenAI's weights: "
             "the timm/*_clip_*.openai models of the Hugging Face hub)"
         ) from error
@@ -129,8 +133,8 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
     return dict(state)
 
 
-def _foreign(path: Path) -> str:
-    """What a checkpoint holds that is not allowed; empty where that cannot be listed."""
+def _disallowed(path: Path) -> str:
+    """Text that names the disallowed classes in a pickled checkpoint; empty if unknown."""
     try:
         found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except (RuntimeError, ValueError, OSError):  # a TorchScript archive, or no checkpoint
@@ -139,8 +143,8 @@ def _foreign(path: Path) -> str:
     return f"it holds {', '.join(classes[:5])}" if classes else ""
 
 
-def by_open_clip(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """A checkpoint's tensors under open_clip's names, without wrappers and LoRA.
+def to_open_clip_names(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Rename a checkpoint's tensors to open_clip's names, without wrappers, with LoRA merged.
 
     Args:
         state: tensors as a file holds them.
@@ -151,12 +155,14 @@ def by_open_clip(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """
     plain = {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
     if any("vision_model." in name or "text_model." in name for name in plain):
-        return hf_import.by_open_clip(plain)
-    return _merged(plain, path)
+        return hf_import.to_open_clip_names(plain)
+    return _merge_lora(plain, path)
 
 
-def _merged(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Weights with LoRA's update, W + B A alpha / r with alpha = 1, as loralib stores it.
+def _merge_lora(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """State dict with LoRA factors merged into their weights, W + B A alpha / r with alpha = 1.
+
+    That is loralib's form.
 
     `<layer>.lora_A` [r, in] and `<layer>.lora_B` [out, r] belong to `<layer>.weight` [out, in];
     of a convolution, A is [r k, in k], B [out k, r k] and B A has the weight's shape otherwise

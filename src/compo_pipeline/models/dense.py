@@ -33,7 +33,7 @@ FIX = "set model.name to a model whose towers are transformers (ViT-B-32-quickge
 
 
 class NoPatches(SettingsError):
-    """A model gives no features of patches and tokens in the joint space.
+    """Error: a model gives no features of patches and text tokens in the joint space.
 
     Args:
         name: of the model.
@@ -50,7 +50,7 @@ class NoPatches(SettingsError):
 
 
 class DenseImages(NamedTuple):
-    """Embeddings of images and of their patches, float32.
+    """Embeddings of images [m, D] and of their patches [m, P, D], float32.
 
     Attributes:
         pooled: [m, D], normalised.
@@ -62,7 +62,7 @@ class DenseImages(NamedTuple):
 
 
 class TextTokens(NamedTuple):
-    """Embeddings of texts and of their tokens, float32.
+    """Embeddings of texts [K, D] and of all their tokens [K, T', D], float32.
 
     Attributes:
         pooled: [K, D], normalised.
@@ -75,7 +75,7 @@ class TextTokens(NamedTuple):
 
 
 class DenseTexts(NamedTuple):
-    """Embeddings of texts and of their tokens, float32.
+    """Embeddings of texts [K, D] and of their tokens [K, T, D], with a mask of content tokens.
 
     Attributes:
         pooled: [K, D], normalised.
@@ -89,7 +89,7 @@ class DenseTexts(NamedTuple):
 
 
 def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
-    """Embeddings of pixels [m, 3, H, W] and of their patches.
+    """Encode pixels [m, 3, H, W]: embeddings of the images and of their patches.
 
     Args:
         model: open_clip's.
@@ -102,13 +102,13 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
     """
     refuse_without_patches(model, name)
     visual = model.visual
-    read = _of_vit if isinstance(visual, VisionTransformer) else _of_timm
+    read = _encode_vit if isinstance(visual, VisionTransformer) else _encode_timm
     pooled, patches = read(visual, pixels)
     return DenseImages(F.normalize(pooled.float(), dim=-1), patches.float())
 
 
 def refuse_without_patches(model: Any, name: str, otherwise: str | None = None) -> None:
-    """Refuse a model, by its architecture alone, whose patches are not in the joint space.
+    """Raise an error if a model's architecture gives no patches in the joint space.
 
     Args:
         model: open_clip's; weights are not read.
@@ -123,13 +123,13 @@ def refuse_without_patches(model: Any, name: str, otherwise: str | None = None) 
     if isinstance(visual, VisionTransformer):
         reason = "its image tower has open_clip's attentional pooler" if visual.attn_pool else ""
     elif isinstance(visual, TimmModel):
-        reason = _unknown_of_trunk(visual)
+        reason = _unsupported_reason(visual)
     if reason:
         raise NoPatches(name, reason, otherwise)
 
 
-def _of_vit(visual: VisionTransformer, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings [m, D] and patches [m, P, D] of open_clip's own transformer.
+def _encode_vit(visual: VisionTransformer, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings [m, D] and patch features [m, P, D] of open_clip's own vision transformer.
 
     With `final_ln_after_pool` (CLIPA) the tower norms the mean of the patches, and here each
     patch is normed as that mean is.
@@ -139,8 +139,8 @@ def _of_vit(visual: VisionTransformer, pixels: Tensor) -> tuple[Tensor, Tensor]:
     return given["image_features"], project(visual.ln_post(last), visual.proj)
 
 
-def _of_timm(visual: TimmModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings [m, D] and patches [m, P, D] of a timm tower."""
+def _encode_timm(visual: TimmModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings [m, D] and patch features [m, P, D] of a timm image tower."""
     trunk = visual.trunk
     states = trunk.forward_features(pixels)
     pooled: Tensor = visual.head(trunk.forward_head(states))
@@ -153,8 +153,8 @@ def _of_timm(visual: TimmModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
     return pooled, visual.head(trunk.head(patches))
 
 
-def _unknown_of_trunk(visual: TimmModel) -> str:
-    """What about a timm tower is of no known kind; empty where all of it is."""
+def _unsupported_reason(visual: TimmModel) -> str:
+    """Reason why a timm image tower is of no supported kind; empty if it is supported."""
     trunk: Any = visual.trunk
     if not isinstance(trunk, TimmTransformer | Eva | Xcit):
         return f"its image tower is a timm {type(trunk).__name__}"
@@ -174,7 +174,7 @@ def _unknown_of_trunk(visual: TimmModel) -> str:
 
 
 def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
-    """What attention pooling gives for each patch [m, P, C] if all attention is on it.
+    """Output of attention pooling for each patch [m, P, C], if all attention is on that patch.
 
     Source: C2LIP, Sec. 3 (t = out_proj(value(V_p)), then t + mlp(norm(t))).
     """
@@ -184,7 +184,7 @@ def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
 
 
 def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
-    """Embeddings of token ids [K, T], and of all their tokens, whatever they are.
+    """Encode token ids [K, T]: embeddings of the texts and of all tokens, padding included.
 
     Args:
         model: open_clip's.
@@ -194,7 +194,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
     Raises:
         SettingsError: the text tower is of another kind than CLIP's and SigLIP's.
     """
-    tower = _text_parts(model, name)
+    tower = _supported_text_tower(model, name)
     states, ids = text_states(tower, tokens)
     pooled = project(pool_texts(tower, states, ids), tower.text_projection)
     return TextTokens(
@@ -204,7 +204,7 @@ def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
 
 
 def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
-    """Embeddings of token ids [K, T] and of their tokens, with what is a text's own among them.
+    """Encode token ids [K, T]: embeddings of texts and tokens, with a mask of content tokens.
 
     Args:
         model: open_clip's.
@@ -215,15 +215,17 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
         SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
             open texts with <sot> and close them with <eot>.
     """
-    tower = _text_parts(model, name, marked=True)
+    tower = _supported_text_tower(model, name, marked=True)
     pooled, dense = encode_text_tokens(model, tokens, name)
-    return DenseTexts(pooled, dense, _within(tokens[:, : dense.shape[1]], tower.vocab_size, name))
+    return DenseTexts(
+        pooled, dense, _own_token_mask(tokens[:, : dense.shape[1]], tower.vocab_size, name)
+    )
 
 
 def refuse_without_tokens(
     model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
 ) -> None:
-    """Refuse a model, by its architecture alone, whose text tokens are not in the joint space.
+    """Raise an error if a model's architecture gives no text tokens in the joint space.
 
     Args:
         model: open_clip's; weights are not read.
@@ -234,13 +236,13 @@ def refuse_without_tokens(
     Raises:
         SettingsError: the text tower is of no kind whose tokens are known to be.
     """
-    _text_parts(model, name, otherwise, marked=marked)
+    _supported_text_tower(model, name, otherwise, marked=marked)
 
 
-def _text_parts(
+def _supported_text_tower(
     model: Any, name: str, otherwise: str | None = None, *, marked: bool = False
 ) -> Any:
-    """What holds the parts of the text tower, where they are known."""
+    """The text tower of a model; an error unless its tokens are in the joint space."""
     tower = text_tower(model)
     if tower is None:
         kind = type(getattr(model, "text", model)).__name__
@@ -255,7 +257,7 @@ def _text_parts(
     return tower
 
 
-def _within(ids: Tensor, words: int, name: str) -> Tensor:
+def _own_token_mask(ids: Tensor, words: int, name: str) -> Tensor:
     """Mask [K, T] of the tokens after <sot> up to and including <eot>.
 
     CLIP's vocabulary ends in <sot> and <eot>; argmax pooling takes the largest id for <eot>.
@@ -270,7 +272,7 @@ def _within(ids: Tensor, words: int, name: str) -> Tensor:
 
 
 def attention(patches: Tensor, phrases: Tensor) -> Tensor:
-    """Softmax over the patches of phrase times patch, as C2LIP pools by it in training.
+    """Attention of phrases over image patches [m, K, P]: softmax of dot products (C2LIP).
 
     Source: C2LIP paper, Eq. 6; it has no temperature. Phrases times a scale give one with it.
 

@@ -29,7 +29,9 @@ def encode_images(model: Any, pixels: Tensor) -> Tensor:
 
 
 def image_projection(model: Any) -> tuple[Any, str] | None:
-    """The linear projection at the end of the image tower: the module or weight, and its name.
+    """Module or weight of the linear projection that ends an image tower, and its name; or None.
+
+    None for towers where it is not known to come last.
 
     None for towers where it is not known to come last.
     """
@@ -42,7 +44,7 @@ def image_projection(model: Any) -> tuple[Any, str] | None:
 
 
 def pool_images(model: Any, pixels: Tensor) -> Tensor:
-    """What `image_projection` projects, [m, W], float32, of pixels [m, 3, H, W]."""
+    """Pooled image features [m, W] before `image_projection`, float32, of pixels [m, 3, H, W]."""
     visual = model.visual
     if isinstance(visual, TimmModel):
         pooled: Tensor = visual.trunk(pixels)
@@ -69,23 +71,25 @@ def encode_texts(model: Any, tokens: Tensor) -> Tensor:
     if tower is None:
         features = model.encode_text(tokens)
     elif reads_padding(tower):
-        features = _pooled(tower, tokens)
+        features = _unnormalised_texts(tower, tokens)
     else:
-        order = _lengths(tokens).argsort(stable=True)
+        order = _text_lengths(tokens).argsort(stable=True)
         fewest = FEWEST if tokens.device.type == "cpu" else FEWEST_ON_GPU
         groups = tokens[order].tensor_split(max(1, min(GROUPS, len(tokens) // fewest)))
-        features = torch.cat([_pooled(tower, group) for group in groups])[order.argsort()]
+        features = torch.cat([_unnormalised_texts(tower, group) for group in groups])[
+            order.argsort()
+        ]
     return F.normalize(features.float(), dim=-1)
 
 
-def _pooled(tower: Any, tokens: Tensor) -> Tensor:
-    """Text embeddings [K, D], as they come, of token ids [K, T]."""
+def _unnormalised_texts(tower: Any, tokens: Tensor) -> Tensor:
+    """Text embeddings [K, D] before normalisation, of token ids [K, T]."""
     states, tokens = text_states(tower, tokens)
     return project(pool_texts(tower, states, tokens), tower.text_projection)
 
 
 def text_tower(model: Any) -> Any | None:
-    """What holds the parts of open_clip's own text transformer; None for towers of other kinds.
+    """The module with the parts of open_clip's own text transformer; None for other text towers.
 
     `CLIP` has the parts on itself, `CustomTextCLIP` in its `text`.
     """
@@ -98,7 +102,7 @@ def text_tower(model: Any) -> Any | None:
 
 
 def token_embedding_name(model: nn.Module) -> str | None:
-    """The name of a Hugging Face text tower's embedding of token ids; None for other towers.
+    """Name of the token embedding module of a Hugging Face text tower; None for other towers.
 
     open_clip's own towers have it as `token_embedding`.
     """
@@ -110,17 +114,17 @@ def token_embedding_name(model: nn.Module) -> str | None:
 
 
 def pool_type(tower: Any) -> str:
-    """Which token's state a text tower gives as the text's (argmax, eos, last, ...)."""
+    """Name of a text tower's pooling, that is, of the token it reads (argmax, eos, last, ...)."""
     return str(tower.pool_type if isinstance(tower, TextTransformer) else tower.text_pool_type)
 
 
 def reads_padding(tower: Any) -> bool:
-    """Whether padding behind a text changes its embedding."""
+    """Whether the padding behind a text changes its embedding by this text tower."""
     return tower.attn_mask is None or pool_type(tower) not in ("argmax", "eos")
 
 
-def _lengths(tokens: Tensor) -> Tensor:
-    """Tokens [K] of each text before its padding.
+def _text_lengths(tokens: Tensor) -> Tensor:
+    """Number of tokens of each text before its padding [K].
 
     The place of the last id that is not 0, not the number of such ids: "!" within a word is token
     0 too.
@@ -130,13 +134,13 @@ def _lengths(tokens: Tensor) -> Tensor:
 
 
 def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """States [K, T', W] after a text tower's final norm, and the token ids [K, T'] they are of.
+    """Token states [K, T', W] after a text tower's final norm, and their token ids [K, T'].
 
     T' is the batch's longest text where a causal mask and the pooling let the rest go unread.
     """
     mask, kind = tower.attn_mask, tower.transformer.get_cast_dtype()
     if not reads_padding(tower):
-        length = int(_lengths(tokens).max())
+        length = int(_text_lengths(tokens).max())
         tokens, mask = tokens[:, :length], mask[:length, :length]
     x = tower.token_embedding(tokens).to(kind)
     x = x + tower.positional_embedding[: tokens.shape[1]].to(kind)
@@ -144,14 +148,14 @@ def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pool_texts(tower: Any, states: Tensor, tokens: Tensor) -> Tensor:
-    """The state [K, W] of each text, from states [K, T, W] and token ids [K, T]."""
+    """Pooled state [K, W] of each text, from token states [K, T, W] and token ids [K, T]."""
     eos = tower.eos_id if isinstance(tower, TextTransformer) else tower.text_eos_id
     pooled: Tensor = text_global_pool(states, tokens, pool_type(tower), eos_token_id=eos)
     return pooled
 
 
 def project(states: Tensor, projection: nn.Linear | Tensor | None) -> Tensor:
-    """States [..., W] in the joint space [..., D]; open_clip keeps the projection in three ways."""
+    """States [..., W] projected into the joint space [..., D], by a layer or matrix, if any."""
     if projection is None:
         return states
     projected: Tensor = (
@@ -161,18 +165,21 @@ def project(states: Tensor, projection: nn.Linear | Tensor | None) -> Tensor:
 
 
 def scale_of(model: Any) -> Tensor:
-    """exp(logit_scale), a scalar tensor with gradient."""
+    """Scale of a model's logits, exp(logit_scale): a scalar tensor with gradient."""
     scale: Tensor = model.logit_scale.exp()
     return scale
 
 
 def bias_of(model: Any) -> Tensor:
-    """logit_bias, a scalar tensor with gradient, of a model that has one (see `pairwise`)."""
+    """Bias of a model's logits, logit_bias: a scalar tensor with gradient, if it has one.
+
+    See `pairwise`.
+    """
     bias: Tensor = model.logit_bias
     return bias
 
 
 @torch.no_grad()
 def clamp_scale(model: Any) -> None:
-    """Keep exp(logit_scale) within [1, 100], after an optimiser step."""
+    """Clamp a model's exp(logit_scale) to [1, 100] in place, after an optimiser step."""
     model.logit_scale.clamp_(0.0, math.log(MOST_SCALE))

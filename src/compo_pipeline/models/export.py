@@ -31,7 +31,7 @@ def export(
     precision: Precision = "fp32",
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a model as a folder, which is replaced where it exists; all of it or nothing.
+    """Write a model as a folder for open_clip, atomically; an existing folder is replaced.
 
     Arguments and errors are those of `write`.
     """
@@ -80,7 +80,7 @@ def write(
 
 
 def _weights_in_precision(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
-    """The weights on the CPU in a precision; refuses those that are not finite in it."""
+    """State dict on the CPU in a precision; raises an error if a weight is not finite in it."""
     kind = {"fp32": torch.float32, "fp16": torch.float16}[precision]
     state = {}
     for name, tensor in model.state_dict().items():

@@ -46,7 +46,7 @@ _TIMM_NAME = re.compile(r"\w[\w.]*")
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The mapping of a JSON file.
+    """Read a JSON file that holds an object (a mapping).
 
     Raises:
         SettingsError: it cannot be read, or holds something else; one line with the path.
@@ -61,7 +61,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read an open_clip_config.json, and refuse keys that are not known to be safe.
+    """Read an open_clip_config.json; raises an error for keys that are not known to be safe.
 
     Raises:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
@@ -85,7 +85,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(folder: Path, what: str) -> None:
-    """Refuse a folder for transformers or diffusers that asks for its own Python files to be run.
+    """Raise an error if a folder for transformers or diffusers asks to run its own Python files.
 
     Args:
         folder: of a model, a tokenizer or a pipeline.
@@ -104,7 +104,7 @@ def refuse_code(folder: Path, what: str) -> None:
 
 
 def _check_names(model_cfg: Mapping[str, Any], path: Path) -> None:
-    """Refuse towers of timm and transformers that are none of these packages' own."""
+    """Raise an error for towers that are no known models of timm and transformers."""
     name = (model_cfg.get("vision_cfg") or {}).get("timm_model_name")
     if name is not None and not _TIMM_NAME.fullmatch(str(name)):
         raise SettingsError(
@@ -120,7 +120,7 @@ def _check_names(model_cfg: Mapping[str, Any], path: Path) -> None:
 
 
 def _text_towers() -> list[str]:
-    """The text towers of transformers that open_clip's own architectures have."""
+    """Names of the transformers text towers that open_clip's own architectures use."""
     import open_clip
 
     texts = (open_clip.get_model_config(name)["text_cfg"] for name in open_clip.list_models())

@@ -20,7 +20,7 @@ from torch import Tensor
 from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
-from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
+from compo_pipeline.models.hf_towers import Tower, image_tower, text_part, unsupported_error
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
 from compo_pipeline.storage.files import atomic_folder, write_json
@@ -33,8 +33,8 @@ TOLERANCE = 1e-4
 _GREY_LEVELS = 2.5
 
 
-def needs() -> None:
-    """Return where the packages of this export are installed.
+def require_packages() -> None:
+    """Raise an error, which says how to install it, unless transformers is installed.
 
     Raises:
         SettingsError: they are not; the message says how to install them.
@@ -47,7 +47,9 @@ def needs() -> None:
 
 
 def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
-    """Write config.json, model.safetensors, processor and tokenizer; all of it or nothing.
+    """Write a checkpoint as a folder of Hugging Face transformers, atomically.
+
+    These are config.json, model.safetensors, processor and tokenizer.
 
     Args:
         checkpoint: a folder that `export` or open_clip wrote.
@@ -57,12 +59,12 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         SettingsError: transformers is missing, has no counterpart of a part of the model, or
             does not compute the same; the message names the part.
     """
-    needs()
+    require_packages()
     from transformers import CLIPConfig, CLIPProcessor, SiglipConfig, SiglipProcessor
     from transformers import VisionTextDualEncoderProcessor as DualProcessor
 
     loaded = load(checkpoint)
-    model = converted(loaded)
+    model = convert(loaded)
     kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
     processor: Any = kinds.get(type(model.config), DualProcessor)(
         image_processor=image_processor(dict(loaded.config["preprocess_cfg"])),
@@ -77,8 +79,8 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
     return folder
 
 
-def converted(loaded: LoadedModel) -> Any:
-    """The model of transformers with the weights of an open_clip model.
+def convert(loaded: LoadedModel) -> Any:
+    """Convert an open_clip model to a model of Hugging Face transformers with the same weights.
 
     Raises:
         SettingsError: transformers has no counterpart of a tower.
@@ -89,7 +91,7 @@ def converted(loaded: LoadedModel) -> Any:
     bias: Tensor | None = loaded.model.logit_bias  # type: ignore[assignment]
     scale: Tensor = loaded.model.logit_scale  # type: ignore[assignment]
     width = int(loaded.config["model_cfg"]["embed_dim"])
-    model = _empty(image, text, width)
+    model = _unloaded_model(image, text, width)
     if hasattr(model, "logit_bias"):
         own_bias = torch.zeros(1) if bias is None else bias
         weights |= {"logit_scale": scale.reshape(1), "logit_bias": own_bias.reshape(1)}
@@ -108,8 +110,8 @@ def converted(loaded: LoadedModel) -> Any:
     return model.eval()
 
 
-def _empty(image: Tower, text: Tower, width: int) -> Any:
-    """The class of transformers that holds these two towers, with any weights."""
+def _unloaded_model(image: Tower, text: Tower, width: int) -> Any:
+    """Model of transformers for these two towers, whose weights are still to be loaded."""
     import transformers as hf
 
     kinds = (type(image.config), type(text.config))
@@ -120,7 +122,7 @@ def _empty(image: Tower, text: Tower, width: int) -> Any:
         if kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and image.projection is None:
             return hf.SiglipModel(hf.SiglipConfig(**pair))
         if kinds[1] is hf.SiglipTextConfig:
-            raise refused(
+            raise unsupported_error(
                 "text tower",
                 "is read as a whole, which transformers knows beside SigLIP's image tower alone",
             )
@@ -130,7 +132,7 @@ def _empty(image: Tower, text: Tower, width: int) -> Any:
 
 @torch.no_grad()
 def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
-    """Compare a converted model and its processor with open_clip's.
+    """Raise an error unless a converted model and its processor give open_clip's outputs.
 
     Raises:
         SettingsError: one gives other numbers; the message says which, and how far apart.
@@ -151,22 +153,22 @@ def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
     seen = processor.image_processor(image, return_tensors="pt")["pixel_values"][0]
     grey = torch.tensor(loaded.std)[:, None, None] * (seen - loaded.preprocess(image)) * 255
     if grey.abs().max() > _GREY_LEVELS:
-        raise _unequal("preprocessing", f"{grey.abs().max():.0f} of 255 grey levels")
+        raise _difference_error("preprocessing", f"{grey.abs().max():.0f} of 255 grey levels")
 
 
 def _text_embeddings(model: Any, tokens: Tensor) -> Tensor:
-    """Normalised text embeddings of a Hugging Face model."""
+    """Normalised text embeddings by a Hugging Face model, of token ids."""
     return F.normalize(model.get_text_features(input_ids=tokens).pooler_output, dim=-1)
 
 
 def _require_close(part: str, got: Tensor, wanted: Tensor) -> None:
-    """Refuse embeddings that differ by more than the tolerance."""
+    """Raise an error if embeddings differ by more than the tolerance."""
     apart = (got - wanted).abs().max().item()
     # Written so that NaN is refused too.
     if not apart <= TOLERANCE:
-        raise _unequal(part, f"{apart:.1e} of a normalised embedding")
+        raise _difference_error(part, f"{apart:.1e} of a normalised embedding")
 
 
-def _unequal(part: str, apart: str) -> SettingsError:
-    """The error of a part whose converted embeddings differ."""
-    return refused(part, f"as converted it gives other numbers (up to {apart})")
+def _difference_error(part: str, apart: str) -> SettingsError:
+    """The error to raise for a part of the model whose converted outputs differ."""
+    return unsupported_error(part, f"as converted it gives other numbers (up to {apart})")

@@ -76,23 +76,23 @@ _NAMES = {
 }
 
 
-def is_of_transformers(folder: Path) -> bool:
-    """Whether a folder holds a model of transformers, as one or as a folder for each tower."""
-    return (folder / "config.json").is_file() or is_split(folder)
+def is_transformers_folder(folder: Path) -> bool:
+    """Whether a folder holds a transformers model, as a whole or with a folder for each tower."""
+    return (folder / "config.json").is_file() or has_tower_folders(folder)
 
 
-def is_split(folder: Path) -> bool:
-    """Whether a folder holds a folder for each tower."""
+def has_tower_folders(folder: Path) -> bool:
+    """Whether a folder has a transformers subfolder for each of the two towers."""
     return all((folder / part / "config.json").is_file() for part in _TOWERS.values())
 
 
-def parts(folder: Path) -> list[Path]:
-    """The weights files of a folder with a folder for each tower."""
+def tower_weights_files(folder: Path) -> list[Path]:
+    """Paths of the two towers' weights files, in a folder with a subfolder for each tower."""
     return [folder / part / "model.safetensors" for part in _TOWERS.values()]
 
 
 def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]:
-    """open_clip's configuration (`model_cfg`, `preprocess_cfg`) of a folder of transformers.
+    """Convert a transformers folder's configuration to open_clip's (`model_cfg`, `preprocess_cfg`).
 
     CLIP is built by its numbers. SigLIP is the architecture of open_clip with the same numbers;
     its image tower keeps that architecture's activation.
@@ -105,7 +105,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
         SettingsError: it is another model than CLIP and SigLIP, or one that open_clip cannot
             build.
     """
-    if is_split(folder):
+    if has_tower_folders(folder):
         towers = {
             tower: read_object(folder / part / "config.json") for tower, part in _TOWERS.items()
         }
@@ -125,7 +125,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
     model_cfg = (
         _clip_config(folder, int(config.get("projection_dim", 512)), vision, text)
         if kind == "clip"
-        else _siglip(folder, vision, text)
+        else _siglip_config(folder, vision, text)
     )
     return {"model_cfg": model_cfg, "preprocess_cfg": _preprocessing(folder)}
 
@@ -133,7 +133,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
 def _clip_config(
     folder: Path, width: int, vision: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """open_clip's configuration of a Hugging Face CLIP; refuses what open_clip cannot express."""
+    """open_clip's `model_cfg` for a transformers CLIP; raises an error if it cannot express it."""
     activations = {vision["hidden_act"], text["hidden_act"]}
     epsilons = {vision["layer_norm_eps"], text["layer_norm_eps"]}
     if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:
@@ -168,8 +168,10 @@ def _clip_config(
     }
 
 
-def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
-    """open_clip's configuration of a SigLIP model of transformers."""
+def _siglip_config(
+    folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]
+) -> dict[str, Any]:
+    """open_clip's `model_cfg` for a transformers SigLIP: of the architecture with equal numbers."""
     wanted = {
         "width": text["hidden_size"],
         "layers": text["num_hidden_layers"],
@@ -198,7 +200,7 @@ def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) ->
 
 
 def _preprocessing(folder: Path) -> dict[str, Any]:
-    """open_clip's preprocessing of a folder's image processor; empty (OpenAI's) without one."""
+    """open_clip's preprocessing, from a folder's image processor; empty if it has none."""
     names = ("preprocessor_config.json", "processor_config.json")
     name = next((name for name in names if (folder / name).is_file()), None)
     if name is None:
@@ -222,12 +224,12 @@ def _preprocessing(folder: Path) -> dict[str, Any]:
     }
 
 
-def by_open_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of CLIPModel or SiglipModel by open_clip's names."""
+def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of a transformers CLIPModel or SiglipModel to open_clip's names."""
     kind = "siglip" if "vision_model.head.probe" in state else "clip"
     found = {
-        _renamed(name, kind): tensor
-        for name, tensor in _fused(state).items()
+        _open_clip_name(name, kind): tensor
+        for name, tensor in _fuse_attention(state).items()
         if not name.endswith(".position_ids")  # a buffer of older versions
     }
     if kind == "siglip":
@@ -242,8 +244,8 @@ def by_open_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _renamed(name: str, kind: str) -> str:
-    """open_clip's name of a tensor of a kind of model; that of one outside the towers stays."""
+def _open_clip_name(name: str, kind: str) -> str:
+    """Name in open_clip of a tensor of a transformers model; unchanged outside the towers."""
     for tower in ("vision_model.", "text_model."):
         if tower in name:
             short = name.partition(tower)[2]
@@ -253,8 +255,8 @@ def _renamed(name: str, kind: str) -> str:
     return name
 
 
-def _fused(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors with attention's q, k and v as one, and the pool's fused input as q and kv."""
+def _fuse_attention(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict with attention's q, k, v weights joined, and the pooling's fused input split."""
     found = {}
     for name, tensor in state.items():
         layer, _, kind = name.rpartition(".")

@@ -17,7 +17,7 @@ from open_clip.tokenizer import (
     get_clean_fn,
 )
 
-from compo_pipeline.models.hf_towers import refused
+from compo_pipeline.models.hf_towers import unsupported_error
 from compo_pipeline.models.loading import LoadedModel
 
 # No attention mask: a text tower without a causal mask reads the padding too, and one with a causal
@@ -41,7 +41,7 @@ _REPAIRED = (
 
 
 def image_processor(preprocess: dict[str, Any]) -> Any:
-    """CLIPImageProcessor of an open_clip preprocessing configuration.
+    """The CLIPImageProcessor of transformers for an open_clip preprocessing configuration.
 
     Raises:
         SettingsError: a fill colour, which it does not know.
@@ -54,7 +54,9 @@ def image_processor(preprocess: dict[str, Any]) -> Any:
     mode = preprocess["resize_mode"]
     if mode == "longest" and preprocess["fill_color"] != 0:
         colour = preprocess["fill_color"]
-        raise refused("preprocessing", f"CLIPImageProcessor fills with black alone, not {colour}")
+        raise unsupported_error(
+            "preprocessing", f"CLIPImageProcessor fills with black alone, not {colour}"
+        )
     size = {
         "squash": square,
         "shortest": {"shortest_edge": height},
@@ -72,13 +74,13 @@ def image_processor(preprocess: dict[str, Any]) -> Any:
 
 
 def tokenizer(loaded: LoadedModel) -> Any:
-    """The tokenizer of a model for transformers, with the cleaning that open_clip does before.
+    """Convert a model's tokenizer to transformers, including open_clip's cleaning of texts.
 
     A tokenizer without a tokenizer.json (sentencepiece's own) is given as it is.
     """
     from transformers import PreTrainedTokenizerFast
 
-    built, inner = _built(loaded), _wrapped(loaded)
+    built, inner = _build_tokenizer(loaded), _wrapped_tokenizer(loaded)
     if built is None:
         inner.model_max_length, inner.model_input_names = loaded.context_length, _INPUTS
         return inner
@@ -98,8 +100,8 @@ def tokenizer(loaded: LoadedModel) -> Any:
 
 
 def fast_tokenizer(loaded: LoadedModel) -> Any:
-    """The `tokenizers` object that gives a model's token ids [K, T]; None where there is none."""
-    built, inner = _built(loaded), _wrapped(loaded)
+    """Object of the library `tokenizers` that gives a model's token ids [K, T]; or None."""
+    built, inner = _build_tokenizer(loaded), _wrapped_tokenizer(loaded)
     if built is None:
         return None
     pad, token = (0, "!") if inner is None else (inner.pad_token_id, inner.pad_token)
@@ -108,22 +110,22 @@ def fast_tokenizer(loaded: LoadedModel) -> Any:
     return built
 
 
-def _wrapped(loaded: LoadedModel) -> Any:
-    """The tokenizer of transformers that open_clip wraps; None of CLIP's own."""
+def _wrapped_tokenizer(loaded: LoadedModel) -> Any:
+    """The transformers tokenizer that open_clip wraps; None for CLIP's own tokenizer."""
     tokenize: Any = loaded.tokenize
     return None if isinstance(tokenize, SimpleTokenizer) else tokenize.tokenizer
 
 
-def _built(loaded: LoadedModel) -> Any:
-    """The `tokenizers` object of a model's texts of any length; None where there is none."""
-    inner = _wrapped(loaded)
+def _build_tokenizer(loaded: LoadedModel) -> Any:
+    """Object of the library `tokenizers` for a model, without truncation and padding; or None."""
+    inner = _wrapped_tokenizer(loaded)
     if inner is None:
         return _clip_tokenizer(loaded)
     return _cleaning_tokenizer(loaded) if inner.is_fast else None
 
 
 def _clip_tokenizer(loaded: LoadedModel) -> Any:
-    """CLIP's tokenizer, built from open_clip's file of joined pairs."""
+    """CLIP's tokenizer for the library `tokenizers`, built from open_clip's file of BPE merges."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.processors import TemplateProcessing
 
@@ -142,7 +144,7 @@ def _clip_tokenizer(loaded: LoadedModel) -> Any:
             end_of_word_suffix="</w>",
         )
     )
-    built.normalizer = _cleaning("lower")
+    built.normalizer = _cleaning_normalizer("lower")
     built.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_PIECES), behavior="removed", invert=True),
@@ -157,7 +159,7 @@ def _clip_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def _cleaning_tokenizer(loaded: LoadedModel) -> Any:
-    """A tokenizer of Hugging Face's kind that cleans texts first, as open_clip's wrapper does."""
+    """Tokenizer of the library `tokenizers` that cleans texts first, as open_clip does."""
     from tokenizers import Tokenizer, normalizers
 
     wrapper: Any = loaded.tokenize
@@ -165,12 +167,12 @@ def _cleaning_tokenizer(loaded: LoadedModel) -> Any:
     kinds = ("whitespace", "lower", "canonicalize")
     kind = next(kind for kind in kinds if wrapper.clean_fn is get_clean_fn(kind))
     after = [] if built.normalizer is None else [built.normalizer]
-    built.normalizer = normalizers.Sequence([_cleaning(kind), *after])
+    built.normalizer = normalizers.Sequence([_cleaning_normalizer(kind), *after])
     return built
 
 
-def _cleaning(kind: str) -> Any:
-    """open_clip's cleaning of a text of this kind, but for the rarer repairs of ftfy."""
+def _cleaning_normalizer(kind: str) -> Any:
+    """Normalizer (of `tokenizers`) for a kind of open_clip's text cleaning, rare repairs apart."""
     from tokenizers import Regex, normalizers
 
     steps: list[Any] = [normalizers.Replace(Regex(found), by) for found, by in _REPAIRED]

@@ -30,7 +30,7 @@ ARGMAX = 2
 
 @dataclass(frozen=True, eq=False)
 class Tower:
-    """One tower of a model of transformers.
+    """Configuration, weights and projection of an image or text tower for transformers.
 
     Attributes:
         config: of transformers; its type says which tower this is.
@@ -43,8 +43,8 @@ class Tower:
     projection: Tensor | None
 
 
-def refused(part: str, reason: str) -> SettingsError:
-    """The error for a part that transformers has no counterpart of."""
+def unsupported_error(part: str, reason: str) -> SettingsError:
+    """The error to raise for a part of a model that transformers has no counterpart of."""
     return SettingsError(
         f"no Hugging Face folder can hold this model: its {part}: {reason}. "
         "Set export.hugging_face to false; the open_clip folder holds every model, ONNX files most"
@@ -52,7 +52,7 @@ def refused(part: str, reason: str) -> SettingsError:
 
 
 def image_tower(model: Any) -> Tower:
-    """The image tower of an open_clip model.
+    """Convert the image tower of an open_clip model to transformers.
 
     Raises:
         SettingsError: transformers has no such tower.
@@ -66,18 +66,22 @@ def image_tower(model: Any) -> Tower:
             return _siglip_image(visual.trunk, projection)
         return _timm_tower(visual, projection)
     kind = "a ModifiedResNet" if isinstance(visual, ModifiedResNet) else f"a {type(visual)}"
-    raise refused("image tower", f"{kind} is none of transformers' models")
+    raise unsupported_error("image tower", f"{kind} is none of transformers' models")
 
 
 def _clip_image(visual: VisionTransformer) -> Tower:
-    """The image tower of an open_clip VisionTransformer, as a CLIPVisionModel."""
+    """Convert open_clip's VisionTransformer to a CLIPVisionModel of transformers."""
     from transformers import CLIPVisionConfig
 
     part = "image tower"
     if visual.attn_pool is not None or visual.pool_type != "tok":
-        raise refused(part, "CLIPVisionModel pools its class token, not patches or attention")
+        raise unsupported_error(
+            part, "CLIPVisionModel pools its class token, not patches or attention"
+        )
     if isinstance(visual.ln_pre, nn.Identity):
-        raise refused(part, "CLIPVisionModel always has a norm before its first block (no_ln_pre)")
+        raise unsupported_error(
+            part, "CLIPVisionModel always has a norm before its first block (no_ln_pre)"
+        )
     shape = _config_values(visual.transformer, (visual.ln_pre, visual.ln_post), part)
     config = CLIPVisionConfig(
         image_size=visual.image_size[0],
@@ -98,17 +102,19 @@ def _clip_image(visual: VisionTransformer) -> Tower:
 
 
 def _timm_projection(visual: TimmModel) -> Tensor | None:
-    """The linear projection of a timm tower's head; None if it has none."""
+    """Weight of the linear projection in a timm tower's head; None if it has none."""
     layers = dict(visual.head.named_children())
     layers.pop("drop", None)
     projection = layers.pop("proj", None)
     if layers or getattr(projection, "bias", None) is not None:
-        raise refused("image tower", "its head is more than a linear projection without bias")
+        raise unsupported_error(
+            "image tower", "its head is more than a linear projection without bias"
+        )
     return None if projection is None else projection.weight
 
 
 def _timm_tower(visual: TimmModel, projection: Tensor | None) -> Tower:
-    """The image tower of a timm trunk without a class in transformers, as a TimmWrapperModel.
+    """Convert a timm image tower to a TimmWrapperModel of transformers.
 
     open_clip changes the pooling of a finished trunk, TimmWrapper asks for it while it builds;
     where timm puts the final norm can depend on that, so the one that has these weights is taken.
@@ -131,25 +137,27 @@ def _timm_tower(visual: TimmModel, projection: Tensor | None) -> Tower:
             config = TimmWrapperConfig(architecture=name, model_args=arguments, **width)
             weights = {f"timm_model.{key}": value for key, value in trunk.state_dict().items()}
             return Tower(config, weights, projection)
-    raise refused("image tower", f"TimmWrapperModel builds no {name} with these weights")
+    raise unsupported_error("image tower", f"TimmWrapperModel builds no {name} with these weights")
 
 
 def text_part(loaded: LoadedModel) -> Tower:
-    """The text tower of an open_clip model.
+    """Convert the text tower of an open_clip model to transformers.
 
     Raises:
         SettingsError: transformers has no such tower.
     """
     tower = text_tower(loaded.model)
     if tower is None:
-        raise refused("text tower", "only open_clip's own text transformers are converted")
+        raise unsupported_error(
+            "text tower", "only open_clip's own text transformers are converted"
+        )
     pooled, causal = pool_type(tower), tower.attn_mask is not None
     if causal and pooled in ("argmax", "eos"):
         return _clip_text(loaded, tower, pooled)
     if not causal and pooled == "last":
         return _siglip_text(tower)
     mask = "with" if causal else "without"
-    raise refused(
+    raise unsupported_error(
         "text tower",
         f"pools '{pooled}' {mask} a causal mask; CLIPTextModel pools the end of a causal text, "
         "SiglipTextModel the last place of one that sees all",
@@ -157,13 +165,15 @@ def text_part(loaded: LoadedModel) -> Tower:
 
 
 def _clip_text(loaded: LoadedModel, tower: Any, pooled: str) -> Tower:
-    """The text tower as a CLIPTextModel: causal, pooled at the end of the text."""
+    """Convert a causal text tower, pooled at the end of the text, to a CLIPTextModel."""
     from transformers import CLIPTextConfig
 
     projection = tower.text_projection
     if isinstance(projection, nn.Linear):
         if getattr(projection, "bias", None) is not None:
-            raise refused("text tower", "CLIPModel's text projection has no bias (proj_bias)")
+            raise unsupported_error(
+                "text tower", "CLIPModel's text projection has no bias (proj_bias)"
+            )
         projection = projection.weight.T
     inner = getattr(loaded.tokenize, "tokenizer", loaded.tokenize)
     config = CLIPTextConfig(
@@ -179,7 +189,7 @@ def _clip_text(loaded: LoadedModel, tower: Any, pooled: str) -> Tower:
 
 
 def _end_token(loaded: LoadedModel, tower: Any, pooled: str) -> int:
-    """The token id at which CLIPTextModel pools: its first occurrence, or see ARGMAX."""
+    """Id of the token at which CLIPTextModel pools a text; `ARGMAX` for the largest id."""
     if pooled == "argmax":
         # CLIP's own end is the largest id that its tokenizer writes: the same place. Any other
         # vocabulary may have larger ids in a text, and open_clip pools at those.
@@ -187,7 +197,7 @@ def _end_token(loaded: LoadedModel, tower: Any, pooled: str) -> int:
         return int(tokenize.eot_token_id) if isinstance(tokenize, SimpleTokenizer) else ARGMAX
     end = int(tower.eos_id if hasattr(tower, "eos_id") else tower.text_eos_id)
     if end == ARGMAX:
-        raise refused(
+        raise unsupported_error(
             "text tower",
             "pools at the token 2, which CLIPTextModel takes for the largest id of a text",
         )
@@ -195,7 +205,7 @@ def _end_token(loaded: LoadedModel, tower: Any, pooled: str) -> int:
 
 
 def _siglip_text(tower: Any) -> Tower:
-    """The text tower as a SiglipTextModel: without a causal mask, pooled at the last place."""
+    """Convert a text tower without causal mask, pooled at the last token, to a SiglipTextModel."""
     from transformers import SiglipTextConfig
 
     width = tower.token_embedding.embedding_dim
@@ -216,7 +226,7 @@ def _siglip_text(tower: Any) -> Tower:
 
 
 def _text_weights(tower: Any) -> dict[str, Tensor]:
-    """Weights of a text tower by transformers' names, without those of its head."""
+    """Weights of a text tower under transformers' names, without those of its head."""
     return {
         "embeddings.token_embedding.weight": tower.token_embedding.weight,
         "embeddings.position_embedding.weight": tower.positional_embedding,
@@ -226,17 +236,19 @@ def _text_weights(tower: Any) -> dict[str, Tensor]:
 
 
 def _config_values(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
-    """Values for CLIP's or SigLIP's configuration, from a transformer and its norms."""
+    """Values for a CLIP or SigLIP configuration, read from open_clip's blocks and norms."""
     blocks = list(transformer.resblocks)
     if any(type(block) is not ResidualAttentionBlock for block in blocks):
-        raise refused(part, "its attention blocks are open_clip's custom ones")
+        raise unsupported_error(part, "its attention blocks are open_clip's custom ones")
     epsilons = {norm.eps for norm in norms}
     epsilons |= {norm.eps for block in blocks for norm in (block.ln_1, block.ln_2)}
     if len(epsilons) > 1:
-        raise refused(part, f"its norms have several epsilons ({epsilons})")
+        raise unsupported_error(part, f"its norms have several epsilons ({epsilons})")
     hidden_act = _activation(blocks[0].mlp.gelu)
     if hidden_act is None:
-        raise refused(part, f"the activation {blocks[0].mlp.gelu} has no name in transformers here")
+        raise unsupported_error(
+            part, f"the activation {blocks[0].mlp.gelu} has no name in transformers here"
+        )
     return {
         "hidden_size": transformer.width,
         "intermediate_size": blocks[0].mlp.c_fc.out_features,
@@ -248,7 +260,10 @@ def _config_values(transformer: Any, norms: Iterable[Any], part: str) -> dict[st
 
 
 def _block_weights(transformer: Any) -> dict[str, Tensor]:
-    """Weights of the blocks: the fused attention input in three, layer scales multiplied in."""
+    """Weights of transformer blocks under transformers' names.
+
+    The fused attention input is split in three, layer scales are multiplied in.
+    """
     weights: dict[str, Tensor] = {}
     for number, block in enumerate(transformer.resblocks):
         place = f"encoder.layers.{number}"
@@ -266,7 +281,7 @@ def _block_weights(transformer: Any) -> dict[str, Tensor]:
 
 
 def _split_attention(place: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """Weights of queries, keys and values, from the fused ones."""
+    """Weights and biases of queries, keys and values, split from the fused in-projection."""
     weights: dict[str, Tensor] = {}
     for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
         weights |= {f"{place}.{name}_proj.weight": w, f"{place}.{name}_proj.bias": b}
@@ -274,12 +289,12 @@ def _split_attention(place: str, weight: Tensor, bias: Tensor) -> dict[str, Tens
 
 
 def _layer_weights(name: str, layer: Any) -> dict[str, Tensor]:
-    """Weight and bias of a layer by transformers' names."""
+    """Weight and bias of a layer under transformers' names."""
     return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
 
 
 def _scaled_weights(name: str, layer: nn.Linear, scale: nn.Module) -> dict[str, Tensor]:
-    """Weight and bias of a layer, multiplied by the layer scale that follows it."""
+    """Weight and bias of a layer, multiplied by the layer scale (LayerScale) that follows it."""
     gamma = getattr(scale, "gamma", None)
     if gamma is None:
         return _layer_weights(name, layer)
@@ -287,7 +302,7 @@ def _scaled_weights(name: str, layer: nn.Linear, scale: nn.Module) -> dict[str, 
 
 
 def _is_siglip(trunk: Any) -> bool:
-    """Whether a timm trunk has the layers of a SiglipVisionModel."""
+    """Whether a timm image tower has just the layers of a SiglipVisionModel."""
     if not isinstance(trunk, TimmTransformer) or trunk.global_pool != "map":
         return False
     pool: Any = trunk.attn_pool
@@ -311,12 +326,12 @@ def _is_siglip(trunk: Any) -> bool:
 
 
 def _block_shape(norm: Any, mlp: Any, heads: int) -> tuple[float, int, str | None, int]:
-    """Values of SiglipVisionConfig that blocks and pool must have in common."""
+    """Norm epsilon, MLP width, activation and head count, which all blocks must share."""
     return norm.eps, mlp.fc1.out_features, _activation(mlp.act), heads
 
 
 def _activation(layer: nn.Module) -> str | None:
-    """The name of an activation in transformers; None for one that is no GELU."""
+    """Name in transformers of an activation layer; None for one that is no GELU."""
     if isinstance(layer, QuickGELU):
         return "quick_gelu"
     if isinstance(layer, nn.GELU):
@@ -326,7 +341,7 @@ def _activation(layer: nn.Module) -> str | None:
 
 
 def _siglip_image(trunk: Any, projection: Tensor | None) -> Tower:
-    """SiglipVisionModel of a trunk for which `_is_siglip` holds."""
+    """Convert a timm tower for which `_is_siglip` holds to a SiglipVisionModel."""
     from transformers import SiglipVisionConfig
 
     first, conv = trunk.blocks[0], trunk.patch_embed.proj

@@ -15,8 +15,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 _TIMEOUT = 10.0  # seconds
 
 
-def cached(repository: str, files: Sequence[str]) -> Path | None:
-    """Folder of a repository in the local cache; None where it was never fetched.
+def cached_folder(repository: str, files: Sequence[str]) -> Path | None:
+    """Folder of a Hugging Face repository in the local cache; None if it was never fetched.
 
     Args:
         repository: `owner/model`.
@@ -32,7 +32,7 @@ def cached(repository: str, files: Sequence[str]) -> Path | None:
 
 
 def cached_file(repository: str, files: Sequence[str]) -> Path | None:
-    """The first of these files of a repository that is in the local cache; None for none.
+    """Path of the first of these files of a repository that is in the local cache; or None.
 
     The rest of the repository need not be cached.
     """
@@ -43,8 +43,8 @@ def cached_file(repository: str, files: Sequence[str]) -> Path | None:
     return None
 
 
-def ask(repository: str) -> None:
-    """Check that the hub has a repository and answers within ten seconds.
+def check_repository(repository: str) -> None:
+    """Raise an error unless the Hugging Face hub has a repository and answers in ten seconds.
 
     Raises:
         Exception: it does not, of one of several kinds.
@@ -53,17 +53,17 @@ def ask(repository: str) -> None:
 
 
 def download(repository: str, files: Sequence[str]) -> Path:
-    """Download the files of a repository that match patterns, if its hub answers; their folder.
+    """Download the files of a hub repository that match patterns; returns their local folder.
 
     Raises:
         Exception: it does not, of one of several kinds.
     """
-    ask(repository)
+    check_repository(repository)
     return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(files)))
 
 
-def files_of(repository: str, folder: Path) -> list[str]:
-    """Names of all files of a repository; of a hub that does not answer, of those in its folder."""
+def repository_files(repository: str, folder: Path) -> list[str]:
+    """Names of all files of a hub repository; without an answer, those in its local folder."""
     try:
         siblings = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT).siblings
         return sorted(each.rfilename for each in siblings or ())
@@ -72,5 +72,5 @@ def files_of(repository: str, folder: Path) -> list[str]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, without the advice that follows."""
+    """First line of an error's message, without the advice that may follow."""
     return (str(error).strip().splitlines() or ["no message"])[0]

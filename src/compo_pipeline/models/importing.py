@@ -48,7 +48,7 @@ _OF_SIGLIP = ("timm/ViT-B-16-SigLIP", "timm/ViT-B-16-SigLIP-i18n-256")
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What to import.
+    """Arguments of `compo-pipeline import-model`: the source and how its files are read.
 
     Attributes:
         source: an architecture of open_clip, a folder of transformers or open_clip, or
@@ -74,7 +74,7 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """Parts of a model, token ids of a text, weights to mix with and the file's share."""
+    """Plan of an import: model source, context length, and weights to mix in."""
 
     parts: ModelSource
     context_length: int | None = None
@@ -83,7 +83,7 @@ class _Conversion:
 
 
 def import_model(request: ImportRequest, folder: Path) -> bool:
-    """Write a model as a folder for `local-dir:`; all of it or nothing.
+    """Import a model as a folder for `local-dir:`, atomically; returns whether it was written.
 
     The folder's record (compo.json) says under `imported` where it came from.
 
@@ -104,7 +104,7 @@ def import_model(request: ImportRequest, folder: Path) -> bool:
     ):
         conversion = _conversion(request, folder.name)
         tokenizer = tokenizer_files(request.tokenizer)
-        described = _described(request, conversion, tokenizer)
+        described = _import_record(request, conversion, tokenizer)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             _refuse_other(folder, described, architecture=conversion.parts.folder is None)
             load(folder)
@@ -112,7 +112,7 @@ def import_model(request: ImportRequest, folder: Path) -> bool:
         if tokenizer is not None:
             parts = with_tokenizer(conversion.parts, tokenizer, Path(scratch))
             conversion = replace(conversion, parts=parts)
-        loaded = _converted(conversion, request.seed or 0)
+        loaded = _build_model(conversion, request.seed or 0)
         with atomic_folder(folder) as new:
             write(loaded, new, metadata={"imported": described})
             _verify(loaded, load(new))
@@ -121,7 +121,7 @@ def import_model(request: ImportRequest, folder: Path) -> bool:
 
 @contextmanager
 def _renaming_in_errors(names: Mapping[str, str]) -> Iterator[None]:
-    """Context manager that replaces names in the messages of errors."""
+    """Context manager that replaces names in the messages of settings errors."""
     try:
         yield
     except SettingsError as error:
@@ -132,7 +132,7 @@ def _renaming_in_errors(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def _conversion(request: ImportRequest, name: str) -> _Conversion:
-    """How the source is converted: as an architecture of open_clip, or as a folder of files."""
+    """Import plan for the requested source: an open_clip architecture or a folder."""
     source = request.source
     prefixed = source.startswith((HUB_PREFIX, LOCAL_PREFIX))
     if not prefixed and (source in open_clip.list_models() or not Path(source).is_dir()):
@@ -145,11 +145,11 @@ def _conversion(request: ImportRequest, name: str) -> _Conversion:
             )
     hub = source.startswith(HUB_PREFIX)
     folder = _download(source) if hub else Path(source.removeprefix(LOCAL_PREFIX))
-    return _of_folder(folder, name, request.context_length)
+    return _folder_conversion(folder, name, request.context_length)
 
 
 def _download(name: str) -> Path:
-    """Folder with the downloaded weights of a repository: open_clip's, otherwise safetensors."""
+    """Download a repository's weights, open_clip's or else safetensors; returns the folder."""
     wanted: tuple[str, ...] = (sources.OPEN_CLIP_WEIGHTS,)
     folder = sources.download_repository(name, *wanted)
     if not (folder / weights.CONFIG_FILE).is_file():
@@ -159,14 +159,14 @@ def _download(name: str) -> Path:
     return folder
 
 
-def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversion:
-    """How a folder of open_clip or transformers is converted."""
+def _folder_conversion(folder: Path, name: str, context_length: int | None) -> _Conversion:
+    """Import plan for a local folder of open_clip or transformers."""
     path = folder / weights.CONFIG_FILE
-    if path.is_file() or not hf_import.is_of_transformers(folder):
+    if path.is_file() or not hf_import.is_transformers_folder(folder):
         if context_length is not None:
             raise SettingsError(f"--context-length: {path} states it; leave the option out")
-        return _Conversion(sources.of_folder(folder, name))
-    split = hf_import.is_split(folder)
+        return _Conversion(sources.folder_source(folder, name))
+    split = hf_import.has_tower_folders(folder)
     length = context_length or (
         checkpoints.LAYOUTS["triplet_clip"].context_length if split else None
     )
@@ -177,7 +177,7 @@ def _of_folder(folder: Path, name: str, context_length: int | None) -> _Conversi
 
 
 def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
-    """The conversion of an open_clip architecture with the given weights, or random ones."""
+    """Import plan for an open_clip architecture with the given or random weights."""
     given, quick_gelu, length = request.weights, request.quick_gelu, request.context_length
     if open_clip.get_model_config(request.source) is None:
         hint = nearest(request.source, open_clip.list_models())
@@ -199,7 +199,7 @@ def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
         layout = checkpoints.LAYOUTS[request.layout]
         quick_gelu = layout.quick_gelu if quick_gelu is None else quick_gelu
         length = length or layout.context_length
-    parts = replace(sources.of_architecture(request.source, given, quick_gelu), name=name)
+    parts = replace(sources.architecture_source(request.source, given, quick_gelu), name=name)
     if length is not None:
         parts.model_cfg["text_cfg"]["context_length"] = length
     if layout is None or layout.base is None:
@@ -215,19 +215,22 @@ def _architecture_conversion(request: ImportRequest, name: str) -> _Conversion:
         file = (
             sources.local_file(Path(base))
             if is_file(base)
-            else sources.of_tag(request.source, base)[0]
+            else sources.tag_weights(request.source, base)[0]
         )
     return _Conversion(parts, length, file, layout.share)
 
 
-def _described(
+def _import_record(
     request: ImportRequest, conversion: _Conversion, tokenizer: Path | None
 ) -> dict[str, Any]:
-    """The request, hashes of the files that are read, and versions of what converts them."""
+    """Record of an import: the request, hashes of the source files, and package versions."""
     parts = conversion.parts
     files: dict[str, Path] = {}
     if parts.weights is not None and parts.weights.is_dir():
-        files |= {f"weights/{file.parent.name}": file for file in hf_import.parts(parts.weights)}
+        files |= {
+            f"weights/{file.parent.name}": file
+            for file in hf_import.tower_weights_files(parts.weights)
+        }
     elif parts.weights is not None:
         files["weights"] = parts.weights
     if conversion.mixed_with is not None:
@@ -252,7 +255,7 @@ def _described(
 
 
 def _refuse_other(folder: Path, described: Mapping[str, Any], *, architecture: bool) -> None:
-    """Refuse a folder that is not of the same files with the same options.
+    """Raise an error if a folder holds no import of the same files with the same options.
 
     Where the files lie does not count; an architecture counts by its name.
     """
@@ -269,7 +272,7 @@ def _refuse_other(folder: Path, described: Mapping[str, Any], *, architecture: b
 
 
 def tokenizer_files(configured: str | None) -> Path | None:
-    """The folder of a tokenizer, or a tokenizer.json without a configuration beside it."""
+    """Path of the configured tokenizer: a folder, or a lone tokenizer.json; None if not set."""
     if configured is None:
         return None
     source = Path(configured)
@@ -280,7 +283,7 @@ def tokenizer_files(configured: str | None) -> Path | None:
 
 
 def with_tokenizer(parts: ModelSource, source: Path, scratch: Path) -> ModelSource:
-    """The parts with a tokenizer of other files; that of a single file is put into a folder."""
+    """The model source with its tokenizer replaced; a lone file is first put into a folder."""
     text_cfg = parts.model_cfg["text_cfg"]
     repository = text_cfg.get("hf_tokenizer_name")
     folder = source
@@ -296,10 +299,10 @@ def with_tokenizer(parts: ModelSource, source: Path, scratch: Path) -> ModelSour
     return replace(parts, folder=folder, record=record)
 
 
-def _converted(conversion: _Conversion, seed: int) -> LoadedModel:
-    """The model, mixed with the other weights where there are any."""
+def _build_model(conversion: _Conversion, seed: int) -> LoadedModel:
+    """Build the model to import, mixed with the weights of a second model if there are any."""
     parts, base = conversion.parts, conversion.mixed_with
-    read = partial(_tensors, context_length=conversion.context_length)
+    read = partial(_read_tensors, context_length=conversion.context_length)
     own = build(parts, seed, read)
     if base is None:
         return own
@@ -309,8 +312,8 @@ def _converted(conversion: _Conversion, seed: int) -> LoadedModel:
     return build(parts, seed, lambda _: mixed)
 
 
-def _tensors(path: Path, context_length: int | None) -> dict[str, Tensor]:
-    """A file's tensors by open_clip's names.
+def _read_tensors(path: Path, context_length: int | None) -> dict[str, Tensor]:
+    """Read a file's tensors under open_clip's names, with text positions cut to a length.
 
     Positions beyond the context length are cut off, which changes no text that fits.
     """
@@ -321,7 +324,7 @@ def _tensors(path: Path, context_length: int | None) -> dict[str, Tensor]:
 
 
 def _verify(source: LoadedModel, written: LoadedModel) -> None:
-    """Refuse a written model that embeds two images and two texts otherwise than the source.
+    """Raise an error if a written model embeds two images and two texts unlike its source.
 
     Raises:
         SettingsError: an embedding differs by more than TOLERANCE.

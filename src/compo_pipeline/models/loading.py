@@ -29,7 +29,7 @@ Read = Callable[[Path], Mapping[str, torch.Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with everything that gives its numbers their meaning.
+    """An open_clip model with its preprocessing, tokenizer, configuration and fingerprints.
 
     Attributes:
         name: its name in logs and reports.
@@ -62,17 +62,17 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
+        """Device of the model's weights."""
         return next(self.model.parameters()).device
 
     def to(self, device: str | torch.device) -> LoadedModel:
-        """The same model, its weights moved to a device."""
+        """Move the model's weights to a device; returns the same object."""
         self.model.to(device)
         return self
 
 
 def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> LoadedModel:
-    """Build a model and its preprocessing and tokenizer.
+    """Load a model with its preprocessing and tokenizer, from settings or a checkpoint folder.
 
     Args:
         source: the `model` settings, or the folder of a checkpoint.
@@ -87,22 +87,25 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     plan = sources.find_source(settings)
     loaded = build(plan, settings.seed)
     if settings.context_length is not None:
-        loaded = _stretched(loaded, plan)
+        loaded = _stretch(loaded, plan)
     return loaded.to(device)
 
 
-def _stretched(loaded: LoadedModel, plan: ModelSource) -> LoadedModel:
-    """The model with 248 positions, mask and tokenizer to match, in place of its plan's 77."""
+def _stretch(loaded: LoadedModel, plan: ModelSource) -> LoadedModel:
+    """Build the model again with its 77 text positions stretched to 248.
+
+    Mask and tokenizer are made to match.
+    """
     state = dict(loaded.model.state_dict())
     (name,) = state.keys() & weights.POSITIONS
     state[name] = weights.stretch(state[name])
     # Random weights have no file to be read.
     file = plan.weights or Path(plan.name)
-    return build(replace(sources.longer(plan), weights=file), read=lambda _: state)
+    return build(replace(sources.with_longer_context(plan), weights=file), read=lambda _: state)
 
 
 def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> LoadedModel:
-    """Build a model of its parts.
+    """Build a model from its configuration, weights file, tokenizer and preprocessing.
 
     Args:
         plan: the parts.
@@ -115,8 +118,8 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
     """
     model_cfg = sources.architecture(plan.model_cfg)
     tokenize = tokenizing.tokenizer(plan, model_cfg["text_cfg"])
-    model = _module(plan, seed, read, model_cfg)
-    size = _square(plan.name, model)
+    model = _load_module(plan, seed, read, model_cfg)
+    size = _square_size(plan.name, model)
     preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     found = fingerprint(model.state_dict(), config)
@@ -142,7 +145,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
 
 
 class Dimensions(NamedTuple):
-    """Numbers of weights of a model's image tower and of all others, and its embeddings' width."""
+    """Parameter counts of a model's image tower and of the rest, and the embedding width."""
 
     image: int
     text: int
@@ -150,36 +153,36 @@ class Dimensions(NamedTuple):
 
 
 def dimensions(settings: ModelSettings) -> Dimensions:
-    """The size of a model, which is built without its weights.
+    """Parameter counts and embedding width of a model, which is built without its weights.
 
     Raises:
         SettingsError: there is no such model.
     """
     plan = replace(sources.find_source(settings), weights=None)
     if settings.context_length is not None:
-        plan = sources.longer(plan)
+        plan = sources.with_longer_context(plan)
     model_cfg = sources.architecture(plan.model_cfg)
     with torch.device("meta"):
-        model: Any = _module(plan, 0, weights.read, model_cfg)
+        model: Any = _load_module(plan, 0, weights.read, model_cfg)
     image = sum(each.numel() for each in model.visual.parameters())
     every = sum(each.numel() for each in model.parameters())
     return Dimensions(image, every - image, int(model_cfg["embed_dim"]))
 
 
-def _module(
+def _load_module(
     plan: ModelSource, seed: int, read: Read, model_cfg: Mapping[str, Any]
 ) -> torch.nn.Module:
-    """open_clip's module with the plan's weights, or with seeded random ones."""
+    """open_clip's module of a model, with weights from its file or seeded random ones."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _of_architecture(plan.name, model_cfg)
+        model = _build_module(plan.name, model_cfg)
     if plan.weights is not None:
         weights.load_into(model, read(plan.weights), plan.weights, plan.name)
     return model
 
 
-def _of_architecture(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
-    """open_clip's module of a configuration, as it is initialised."""
+def _build_module(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
+    """open_clip's module for a model configuration, with freshly initialised weights."""
     arguments = dict(model_cfg)
     if "multimodal_cfg" in arguments:
         raise SettingsError(f"model.name: '{name}' is a CoCa model, which is not supported")
@@ -189,20 +192,20 @@ def _of_architecture(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module
 
 
 def skeleton(plan: ModelSource) -> torch.nn.Module:
-    """The module of a model without any weights: its parts and their names, in a moment.
+    """A model's module on the meta device, without weights, to inspect its parts and names.
 
     Raises:
         SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
     """
     try:
         with torch.device("meta"):
-            return _of_architecture(plan.name, sources.architecture(plan.model_cfg)).eval()
+            return _build_module(plan.name, sources.architecture(plan.model_cfg)).eval()
     except OSError as error:
         raise SettingsError(f"model.name: '{plan.name}': {hub.first_line(error)}") from None
 
 
-def _square(name: str, model: torch.nn.Module) -> int:
-    """Side of a model's square input image in pixels; refuses another shape."""
+def _square_size(name: str, model: torch.nn.Module) -> int:
+    """Side of a model's square input image in pixels; raises an error for another shape."""
     size = getattr(model.visual, "image_size", None)
     height, width = size if isinstance(size, tuple) else (size, size)
     if height is None or height != width:
@@ -211,7 +214,7 @@ def _square(name: str, model: torch.nn.Module) -> int:
 
 
 def _image_transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
-    """open_clip's preprocessing of images, as in evaluation."""
+    """open_clip's evaluation transform of a PIL image, from a preprocessing configuration."""
     arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocess_cfg.items()}
     transform: Callable[[Image], torch.Tensor] = image_transform_v2(
         PreprocessCfg(**arguments), is_train=False
@@ -220,7 +223,7 @@ def _image_transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], tor
 
 
 def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:
-    """A model with a logit_bias: its own where it has one, else one that starts as given.
+    """Give a model a logit_bias with this start value, unless it has one already.
 
     A softmax leaves any bias undetermined. Scale and bias decide what a pair is taken for before
     training: at a scale of 100, -30 puts pairs of a cosine of .3 between match and mismatch.

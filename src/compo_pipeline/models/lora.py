@@ -46,7 +46,7 @@ def attach(
     seed: int,
     convolution: Convolution = "peft",
 ) -> None:
-    """Put adapters on the towers that train, in place, and freeze everything else.
+    """Add LoRA adapters to the towers that train, in place, and freeze all other weights.
 
     Args:
         model: open_clip's, in evaluation mode.
@@ -60,7 +60,7 @@ def attach(
         SettingsError: a projection that LoRA is for was not found, or an adapter on it would
             have no effect.
     """
-    targets = targets_of(model, name, towers)
+    targets = adapter_targets(model, name, towers)
     config = LoraConfig(r=rank, lora_alpha=1, target_modules="|".join(map(re.escape, targets)))
     custom: dict[type, type] = {nn.MultiheadAttention: FusedAttention}
     if convolution == "loralib":
@@ -71,11 +71,11 @@ def attach(
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)
     with torch.enable_grad():
-        _refuse_idle(model, name, towers)
+        _refuse_without_gradient(model, name, towers)
 
 
 def merge(model: nn.Module) -> None:
-    """Add every adapter's update to its weight and take the adapters off, in place."""
+    """Merge every LoRA adapter into its weight and remove the adapters, in place."""
     layers = {key: part for key, part in model.named_modules() if isinstance(part, LoraLayer)}
     for key, layer in layers.items():
         parent, _, leaf = key.rpartition(".")
@@ -90,8 +90,8 @@ def merge(model: nn.Module) -> None:
     del model.peft_config
 
 
-def targets_of(model: Any, name: str, towers: Set[str]) -> list[str]:
-    """Names of the modules that get an adapter; weights are not read.
+def adapter_targets(model: Any, name: str, towers: Set[str]) -> list[str]:
+    """Names of the modules of a model that get a LoRA adapter; weights are not read.
 
     Raises:
         SettingsError: a projection that LoRA is for was not found.
@@ -109,26 +109,26 @@ def targets_of(model: Any, name: str, towers: Set[str]) -> list[str]:
 
 
 def _image_modules(visual: Any, name: str) -> Iterator[nn.Module]:
-    """The modules of the image tower that get adapters; refuses an unknown kind of tower."""
+    """Modules of an image tower that get LoRA adapters; raises an error for unknown towers."""
     if isinstance(visual, VisionTransformer) and visual.attn_pool is None:
-        yield from _of_stem(visual.conv1, name)
+        yield from _stem_convolutions(visual.conv1, name)
         yield from _block_modules(visual.transformer.resblocks, name)
         return
     trunk: Any = visual.trunk if isinstance(visual, TimmModel) else None
     if not isinstance(trunk, TimmTransformer | Eva | Xcit):
         kind = type(trunk or visual).__name__
         raise _refusal(name, f"its image tower, a {kind}, is of no known kind")
-    yield from _of_stem(trunk.patch_embed, name)
+    yield from _stem_convolutions(trunk.patch_embed, name)
     yield from _block_modules(trunk.blocks, name)
     if isinstance(trunk, Xcit) and trunk.global_pool == "token":
         # Under average pooling nothing reads the class token, which these blocks alone change.
         yield from _block_modules(trunk.cls_attn_blocks, name)
     if getattr(trunk, "attn_pool", None) is not None:
-        yield from _of_block(trunk.attn_pool, name)
+        yield from _block_projections(trunk.attn_pool, name)
 
 
-def _of_stem(stem: nn.Module, name: str) -> list[nn.Module]:
-    """The patch convolution, or all convolutions of a stem that has several."""
+def _stem_convolutions(stem: nn.Module, name: str) -> list[nn.Module]:
+    """The patch convolution of an image tower, or all convolutions of its stem."""
     found = [part for part in stem.modules() if isinstance(part, nn.Conv2d)]
     if not found or any(part.groups > 1 for part in found):
         raise _refusal(name, "its patch convolution was not found, or is grouped")
@@ -136,13 +136,13 @@ def _of_stem(stem: nn.Module, name: str) -> list[nn.Module]:
 
 
 def _block_modules(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
-    """The modules of transformer blocks that get adapters."""
+    """Modules of these transformer blocks that get LoRA adapters."""
     for block in blocks:
-        yield from _of_block(block, name)
+        yield from _block_projections(block, name)
 
 
-def _of_block(block: nn.Module, name: str) -> list[nn.Module]:
-    """The projections of a transformer block.
+def _block_projections(block: nn.Module, name: str) -> list[nn.Module]:
+    """Attention and MLP projections of one transformer block, which get LoRA adapters.
 
     Raises:
         SettingsError: a kind is missing, or a linear layer is of no known kind.
@@ -166,18 +166,21 @@ def _of_block(block: nn.Module, name: str) -> list[nn.Module]:
     return found
 
 
-def _refuse_idle(model: Any, name: str, towers: Set[str]) -> None:
-    """Refuse adapters that no gradient reaches: some layers' weights are read past the layer."""
+def _refuse_without_gradient(model: Any, name: str, towers: Set[str]) -> None:
+    """Raise an error if some LoRA adapters get no gradient, so that they have no effect.
+
+    Some layers' weights are read past the layer.
+    """
     draw = torch.Generator().manual_seed(0)
     parameters = {key: value for key, value in model.named_parameters() if ".lora_B." in key}
     device = model.logit_scale.device
     total = torch.zeros((), device=device)
     if "image" in towers:
         pixels = torch.randn(1, 3, *model.visual.image_size, generator=draw)
-        total = total + _mixed(model.encode_image(pixels.to(device)), draw)
+        total = total + _random_sum(model.encode_image(pixels.to(device)), draw)
     if "text" in towers:
         tokens = torch.randint(1, model.vocab_size, (1, model.context_length), generator=draw)
-        total = total + _mixed(model.encode_text(tokens.to(device)), draw)
+        total = total + _random_sum(model.encode_text(tokens.to(device)), draw)
     gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     idle = [
         key.partition(".lora_B.")[0]
@@ -189,13 +192,13 @@ def _refuse_idle(model: Any, name: str, towers: Set[str]) -> None:
         raise _refusal(name, f"adapters on {len(idle)} layers would have no effect ({some}, ...)")
 
 
-def _mixed(embeddings: Tensor, draw: torch.Generator) -> Tensor:
-    """A scalar that reads every entry of embeddings [m, D]."""
+def _random_sum(embeddings: Tensor, draw: torch.Generator) -> Tensor:
+    """Sum of embeddings [m, D] with random weights, so that a gradient reaches every entry."""
     return (embeddings * torch.randn(embeddings.shape, generator=draw).to(embeddings)).sum()
 
 
 def _refusal(name: str, problem: str) -> SettingsError:
-    """The error that LoRA does not fit a model."""
+    """The error to raise if LoRA does not fit a model."""
     return SettingsError(
         f"model.name: LoRA does not fit '{name}': {problem}; set training.lora.rank to null, or "
         "model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
@@ -212,7 +215,7 @@ class FusedAttention(MultiheadAttention):
     """
 
     def reset_lora_parameters(self, adapter_name: str, init_lora_weights: Any) -> None:
-        """Make the in-projection's A (Xavier-uniform) and B (zero).
+        """Initialise the in-projection's LoRA factors: A Xavier-uniform, B zero.
 
         Source: A as in loralib's attention, which SPARCL's, FSC-CLIP's and SVLC's code has; of
         other layers A is Kaiming-uniform, there and here.
@@ -221,22 +224,24 @@ class FusedAttention(MultiheadAttention):
         nn.init.xavier_uniform_(self.lora_A[adapter_name].get_parameter("weight"))
 
     def forward(self, query: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """What attention gives for a query [K, T, W], with the adapted weights."""
+        """Output of the attention for a query [K, T, W], with the LoRA-adapted weights."""
         base = self.get_base_layer()
-        return functional_call(base, self._sums(), (query, *args), kwargs, tie_weights=False)
+        return functional_call(
+            base, self._adapted_weights(), (query, *args), kwargs, tie_weights=False
+        )
 
     @torch.no_grad()
     def plain_attention(self) -> nn.MultiheadAttention:
-        """The plain attention with the adapted weights; this layer is of no use afterwards."""
+        """The attention module with LoRA merged into its weights; ends the use of this layer."""
         base: Any = self.get_base_layer()
-        for key, weight in self._sums().items():
+        for key, weight in self._adapted_weights().items():
             base.get_parameter(key).copy_(weight)
         base.out_proj = base.out_proj.get_base_layer()
         attention: nn.MultiheadAttention = base
         return attention
 
-    def _sums(self) -> dict[str, Tensor]:
-        """The weights with their updates, by their names below the base layer."""
+    def _adapted_weights(self) -> dict[str, Tensor]:
+        """Attention weights plus their LoRA updates, by their names in the base layer."""
         base: Any = self.get_base_layer()
         out = base.out_proj
         return {
@@ -246,7 +251,7 @@ class FusedAttention(MultiheadAttention):
 
 
 class LoralibConvolution(Conv2d):
-    """LoRA on a square convolution as loralib has it, the library of SPARCL's and FSC-CLIP's code.
+    """LoRA on a square convolution as in loralib, which SPARCL's and FSC-CLIP's code uses.
 
     For in and out channels and a k x k kernel, A is [r k, in k] and B [out k, r k]; their product
     is read as a kernel [out, in, k, k]. Its rank is up to r k, where peft's is r: on the patches of
@@ -254,7 +259,7 @@ class LoralibConvolution(Conv2d):
     """
 
     def update_layer(self, adapter_name: str, r: int, *args: Any, **kwargs: Any) -> None:
-        """Make A (Kaiming-uniform) and B (zero)."""
+        """Create the LoRA factors of an adapter: A Kaiming-uniform, B zero."""
         super().update_layer(adapter_name, r, *args, **kwargs)
         base: Any = self.get_base_layer()
         size = base.kernel_size[0]
@@ -266,7 +271,7 @@ class LoralibConvolution(Conv2d):
         self.set_adapter(self.active_adapters)
 
     def get_delta_weight(self, adapter: str) -> Tensor:
-        """The update [out, in, k, k] of the kernel."""
+        """LoRA's update [out, in, k, k] of the convolution kernel."""
         a, b, base = (
             part.get_parameter("weight")
             for part in (self.lora_A[adapter], self.lora_B[adapter], self.get_base_layer())
@@ -275,7 +280,7 @@ class LoralibConvolution(Conv2d):
         return update
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The convolution of images [m, in, H, W] with the adapted kernel."""
+        """Convolution of images [m, in, H, W] with the LoRA-adapted kernel."""
         base: Any = self.get_base_layer()
         adapted: Tensor = base._conv_forward(
             x, base.weight + self.get_delta_weight(ADAPTER), base.bias

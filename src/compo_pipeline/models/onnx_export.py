@@ -34,7 +34,10 @@ _PACKAGES = ("onnx", "onnxruntime", "onnxscript", "tokenizers")
 
 
 class NormalisedTower(nn.Module):
-    """Pixels [m, 3, H, W] or token ids [K, T] -> normalised embeddings [m, D] or [K, D]."""
+    """Module for export: pixels [m, 3, H, W] or token ids [K, T] -> normalised embeddings.
+
+    They are [m, D] or [K, D].
+    """
 
     def __init__(self, model: Any, encode: Callable[[Tensor], Tensor]) -> None:
         """A tower of a model.
@@ -47,12 +50,12 @@ class NormalisedTower(nn.Module):
         self.model, self.encode = model, encode
 
     def forward(self, rows: Tensor) -> Tensor:
-        """What the file computes."""
+        """Normalised embeddings of a batch of pixels or token ids."""
         return F.normalize(self.encode(rows), dim=-1)
 
 
-def needs() -> None:
-    """Return where the packages of this export are installed.
+def require_packages() -> None:
+    """Raise an error, which says how to install them, unless the ONNX packages are installed.
 
     Raises:
         SettingsError: they are not; the message says how to install them.
@@ -65,7 +68,7 @@ def needs() -> None:
 
 
 def to_onnx(checkpoint: Path, folder: Path) -> Path:
-    """Write both towers, the tokenizer and what a caller must know; all of it or nothing.
+    """Write a checkpoint's two towers as ONNX files, with tokenizer and notes, atomically.
 
     A tokenizer.json is written where it gives open_clip's token ids; else the notes name
     open_clip's tokenizer.
@@ -77,22 +80,24 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
     Raises:
         SettingsError: a package is missing, or a written file gives other numbers.
     """
-    needs()
+    require_packages()
     loaded = load(checkpoint)
     size = loaded.image_size
     pixels = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
     tokens = loaded.tokenize(list(PROBES))
     with atomic_folder(folder) as new:
         model: Any = loaded.model
-        _write(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
-        _write(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
+        _write_tower(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
+        _write_tower(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
         write_plain_json(new / NOTES_FILE, _description(loaded, new))
     return folder
 
 
-def _write(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
-    """One tower of any batch size, compared with torch at three of them.
+def _write_tower(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
+    """Write one tower as an ONNX file for any batch size, and compare its outputs with torch's.
+
+    They are compared at three batch sizes.
 
     torch's older exporter, which traces, gives the same numbers sooner, but is deprecated.
     """
@@ -108,7 +113,7 @@ def _write(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
         external_data=size > _MOST_BYTES,
         verbose=False,
     )
-    _without_traces(path)
+    _remove_source_paths(path)
     run = session(path)
     for rows in (example[:1], example, example.repeat(3, *[1] * (example.ndim - 1))):
         with torch.no_grad():
@@ -122,7 +127,7 @@ def _write(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
 
 
 def _write_tokenizer(loaded: LoadedModel, tokens: Tensor, path: Path) -> None:
-    """A tokenizer.json that gives the probes these ids [K, T], or none."""
+    """Write a tokenizer.json if it gives the probe texts the same ids [K, T], else warn."""
     tokenizer = fast_tokenizer(loaded)
     if tokenizer is None:
         reason = "there is none of its kind"
@@ -134,8 +139,8 @@ def _write_tokenizer(loaded: LoadedModel, tokens: Tensor, path: Path) -> None:
     log.warning("No %s for %s, %s: use %s.", TOKENIZER_FILE, loaded.name, reason, _OPEN_CLIPS)
 
 
-def _without_traces(path: Path) -> None:
-    """Take out where in the source each operation comes from: paths of this machine."""
+def _remove_source_paths(path: Path) -> None:
+    """Remove from an ONNX file where in the source each operation comes from: local paths."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False)
@@ -150,7 +155,7 @@ def _without_traces(path: Path) -> None:
 
 
 def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    """A function from inputs to embeddings of an exported ONNX file, by onnxruntime on the CPU."""
+    """Open an exported ONNX file with onnxruntime; returns a function from inputs to embeddings."""
     import onnxruntime
 
     opened = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -164,7 +169,7 @@ def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]
 
 
 def _description(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
-    """Description of the exported files: inputs, outputs, preprocessing and logit scale."""
+    """JSON notes on the exported files: inputs, outputs, preprocessing and logit scale."""
     bias = getattr(loaded.model, "logit_bias", None)
     scale: Any = loaded.model.logit_scale
     held = (folder / TOKENIZER_FILE).is_file()

@@ -30,7 +30,7 @@ _OF_IMPORTS = ("layout", "mixed_with", "quick_gelu", "tokenizer")
 
 @settings
 class ModelSettings:
-    """The base model."""
+    """Settings of the base model: its name, pretrained weights and context length."""
 
     name: str = SHIPPED
     """A shipped model (`scenes-base`), an open_clip architecture such as
@@ -55,6 +55,7 @@ class ModelSettings:
     @model_validator(mode="before")
     @classmethod
     def _refuse_options_of_imports(cls, given: Any) -> Any:
+        """Raise an error for keys that are now options of `compo-pipeline import-model`."""
         for key in _OF_IMPORTS:
             if isinstance(given, dict) and key in given:
                 raise ValueError(
@@ -75,7 +76,7 @@ class ModelSettings:
 
 @settings
 class ExportSettings:
-    """Formats of other programs that a checkpoint is written in."""
+    """Settings of the formats in which a checkpoint is also exported."""
 
     hugging_face: bool = True
     """A folder for Hugging Face transformers."""
@@ -90,12 +91,12 @@ class ExportSettings:
 
 
 def is_file(pretrained: str) -> bool:
-    """Whether `model.pretrained` names a file or folder, not a tag of open_clip."""
+    """Whether `model.pretrained` names a file or folder, not a pretrained tag of open_clip."""
     return Path(pretrained).exists() or "/" in pretrained or Path(pretrained).suffix != ""
 
 
 def needs_network(model: ModelSettings) -> bool:
-    """Whether the model, or a part of it, may have to be downloaded."""
+    """Whether a model, its weights or its tokenizer may have to be downloaded."""
     if model.name.startswith(HUB_PREFIX):
         return True
     if model.name in BASES or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
@@ -106,7 +107,7 @@ def needs_network(model: ModelSettings) -> bool:
 
 
 def _takes_hub_tokenizer(architecture: str) -> bool:
-    """Whether the tokenizer of an architecture of open_clip is on a hub.
+    """Whether an open_clip architecture has a tokenizer from the Hugging Face hub.
 
     Its configuration is read without open_clip, whose import takes seconds and fixes whether the
     hub may be asked.

@@ -37,7 +37,7 @@ _POOLED_AT_END = ("argmax", "eos")
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Configuration, weights file and record that a model is built from.
+    """Configuration, weights file and record from which a model is built.
 
     Attributes:
         name: name in logs, errors and exports.
@@ -57,20 +57,20 @@ class ModelSource:
 
 
 def find_source(settings: ModelSettings) -> ModelSource:
-    """Find a model's parts, downloading them only where a hub id or tag is configured.
+    """Find a model's configuration and files; downloads only a configured hub id or tag.
 
     Raises:
         SettingsError: unknown name, missing files, weights that need another activation, or a text
             tower whose positions cannot be stretched.
     """
-    plan = _named(settings)
+    plan = _source_by_name(settings)
     if settings.context_length is not None:
         _refuse_unstretchable(plan)
     return plan
 
 
-def _named(settings: ModelSettings) -> ModelSource:
-    """A model's parts by its name."""
+def _source_by_name(settings: ModelSettings) -> ModelSource:
+    """Configuration and files of a model, found by the kind of its name."""
     name = settings.name
     if name.startswith(REGISTRY_PREFIX):
         raise SettingsError(
@@ -80,20 +80,20 @@ def _named(settings: ModelSettings) -> ModelSource:
     if name in BASES or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         _refuse_second_weights(settings)
     if name in BASES:
-        return of_folder(BASES[name](), name)
+        return folder_source(BASES[name](), name)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
-        return of_folder(folder, read_record(folder).get("name", folder.name))
+        return folder_source(folder, read_record(folder).get("name", folder.name))
     if name.startswith(HUB_PREFIX):
         folder = download_repository(name, OPEN_CLIP_WEIGHTS)
         if (folder / CONFIG_FILE).is_file():
             refuse_without_weights(name, folder, OPEN_CLIP_WEIGHTS)
-        return of_folder(folder, name)
-    return of_architecture(name, settings.pretrained)
+        return folder_source(folder, name)
+    return architecture_source(name, settings.pretrained)
 
 
 def _refuse_unstretchable(plan: ModelSource) -> None:
-    """Refuse a text tower that is not CLIP's: of 77 positions, causal, pooled at a text's end."""
+    """Raise an error if a text tower's positions cannot be stretched, as only CLIP's can."""
     text_cfg = plan.model_cfg["text_cfg"]
     pooled, length = text_cfg.get("pool_type", "argmax"), text_cfg.get("context_length", 77)
     if text_cfg.get("hf_model_name"):
@@ -114,8 +114,8 @@ def _refuse_unstretchable(plan: ModelSource) -> None:
     )
 
 
-def longer(plan: ModelSource) -> ModelSource:
-    """The parts of the same model with as many positions as `weights.stretch` makes."""
+def with_longer_context(plan: ModelSource) -> ModelSource:
+    """The same model source with 248 text positions (`weights.stretch`) in its configuration."""
     model_cfg = deepcopy(plan.model_cfg)
     model_cfg["text_cfg"]["context_length"] = weights.LONG
     # The fingerprints are of the model and the tokenizer as they were.
@@ -123,6 +123,7 @@ def longer(plan: ModelSource) -> ModelSource:
 
 
 def _refuse_second_weights(settings: ModelSettings) -> None:
+    """Raise an error if `model.pretrained` is a file, for a model with its own weights."""
     if settings.pretrained is None:
         return
     if is_file(settings.pretrained):
@@ -138,12 +139,12 @@ def _refuse_second_weights(settings: ModelSettings) -> None:
 
 @cache
 def _report_unused(tag: str, name: str) -> None:
-    """Warn once in a process: a run loads its base several times."""
+    """Warn once per process that `model.pretrained` is ignored."""
     log.warning("model.pretrained=%s is not used: '%s' brings its own weights", tag, name)
 
 
-def of_folder(folder: Path, name: str) -> ModelSource:
-    """The parts of a model in a folder that `export` or open_clip wrote.
+def folder_source(folder: Path, name: str) -> ModelSource:
+    """Configuration and files of a model in a folder that `export` or open_clip wrote.
 
     Raises:
         SettingsError: it is no such folder, lacks a file, or contradicts itself.
@@ -176,10 +177,10 @@ def of_folder(folder: Path, name: str) -> ModelSource:
     )
 
 
-def of_architecture(
+def architecture_source(
     name: str, pretrained: str | None, quick_gelu: bool | None = None
 ) -> ModelSource:
-    """The parts of an architecture of open_clip with weights.
+    """Configuration and files of an open_clip architecture, with these pretrained weights.
 
     Args:
         name: of the architecture.
@@ -210,19 +211,19 @@ def of_architecture(
         record = read_record(file.parent)
         record.pop("fingerprint", None)
     elif pretrained is not None:
-        file, preprocess_cfg = of_tag(name, pretrained)
+        file, preprocess_cfg = tag_weights(name, pretrained)
     return ModelSource(name, None, model_cfg, preprocess_cfg, file, record)
 
 
 def local_file(path: Path) -> Path:
-    """A weights file, or that of a folder."""
+    """Path of a weights file, given as such or as the folder that holds it."""
     if not path.exists():
         raise SettingsError(f"model.pretrained: there is no file or folder {path}")
     return weights.find(path) if path.is_dir() else path
 
 
 def _check_activation(name: str, file: Path, quick_gelu: bool | None) -> None:
-    """Refuse a weights file that was trained with another activation than an architecture's."""
+    """Raise an error if weights were trained with another activation than the architecture's."""
     recorded = weights.recorded_quick_gelu(file)
     trained_with = quick_gelu if recorded is None else recorded
     if trained_with is None:
@@ -236,19 +237,19 @@ def _check_activation(name: str, file: Path, quick_gelu: bool | None) -> None:
         raise _wrong_activation_error(name, str(file), trained_with)
 
 
-def of_tag(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
-    """Weights file and entry of a tag of an architecture, downloaded where it is not cached."""
+def tag_weights(name: str, tag: str) -> tuple[Path, dict[str, Any]]:
+    """Weights file and open_clip's entry of a pretrained tag, downloaded if it is not cached."""
     entry = _tag_entry(name, tag)
     return _download_tag(name, tag, entry), entry
 
 
 def _tag_entry(name: str, tag: str) -> dict[str, Any]:
-    """open_clip's entry of a pretrained tag."""
+    """open_clip's entry (download address and settings) of a pretrained tag."""
     entry = pretrained_weights.get_pretrained_cfg(name, tag)
     quick_gelu = _has_quick_gelu(open_clip.get_model_config(name))
     if not entry:
         tags = pretrained_weights.list_pretrained_tags_by_model(name)
-        sibling = _sibling(name)
+        sibling = _other_activation_name(name)
         if sibling and pretrained_weights.get_pretrained_cfg(sibling, tag):
             raise _wrong_activation_error(name, tag, not quick_gelu)
         raise SettingsError(
@@ -261,8 +262,8 @@ def _tag_entry(name: str, tag: str) -> dict[str, Any]:
 
 
 def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> SettingsError:
-    """The error that weights were trained with another activation function than the model has."""
-    right = _sibling(name)
+    """The error to raise for weights that were trained with another activation than the model's."""
+    right = _other_activation_name(name)
     fix = f"set model.name to '{right}'" if right else "choose other weights"
     return SettingsError(
         f"model.name: '{name}' has quick_gelu={not trained_with}, but the weights "
@@ -271,8 +272,8 @@ def _wrong_activation_error(name: str, pretrained: str, trained_with: bool) -> S
     )
 
 
-def _sibling(name: str) -> str | None:
-    """The architecture that differs from one in its activation alone."""
+def _other_activation_name(name: str) -> str | None:
+    """Name of the open_clip architecture that differs only in its activation; or None."""
     model_cfg = open_clip.get_model_config(name)
     wanted = {**model_cfg, "quick_gelu": not _has_quick_gelu(model_cfg)}
     for other in open_clip.list_models():
@@ -283,12 +284,12 @@ def _sibling(name: str) -> str | None:
 
 
 def _has_quick_gelu(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration has the activation QuickGELU."""
+    """Whether a model configuration has the activation QuickGELU."""
     return bool(config.get("quick_gelu", False))
 
 
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
-    """Download open_clip's pretrained weights of a tag; path of the file."""
+    """Download open_clip's pretrained weights of a tag, if not cached; returns the file's path."""
     # `owner/model/`, or `owner/model/file`.
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
@@ -296,7 +297,7 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
             file = hub.cached_file(repository, [file] if file else weights.KNOWN_FILES)
             if file is not None:
                 return file
-            hub.ask(repository)
+            hub.check_repository(repository)
         return Path(pretrained_weights.download_pretrained(entry))
     except Exception as error:
         place = repository or entry.get("url", "")
@@ -309,11 +310,14 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
 
 
 def download_repository(name: str, *patterns: str) -> Path:
-    """Folder of a repository (`hf-hub:<owner/model>`) with the weights files of these patterns."""
+    """Local folder of a hub repository with its configuration and matching weights files.
+
+    The name is `hf-hub:<owner/model>`.
+    """
     identifier = name.removeprefix(HUB_PREFIX)
     wanted = ["*.json", "*.txt", "*.model", *patterns]
     try:
-        return hub.cached(identifier, wanted) or hub.download(identifier, wanted)
+        return hub.cached_folder(identifier, wanted) or hub.download(identifier, wanted)
     except Exception as error:
         raise SettingsError(
             f"model.name: {name} could not be downloaded "
@@ -324,7 +328,7 @@ def download_repository(name: str, *patterns: str) -> Path:
 
 
 def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
-    """Refuse a repository (`hf-hub:<owner/model>`) that has no weights of the fetched kinds.
+    """Raise an error if a hub repository (`hf-hub:<owner/model>`) has no weights that are read.
 
     Args:
         name: of the model.
@@ -337,7 +341,7 @@ def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
     if any(any(folder.glob(pattern)) for pattern in patterns):
         return
     identifier = name.removeprefix(HUB_PREFIX)
-    files = hub.files_of(identifier, folder)
+    files = hub.repository_files(identifier, folder)
     more = f", and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     raise SettingsError(
         f"model.name: {name} has no weights that are fetched: expected {' or '.join(patterns)}, "
@@ -350,14 +354,14 @@ def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
 
 
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """open_clip's full preprocessing configuration, in the form that JSON keeps."""
+    """open_clip's full preprocessing configuration, from a partial one, in a form for JSON."""
     merged = merge_preprocess_dict(asdict(PreprocessCfg()), dict(partial))
     merged["size"] = list(size)
     return {k: list(v) if isinstance(v, tuple) else v for k, v in merged.items()}
 
 
 def architecture(model_cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """A model configuration that builds without downloading a trunk's own weights."""
+    """Model configuration that builds without downloading pretrained weights of a tower."""
     config = deepcopy(dict(model_cfg))
     if "timm_model_name" in config["vision_cfg"]:
         config["vision_cfg"]["timm_model_pretrained"] = False

@@ -56,7 +56,7 @@ _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
-    """The tokenizer of a model.
+    """Load a model's tokenizer: a callable from texts to token ids.
 
     Args:
         plan: of the model.
@@ -67,17 +67,17 @@ def tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Tokenize:
             files to provide.
     """
     if text_cfg.get("hf_tokenizer_name"):
-        tokenize = _hugging_face(plan, text_cfg)
+        tokenize = _hugging_face_tokenizer(plan, text_cfg)
     else:
         length, given = text_cfg.get("context_length", 77), text_cfg.get("tokenizer_kwargs", {})
-        tokenize = _clips_own(json.dumps([length, given]))
+        tokenize = _clip_tokenizer(json.dumps([length, given]))
     _check_tokenizer(plan, tokenize, text_cfg)
     return tokenize  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=4)
-def _clips_own(settings: str) -> Any:
-    """open_clip's tokenizer of a context length and further settings, as JSON.
+def _clip_tokenizer(settings: str) -> Any:
+    """open_clip's own CLIP tokenizer with these settings, given as JSON; cached per process.
 
     Shared by the models of a process: reading its vocabulary takes as long as loading a small one.
     """
@@ -85,15 +85,15 @@ def _clips_own(settings: str) -> Any:
     return SimpleTokenizer(context_length=length, **given)
 
 
-def _hugging_face(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
-    """open_clip's wrapper around a tokenizer from files."""
+def _hugging_face_tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
+    """open_clip's wrapper around a Hugging Face tokenizer, loaded from a folder or the hub."""
     if find_spec("transformers") is None:
         raise SettingsError(
             f"model '{plan.name}': its tokenizer needs the package transformers: "
             f"{pip_install('siglip')}"
         )
     repository = str(text_cfg["hf_tokenizer_name"])
-    folder = plan.folder or _from_hub(plan, repository)
+    folder = plan.folder or _tokenizer_from_hub(plan, repository)
     if not holds_tokenizer(folder):
         raise _missing_tokenizer(plan, f"{folder} holds no tokenizer", repository)
     foreign.refuse_code(folder, f"model '{plan.name}'")
@@ -118,7 +118,7 @@ def _hugging_face(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
 
 
 def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch.Tensor:
-    """How many tokens of each text are cut off, [K].
+    """Number of tokens of each text that truncation to the context length cuts off [K].
 
     Args:
         tokenize: open_clip's.
@@ -127,22 +127,25 @@ def lost_tokens(tokenize: Any, texts: Sequence[str], ids: torch.Tensor) -> torch
     """
     lost = torch.zeros(len(texts), dtype=torch.long)
     padding = int(tokenize([""])[0, -1])
-    wide, rows = ids, _full(ids, padding).nonzero().flatten()
+    wide, rows = ids, _may_be_truncated(ids, padding).nonzero().flatten()
     long = [texts[row] for row in rows.tolist()]
-    while _full(wide, padding).any():
+    while _may_be_truncated(wide, padding).any():
         wide = tokenize(long, context_length=2 * wide.shape[1])
     if long:
-        lost[rows] = _ends(wide, padding) - _ends(ids[rows], padding)
+        lost[rows] = _token_ends(wide, padding) - _token_ends(ids[rows], padding)
     return lost
 
 
-def _full(ids: torch.Tensor, padding: int) -> torch.Tensor:
-    """Which texts [K] may be cut; SigLIP's tokenizer ends a cut one with what is padding, too."""
+def _may_be_truncated(ids: torch.Tensor, padding: int) -> torch.Tensor:
+    """Mask [K] of the texts that may be truncated, by their last two token ids.
+
+    SigLIP's tokenizer ends a cut text with what is padding, too.
+    """
     return (ids[:, -2:] != padding).any(dim=1)
 
 
-def _ends(ids: torch.Tensor, padding: int) -> torch.Tensor:
-    """The places [K] behind the last token of each text."""
+def _token_ends(ids: torch.Tensor, padding: int) -> torch.Tensor:
+    """Index [K] behind the last token of each text that is not padding."""
     places = torch.arange(1, ids.shape[1] + 1)
     return ((ids != padding) * places).amax(dim=1)
 
@@ -152,9 +155,9 @@ def holds_tokenizer(folder: Path) -> bool:
     return any(any(folder.glob(pattern)) for pattern in _VOCABULARIES)
 
 
-def _from_hub(plan: ModelSource, repository: str) -> Path:
-    """Folder of a repository's tokenizer in the local cache, fetched if it is not there yet."""
-    found = hub.cached(repository, _FILES)
+def _tokenizer_from_hub(plan: ModelSource, repository: str) -> Path:
+    """Local folder with a hub repository's tokenizer, downloaded if it is not in the cache."""
+    found = hub.cached_folder(repository, _FILES)
     if found is None or not holds_tokenizer(found):
         try:
             found = hub.download(repository, _FILES)
@@ -165,7 +168,7 @@ def _from_hub(plan: ModelSource, repository: str) -> Path:
 
 
 def _missing_tokenizer(plan: ModelSource, reason: str, repository: str) -> SettingsError:
-    """The error that a model's tokenizer is not there."""
+    """The error to raise if a model's tokenizer is not available; names the files to provide."""
     return SettingsError(
         f"model '{plan.name}': its tokenizer is not there: {reason}. Provide {_NEEDED} from the "
         f"repository {repository} in a folder and use compo-pipeline import-model <model> "
@@ -174,9 +177,13 @@ def _missing_tokenizer(plan: ModelSource, reason: str, repository: str) -> Setti
 
 
 def _check_tokenizer(plan: ModelSource, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer with more tokens than the model embeds, or other ids than recorded."""
+    """Raise an error if a tokenizer has more tokens than the model, or other ids than recorded."""
     rows = int(text_cfg.get("vocab_size", 49408))
-    words = len(tokenize.encoder) if hasattr(tokenize, "encoder") else _words(tokenize.tokenizer)
+    words = (
+        len(tokenize.encoder)
+        if hasattr(tokenize, "encoder")
+        else _embedding_rows(tokenize.tokenizer)
+    )
     if words > rows:
         raise SettingsError(
             f"model '{plan.name}': the tokenizer has {words} tokens, the model embeds {rows}; "
@@ -190,8 +197,8 @@ def _check_tokenizer(plan: ModelSource, tokenize: Any, text_cfg: Mapping[str, An
         )
 
 
-def _words(inner: Any) -> int:
-    """How many rows of an embedding a tokenizer asks for.
+def _embedding_rows(inner: Any) -> int:
+    """Number of rows that a tokenizer needs in a model's token embedding.
 
     T5's hundred sentinels, which SigLIP's tokenizer carries along beyond its model's rows, are
     written by no text.

@@ -55,7 +55,7 @@ KNOWN_FILES = (
 
 
 def find(folder: Path) -> Path:
-    """The weights file of a checkpoint folder."""
+    """Path of the weights file in a checkpoint folder; raises an error if there is none."""
     for name in KNOWN_FILES:
         if (folder / name).is_file():
             return folder / name
@@ -63,7 +63,7 @@ def find(folder: Path) -> Path:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Tensors of a weights file as open_clip reads it; of a pickled one, nothing is run.
+    """Read the tensors of an open_clip weights file; no code of a pickled file is run.
 
     Raises:
         SettingsError: it cannot be read, or holds other things than tensors by name.
@@ -82,7 +82,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
-    """Write tensors with a header as safetensors; the same ones give the same bytes.
+    """Write tensors with a header as a safetensors file; equal inputs give equal bytes.
 
     The library itself puts the header's entries in an order that changes from call to call.
     """
@@ -97,7 +97,7 @@ def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> No
 
 
 def recorded_quick_gelu(path: Path) -> bool | None:
-    """Whether a weights file was trained with QuickGELU, by its header or the files beside it."""
+    """Whether weights were trained with QuickGELU, by their header or record; None if unknown."""
     if path.suffix == ".safetensors":
         header = _read_metadata(path)
         if "quick_gelu" in header:
@@ -112,7 +112,7 @@ def recorded_quick_gelu(path: Path) -> bool | None:
 
 
 def _read_metadata(path: Path) -> dict[str, str]:
-    """The metadata in a safetensors file's header."""
+    """Metadata of a safetensors file, read from its header."""
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
@@ -121,7 +121,7 @@ def _read_metadata(path: Path) -> dict[str, str]:
 
 
 def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path, name: str) -> None:
-    """Copy weights into a model that has exactly these parameters.
+    """Copy weights into a model that has exactly these parameters and shapes.
 
     Nothing is resized: open_clip interpolates positions of another image size or context length
     without a word, which is another model.
@@ -161,7 +161,7 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
 
 
 def _differences(got: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> list[str]:
-    """How the tensors of two states differ in words: missing, unknown, or of another shape."""
+    """Texts that tell how two state dicts differ: missing, unknown or misshapen tensors."""
     missing = [key for key in wanted if key not in got]
     unknown = [key for key in got if key not in wanted]
     shapes = [
@@ -174,17 +174,17 @@ def _differences(got: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, .
 
 
 def _shape_in_words(shape: tuple[int, ...]) -> str:
-    """A shape in words, such as "512x768"."""
+    """Text of a tensor shape, such as "512x768"."""
     return "x".join(str(length) for length in shape) or "a scalar"
 
 
 def _first_two(items: list[str]) -> str:
-    """The first two items, and "..." if there are more."""
+    """Text of the first two items, with "..." if there are more."""
     return ", ".join(items[:2]) + (", ..." if len(items) > 2 else "")
 
 
 def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
-    """Fingerprint of the whole model: all weights, architecture and preprocessing.
+    """SHA-256 fingerprint of a model: all weights, architecture and preprocessing.
 
     Floating tensors are hashed as float32, so the precision of the file does not matter.
     """
@@ -201,7 +201,7 @@ def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
 def image_fingerprint(
     state: Mapping[str, Tensor], config: Mapping[str, Any], without: str | None = None
 ) -> str:
-    """Fingerprint of the image tower: equal where image embeddings are equal.
+    """SHA-256 fingerprint of a model's image tower: equal where image embeddings are equal.
 
     Fine-tuning the text tower alone does not change it, so cached embeddings stay valid.
 
@@ -227,12 +227,12 @@ def image_fingerprint(
 
 
 def tokenizer_fingerprint(tokenize: Callable[[list[str]], Tensor]) -> str:
-    """Hash of the token ids of a few awkward texts."""
+    """SHA-256 fingerprint of a tokenizer: hash of its token ids of three unusual texts."""
     return hashlib.sha256(tokenize(list(PROBES)).to(torch.int64).numpy().tobytes()).hexdigest()
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The record that `export` wrote in a folder (compo.json); empty where there is none.
+    """Read the record (compo.json) that `export` wrote in a model folder; empty if there is none.
 
     Raises:
         DamagedFileError: its content has changed since.
@@ -248,7 +248,9 @@ def read_record(folder: Path) -> dict[str, Any]:
 def interpolate(
     base: Mapping[str, Tensor], tuned: Mapping[str, Tensor], ratio: float
 ) -> dict[str, Tensor]:
-    """(1 - ratio) base + ratio tuned (WiSE-FT), tensor by tensor, float32.
+    """Interpolate the weights of two models (WiSE-FT): (1 - ratio) base + ratio tuned.
+
+    Tensor by tensor, float32.
 
     Source: Wortsman et al., Robust fine-tuning of zero-shot models, Eq. 1.
 
@@ -273,7 +275,7 @@ def interpolate(
 
 
 def stretch(positions: Tensor) -> Tensor:
-    """The 77 position embeddings of a causal text tower as 248, [77, W] -> [248, W].
+    """Stretch 77 position embeddings [77, W] of a text tower to 248 [248, W], as in Long-CLIP.
 
     The first 20 stay. Each of the other 57 comes at every fourth place, with linear interpolation
     in between; the last three continue the line of the last two.
@@ -289,7 +291,7 @@ def stretch(positions: Tensor) -> Tensor:
 
 
 def _interpolated(name: str, base: Tensor, tuned: Tensor, ratio: float) -> Tensor:
-    """A weight interpolated linearly: (1 - ratio) * base + ratio * tuned."""
+    """One weight tensor interpolated linearly: (1 - ratio) * base + ratio * tuned."""
     if base.shape != tuned.shape:
         raise ValueError(
             f"the weight {name} is {tuple(base.shape)} in the base, {tuple(tuned.shape)} in the "

@@ -162,7 +162,7 @@ def counterfactual_problems(parameters: RunSettings) -> Iterator[str]:
             folder = Path(parse(EditorLocalSettings, chosen.transformers, key).folder)
             check_folder(folder, key, MODEL)
         if chosen.caption_editor == table.NAME:
-            check_table(*table.chosen(chosen), table.TABLE_KEY)
+            check_table(*table.table_settings(chosen), table.TABLE_KEY)
         if chosen.image_generator == "diffusion":
             from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 

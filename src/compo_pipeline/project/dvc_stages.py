@@ -218,7 +218,7 @@ class _Environment:
         """Tables of others that a stage reads, by what it writes and the settings name."""
         chosen = parse(CounterfactualSettings, self._values["counterfactuals"], "")
         if "counterfactuals" in written and chosen.caption_editor == table.NAME:
-            yield str(table.chosen(chosen)[0].file)
+            yield str(table.table_settings(chosen)[0].file)
         file = value_at(self._values, "views.from_table.file")
         if "annotations" in written and file is not None:
             yield str(file)

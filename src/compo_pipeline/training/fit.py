@@ -45,7 +45,7 @@ def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> It
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
 
-            lora.targets_of(model, plan.name, method.trains)
+            lora.adapter_targets(model, plan.name, method.trains)
         elif settings.microbatch is not None or _is_shared(settings.distributed):
             refuse_batch_norm(model)
     except SettingsError as error:

@@ -73,7 +73,10 @@ PREPROCESS = {
 
 
 def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
-    """The model with seeded random weights, written to a folder and loaded as any other model."""
+    """Build the base model with seeded random weights.
+
+    It is written to a folder and loaded as any other model.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = CLIP(**MODEL)
@@ -86,7 +89,10 @@ def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
 
 
 class Readouts(nn.Module):
-    """Linear readouts: of patch tokens (thing, colour) and of the pooled embedding."""
+    """Linear readouts of ground truth from patch tokens and from the pooled embedding.
+
+    Thing and colour are read from patch tokens.
+    """
 
     def __init__(self, world: World, trunk_width: int, width: int) -> None:
         super().__init__()
@@ -99,20 +105,22 @@ class Readouts(nn.Module):
         self.pattern = nn.Linear(width, self.things * len(PATTERNS))
 
     def of_thing(self, readout: nn.Linear, embedding: Tensor, truth: Truth) -> Tensor:
-        """A readout's values for each thing that is there, [N, values a thing]."""
+        """A linear readout's values for each thing in the images [N, values per thing]."""
         values: Tensor = readout(embedding * READOUT_SCALE)
         return values.view(len(embedding), self.things, -1)[truth.owner, truth.kind]
 
 
 def tokens(visual: Any, pixels: Tensor) -> Tensor:
-    """Patch tokens of the trunk before pooling, [m, P, W]."""
+    """Patch tokens [m, P, W] of the image trunk before pooling."""
     features: Tensor = visual.trunk.forward_features(pixels)
     return features[:, 1:]  # the class token goes unused: pooling is the mean of the patches
 
 
 def binding_losses(readouts: Readouts, embedding: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
-    """What and where, read from normalised pooled embeddings [m, D]: cross entropy over the pairs
-    (thing, colour), summed over pairs, and mean squared error of places.
+    """Losses of reading (thing, colour) pairs and places from pooled embeddings [m, D].
+
+    The embeddings are normalised. The losses are cross entropy, summed over pairs, and mean squared
+    error of places.
     """
     pairs = F.binary_cross_entropy_with_logits(
         readouts.pair(embedding * READOUT_SCALE), truth.pairs, reduction="none"
@@ -122,7 +130,10 @@ def binding_losses(readouts: Readouts, embedding: Tensor, truth: Truth) -> tuple
 
 
 def tower_loss(readouts: Readouts, patches: Tensor, embedding: Tensor, truth: Truth) -> Tensor:
-    """All losses together; patches [m, P, W], embedding [m, D] normalised."""
+    """Weighted sum of the image tower's losses on patches [m, P, W] and embeddings [m, D].
+
+    The embeddings are normalised.
+    """
     dense = torch.zeros((), device=patches.device)
     for readout, target in (
         (readouts.patch_kind, truth.patch_kind),
@@ -140,7 +151,7 @@ def tower_loss(readouts: Readouts, patches: Tensor, embedding: Tensor, truth: Tr
 
 @torch.no_grad()
 def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, float]:
-    """How well the pooled embedding holds each property: accuracies, and R2 of places."""
+    """Accuracies of the readouts of colour, size and pattern, and R2 of places."""
     pair = readouts.of_thing(readouts.pair, embedding, truth)
     size = readouts.of_thing(readouts.size, embedding, truth)
     pattern = readouts.of_thing(readouts.pattern, embedding, truth)
@@ -163,7 +174,9 @@ def train_tower(
     seed: int,
     state: Path,
 ) -> list[dict[str, float]]:
-    """Train the image tower of a model with a timm trunk in place; resumes from `state`.
+    """Train the image tower of the base model in place; resumes from the file `state`.
+
+    The trunk is timm's.
 
     Returns:
         The history of readings on fresh training images.
@@ -185,7 +198,7 @@ def train_tower(
     modules = {"visual": visual, "readouts": readouts}
     recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []
-    if _resumable(state, recipe):
+    if _can_resume(state, recipe):
         progress = checkpoint.restore(state, modules, optimizer)
         start, history = progress["step"], progress["history"]
         amp_optimizer.load_state_dict(progress["loss_scale"])
@@ -214,7 +227,10 @@ def train_tower(
 
 
 def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
-    """Settings that determine the weights, JSON-ready; saving and rendering processes do not."""
+    """Settings that determine the trained weights, as JSON values, to compare with a state's.
+
+    Saving and rendering processes do not.
+    """
     decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
     recipe = {
         "seed": seed,
@@ -227,8 +243,8 @@ def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) 
     return as_stored
 
 
-def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
-    """Whether there is a state to continue from; one of another recipe is refused."""
+def _can_resume(state: Path, recipe: Mapping[str, Any]) -> bool:
+    """Whether a training state exists; raises an error for a state of another recipe."""
     progress = checkpoint.read_progress(state)
     if progress is None:
         return False
@@ -250,7 +266,10 @@ def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
 def _loader(
     loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
-    """Batches of images from step `start` on; the model in evaluation mode."""
+    """Data loader of random image batches from step `start` on.
+
+    The model is in evaluation mode.
+    """
     visual: Any = loaded.model.visual
     device = visual.head.proj.weight.device
     blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
@@ -277,7 +296,7 @@ def _loader(
 def _forward(
     loaded: LoadedModel, readouts: Readouts, pixels: Tensor, truth: Truth, compute: Compute
 ) -> tuple[Tensor, Tensor]:
-    """Loss of a batch of raw pixels [m, 3, H, W], and its normalised embeddings [m, D]."""
+    """Loss of a batch of raw pixels [m, 3, H, W], and the normalised embeddings [m, D]."""
     visual: Any = loaded.model.visual
     device = truth.owner.device
     mean, std = (
@@ -292,7 +311,7 @@ def _forward(
         return tower_loss(readouts, patches, embedding, truth), embedding
 
 
-def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
+def load_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     """Load a trained image tower into the base model; returns the readouts trained with it."""
     visual: Any = loaded.model.visual
     projection = visual.head.proj
@@ -305,7 +324,7 @@ def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
 def optimizers(
     trained: list[nn.Parameter], settings: TowerSettings | BaseSettings, compute: Compute
 ) -> tuple[torch.optim.AdamW, AmpOptimizer]:
-    """AdamW over the parameters, and the `AmpOptimizer` that makes its steps in one precision."""
+    """AdamW optimiser over the parameters, and the `AmpOptimizer` that steps it in a precision."""
     adamw = torch.optim.AdamW(
         trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
@@ -321,7 +340,7 @@ def descend(
     key: str,
     state: Path | None = None,
 ) -> float:
-    """Take a step and read its loss.
+    """Take an optimiser step and return the loss; raises an error if it is not finite.
 
     Args:
         loss: a scalar.
@@ -345,5 +364,5 @@ def descend(
 
 
 def _advice(key: str) -> str:
-    """What to change where training is not finite; `key` names the learning rate."""
+    """Sentence that tells what to change if training is not finite, by the rate's YAML key."""
     return f"Lower {key}, or set pretraining.precision=fp32"

@@ -25,7 +25,7 @@ SIZE_NAMES = tuple(SIZES)
 
 
 class Truth(NamedTuple):
-    """Ground truth of m images that show N things."""
+    """Ground truth of m images that show N things, as target tensors for training."""
 
     owner: Tensor  # [N] image of each thing
     kind: Tensor  # [N]
@@ -40,7 +40,7 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True)
 class Box:
-    """A thing in the square input of the model, 0..1."""
+    """A thing with its bounding box in the model's square input, in coordinates 0..1."""
 
     kind: str
     colour: str
@@ -53,7 +53,10 @@ class Box:
 
 
 def boxes(scene: Scene, part: int | None = None) -> list[Box]:
-    """The things of a scene squashed to the square, or to half `part` (0, 1) of a composite."""
+    """Things of a scene with their boxes in the square input, or in one half of a composite.
+
+    `part` (0, 1) is the half.
+    """
     across, down, left, top = 1.0, 1.0, 0.0, 0.0
     if part is not None:
         if axis_of(scene.width, scene.height) == "vertical":
@@ -75,8 +78,8 @@ def boxes(scene: Scene, part: int | None = None) -> list[Box]:
     ]
 
 
-def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int64], ...]:
-    """Thing and colour that cover most of each patch, at least a fifth of it."""
+def _patch_targets(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int64], ...]:
+    """Thing and colour that cover most of each patch, or background below a fifth."""
     kinds = np.full((grid, grid), len(world.things))
     colours = np.full((grid, grid), len(world.colours))
     most = np.zeros((grid, grid))
@@ -95,14 +98,14 @@ def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int6
 
 
 def truth(shown: list[list[Box]], world: World, grid: int) -> Truth:
-    """Training targets of images, from the boxes that each of them shows."""
+    """Training targets of images, from the things with boxes that each image shows."""
     flat = [(m, box) for m, row in enumerate(shown) for box in row]
     owner = torch.tensor([m for m, _ in flat])
     kind = torch.tensor([world.things.index(box.kind) for _, box in flat])
     colour = torch.tensor([world.colours.index(box.colour) for _, box in flat])
     pairs = torch.zeros(len(shown), len(world.things) * len(world.colours))
     pairs[owner, kind * len(world.colours) + colour] = 1
-    patches = [_patches(row, world, grid) for row in shown]
+    patches = [_patch_targets(row, world, grid) for row in shown]
     return Truth(
         owner,
         kind,
@@ -116,8 +119,8 @@ def truth(shown: list[list[Box]], world: World, grid: int) -> Truth:
     )
 
 
-def _same_orientation(world: World, random_: random.Random, scene: Scene, split: str) -> Scene:
-    """Another scene of the split that may share a composite with this one."""
+def _draw_same_orientation(world: World, random_: random.Random, scene: Scene, split: str) -> Scene:
+    """Draw another scene of the split with the same orientation, for a composite of both."""
     axis = axis_of(scene.width, scene.height)
     while True:
         other = world.draw(random_, "")
@@ -128,22 +131,23 @@ def _same_orientation(world: World, random_: random.Random, scene: Scene, split:
 def show(
     world: World, random_: random.Random, split: str, composites: float, size: int
 ) -> tuple[NDArray[np.uint8], list[Box]]:
-    """Draw an image of one scene, or a composite of two, [size, size, 3], and what it shows."""
+    """Draw an image [size, size, 3] of one scene or a composite of two, and its things' boxes."""
     scene = world.draw(random_, "")
     while scene.split != split:
         scene = world.draw(random_, "")
     if random_.random() >= composites:
         square = image(scene).resize((size, size), Image.Resampling.BICUBIC)
         return np.asarray(square), boxes(scene)
-    other = _same_orientation(world, random_, scene, split)
+    other = _draw_same_orientation(world, random_, scene, split)
     axis = axis_of(scene.width, scene.height)
     joined = compose(image(scene), image(other), axis, size)
     return np.asarray(joined), boxes(scene, 0) + boxes(other, 1)
 
 
 class ImageBatches(Dataset[tuple[Tensor, Truth]]):
-    """Batch `i` of freshly drawn images [m, 3, size, size] uint8 with their truth; batch `i`
-    is the same whenever and wherever it is drawn.
+    """Dataset of batches of randomly drawn images [m, 3, size, size] uint8 with their truth.
+
+    Batch `i` is the same whenever and wherever it is drawn.
     """
 
     def __init__(

@@ -37,7 +37,10 @@ log = logging.getLogger(__name__)
 
 
 def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Scene | None]]:
-    """Training scenes, each with its near-duplicate where it has one of the training split."""
+    """Training scenes, each with a near-duplicate (places exchanged) if there is one.
+
+    The near-duplicate is of the training split too.
+    """
     stream = world.scenes(seed, "train", "base")
     drawn = []
     for _ in range(count):
@@ -51,7 +54,7 @@ def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Sc
 def embed_scenes(
     loaded: LoadedModel, scenes: Sequence[Scene], compute: Compute, what: str
 ) -> Tensor:
-    """Embeddings of rendered scenes, [n, D], normalised, on the model's device."""
+    """Normalised image embeddings [n, D] of rendered scenes, on the model's device."""
     parts = []
     loaded.model.eval()
     starts = range(0, len(scenes), 256)
@@ -85,7 +88,7 @@ class _Captioned:
         self.features = embed_scenes(loaded, self.scenes, compute, what)
 
     def batch(self, step: int) -> tuple[list[int], list[str]]:
-        """Numbers of the scenes of a step, and a caption of each."""
+        """Indices of a step's scenes, and a drawn caption of each scene."""
         random_ = rng(self.seed, "base", step)
         chosen: list[int] = []
         while len(chosen) < self.settings.batch_size:
@@ -107,7 +110,9 @@ def train_base(
     *,
     seed: int,
 ) -> list[dict[str, float]]:
-    """Train the text tower and the image projection in place, on the model's device.
+    """Train the base model's text tower and image projection in place; returns the loss curve.
+
+    It trains on the model's device.
 
     Returns:
         The curve of losses.
@@ -158,7 +163,7 @@ def probe(
     *,
     steps: int = 1500,
 ) -> dict[str, float]:
-    """What fresh linear readouts of frozen embeddings [n, D] recover on held-out scenes.
+    """Accuracies on held-out scenes of linear readouts trained on frozen embeddings [n, D].
 
     Returns:
         Accuracy of the colour of a named thing (chance: one over the number of colours), and of
@@ -187,6 +192,7 @@ def probe(
 def _probe_scores(
     readouts: Readouts, embeddings: Tensor, scenes: Sequence[Scene], world: World
 ) -> dict[str, float]:
+    """Accuracies of readouts of colour and relation from embeddings of held-out scenes."""
     shown = moved(truth([boxes(scene) for scene in scenes], world, 1), embeddings.device)
     pair = readouts.of_thing(readouts.pair, embeddings, shown)
     place = readouts.of_thing(readouts.place, embeddings, shown).cpu()
@@ -204,7 +210,10 @@ def _probe_scores(
 
 
 def _read_relation(a: Tensor, b: Tensor, scene: Scene) -> Relation:
-    """What two places in the squashed square, [2] each, come to in the scene's own pixels."""
+    """Spatial relation of two things, from their read places [2] in the squashed square.
+
+    Distances are compared in the scene's own pixels.
+    """
     across = float(b[0] - a[0]) * scene.width
     down = float(b[1] - a[1]) * scene.height
     if abs(across) > abs(down):

@@ -23,7 +23,10 @@ _NO_SPACE_BEFORE = re.compile(r"[.,:?!-]|'s|n't")
 
 @dataclass(frozen=True)
 class GoldCaption:
-    """A hand-tagged caption; `phrases` must be found, `optional` ones may be."""
+    """A hand-tagged caption: words, tags, and its noun phrases, of which some are optional.
+
+    `phrases` must be found, `optional` ones may be.
+    """
 
     words: tuple[str, ...]
     upos: tuple[frozenset[str], ...]
@@ -32,13 +35,16 @@ class GoldCaption:
 
 
 def read_gold(path: Traversable) -> list[GoldCaption]:
-    """Captions of a file of word/UPOS tokens, its first lines say how it is written."""
+    """Read hand-tagged captions from a file of word/UPOS tokens.
+
+    Its first lines say how it is written.
+    """
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [_gold(line) for line in lines if line and not line.startswith("#")]
+    return [_parse_gold(line) for line in lines if line and not line.startswith("#")]
 
 
-def _gold(line: str) -> GoldCaption:
-    """Words, tags and phrases of a hand-tagged caption."""
+def _parse_gold(line: str) -> GoldCaption:
+    """Parse one line of word/UPOS tokens into a hand-tagged caption."""
     tokens = line.split()
     bare = [token.strip("[]{}").rsplit("/", 1) for token in tokens]
     spans: dict[str, set[tuple[int, int]]] = {"[": set(), "{": set()}
@@ -56,11 +62,14 @@ def _gold(line: str) -> GoldCaption:
     )
 
 
-def on_captions(
+def caption_accuracy(
     nlp: Language, gold: Sequence[GoldCaption], lower: bool = False
 ) -> dict[str, float]:
-    """Share of right UPOS, and precision, recall and F1 of base noun phrases."""
-    docs = nlp.pipe(one_sentence(_doc(nlp, caption, lower)) for caption in gold)
+    """Accuracy on hand-tagged captions: share of right UPOS, precision, recall, F1 of phrases.
+
+    The phrases are base noun phrases.
+    """
+    docs = nlp.pipe(one_sentence(_untagged_doc(nlp, caption, lower)) for caption in gold)
     right = found = predicted = 0
     for caption, doc in zip(gold, docs, strict=True):
         right += sum(token.pos_ in tags for token, tags in zip(doc, caption.upos, strict=True))
@@ -76,12 +85,12 @@ def on_captions(
     }
 
 
-def on_treebank(nlp: Language, gold: Iterable[Doc]) -> dict[str, float]:
-    """UPOS and XPOS of all tokens, UAS and LAS of all but punctuation."""
+def treebank_accuracy(nlp: Language, gold: Iterable[Doc]) -> dict[str, float]:
+    """Accuracy on a treebank: UPOS and XPOS of all tokens, UAS and LAS without punctuation."""
     counts = dict.fromkeys(("upos", "xpos", "uas", "las"), 0)
     tokens = words = 0
     for expected in gold:
-        doc = _annotated(nlp, expected)
+        doc = _annotate(nlp, expected)
         for token, answer in zip(doc, expected, strict=True):
             tokens += 1
             counts["upos"] += token.pos_ == answer.pos_
@@ -98,14 +107,14 @@ def on_treebank(nlp: Language, gold: Iterable[Doc]) -> dict[str, float]:
 def report(
     nlp: Language, treebank: Sequence[Doc], captions: Sequence[GoldCaption]
 ) -> dict[str, dict[str, float]]:
-    """All figures, rounded to four places, in original and in lower case."""
+    """Accuracies on treebank and captions, in original and lower case, rounded to four places."""
     figures = {
-        "treebank": on_treebank(nlp, treebank),
-        "treebank_lower_cased": on_treebank(
+        "treebank": treebank_accuracy(nlp, treebank),
+        "treebank_lower_cased": treebank_accuracy(
             nlp, (with_words(doc, [token.lower_ for token in doc]) for doc in treebank)
         ),
-        "captions": on_captions(nlp, captions),
-        "captions_lower_cased": on_captions(nlp, captions, lower=True),
+        "captions": caption_accuracy(nlp, captions),
+        "captions_lower_cased": caption_accuracy(nlp, captions, lower=True),
     }
     return {
         part: {name: round(value, 4) for name, value in values.items()}
@@ -113,7 +122,8 @@ def report(
     }
 
 
-def _doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
+def _untagged_doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
+    """Untagged spaCy doc of a hand-tagged caption, with spaces between its words."""
     words = [word.lower() for word in caption.words] if lower else list(caption.words)
     following = [*words[1:], "."]
     spaces = [
@@ -123,7 +133,8 @@ def _doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
     return Doc(nlp.vocab, words=words, spaces=spaces)
 
 
-def _annotated(nlp: Language, expected: Doc) -> Doc:
+def _annotate(nlp: Language, expected: Doc) -> Doc:
+    """Annotate the words of a gold doc anew with a spaCy pipeline."""
     words = [token.text for token in expected]
     spaces = [bool(token.whitespace_) for token in expected]
     return nlp(one_sentence(Doc(nlp.vocab, words=words, spaces=spaces)))

@@ -61,7 +61,7 @@ SOURCES = [
 
 
 def treebank_files(root: str | Path) -> dict[str, Path]:
-    """The CoNLL-U file of each split in a treebank's folder, `*-ud-<split>.conllu`.
+    """Paths of each split's CoNLL-U file in a treebank's folder, `*-ud-<split>.conllu`.
 
     Raises:
         SettingsError: the folder is not there, or it lacks a split or has several files of one.
@@ -80,7 +80,7 @@ def treebank_files(root: str | Path) -> dict[str, Path]:
 
 
 def read_treebank(path: Path) -> DocBin:
-    """A CoNLL-U file as one doc per sentence, tokenised as spaCy does and normalised.
+    """Read a CoNLL-U file as one doc per sentence, tokenised as spaCy does and normalised.
 
     Contractions stay two words ("do", "n't"): that is how spaCy's tokenizer splits them.
     """
@@ -91,17 +91,20 @@ def read_treebank(path: Path) -> DocBin:
     for doc in convert(text, n_sents=1, merge_subtokens=False, no_print=True):
         labels = [token.dep_ for token in doc]
         deps = [label if label in SUBTYPES else label.split(":")[0] for label in labels]
-        docs.add(_copy(doc, [token.text for token in doc], deps, vocab))
+        docs.add(_copy_for_training(doc, [token.text for token in doc], deps, vocab))
     return docs
 
 
 def with_words(doc: Doc, words: Sequence[str]) -> Doc:
-    """A copy of an annotated doc with other words, as many as it has."""
-    return _copy(doc, words, [token.dep_ for token in doc], doc.vocab)
+    """Copy of an annotated doc with its words replaced one by one."""
+    return _copy_for_training(doc, words, [token.dep_ for token in doc], doc.vocab)
 
 
-def _copy(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
-    """The annotation that we train on, and no other: morphological features are left behind."""
+def _copy_for_training(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
+    """Copy of a doc with other words and only the annotation to train on.
+
+    Morphological features are left behind.
+    """
     return Doc(
         vocab,
         words=list(words),
@@ -114,12 +117,14 @@ def _copy(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
 
 
 def register_augmenter() -> None:
-    """Make the augmenter known to spaCy under the name that training.cfg gives."""
-    registry.augmenters.register(NAME, func=create)
+    """Register the augmenter in spaCy under the name that training.cfg gives."""
+    registry.augmenters.register(NAME, func=create_augmenter)
 
 
-def create(seed: int, lower_case: float, caption_words: float, replaced: float) -> Augmenter:
-    """An augmenter of training examples.
+def create_augmenter(
+    seed: int, lower_case: float, caption_words: float, replaced: float
+) -> Augmenter:
+    """Create an augmenter of spaCy training examples.
 
     Args:
         seed: of every draw.
@@ -132,7 +137,7 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
 
     def augment(nlp: Language, example: Example) -> Iterator[Example]:
         if rng.random() < caption_words:
-            reference = reworded(example.reference, words, replaced, rng)
+            reference = replace_words(example.reference, words, replaced, rng)
             example = Example(nlp.make_doc(reference.text), reference)
         if rng.random() < lower_case:
             example = make_lowercase_variant(nlp, example)
@@ -142,7 +147,7 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
 
 
 def replacements(entries: Iterable[Entry]) -> dict[tuple[str, str], list[str]]:
-    """The certain words of each open class and tag, in alphabetical order."""
+    """Unambiguous lexicon words by open class and fine tag, in alphabetical order."""
     words: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in entries:
         if entry.certain and entry.upos in _REPLACED_UPOS:
@@ -150,10 +155,10 @@ def replacements(entries: Iterable[Entry]) -> dict[tuple[str, str], list[str]]:
     return {key: sorted(group) for key, group in words.items() if len(group) >= _LEAST_WORDS}
 
 
-def reworded(
+def replace_words(
     doc: Doc, words: dict[tuple[str, str], list[str]], replaced: float, rng: random.Random
 ) -> Doc:
-    """An annotated doc with some of its words replaced; initial capitals stay."""
+    """Copy of an annotated doc with some words replaced at random; initial capitals stay."""
     new = []
     for token in doc:
         choices = words.get((token.pos_, token.tag_))
@@ -166,7 +171,7 @@ def reworded(
 
 
 def prepare(root: str, folder: Path) -> None:
-    """Write the splits of a UD treebank as `<split>.spacy`."""
+    """Write the splits of a UD treebank in spaCy's format, as `<split>.spacy`."""
     sources = treebank_files(root)
     folder.mkdir(parents=True, exist_ok=True)
     for split, source in sources.items():
@@ -174,7 +179,7 @@ def prepare(root: str, folder: Path) -> None:
 
 
 def train(corpus: Path, output: Path, settings: LanguageModelSettings) -> None:
-    """Train the networks; spaCy's table of losses and scores goes to the terminal.
+    """Train the spaCy networks; losses and scores are printed to the terminal.
 
     Args:
         corpus: folder with train.spacy and dev.spacy.
@@ -201,7 +206,7 @@ def train(corpus: Path, output: Path, settings: LanguageModelSettings) -> None:
 
 
 def assemble(trained: Path, folder: Path) -> None:
-    """Put together what is shipped: sentence splitter, trained networks, rules of the lexicon.
+    """Assemble the shipped spaCy pipeline: sentence splitter, trained networks, lexicon rules.
 
     Args:
         trained: the output folder of `train`.

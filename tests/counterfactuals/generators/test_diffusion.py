@@ -146,7 +146,7 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[generator._random_numbers(request) for request in requests],
+        generator=[generator._noise_generator(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
@@ -316,7 +316,7 @@ def test_models_are_located_by_name(
         asked.append((name, key))
         return folder if name == "one" else clip(folder)
 
-    monkeypatch.setattr("compo_pipeline.counterfactuals.generators.loading.locate", locate)
+    monkeypatch.setattr("compo_pipeline.counterfactuals.generators.loading.local_folder", locate)
     generator = DiffusionGenerator(settings(Path("one"), vision="two"))
     assert len(pixels(generator, requests)) == 3
     key = "counterfactuals.diffusion"

@@ -11,7 +11,7 @@ import pytest
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
-from compo_pipeline.counterfactuals.generators.loading import locate, missing_file
+from compo_pipeline.counterfactuals.generators.loading import local_folder, missing_file
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 
 KEY = r"^counterfactuals\.diffusion"
@@ -147,21 +147,21 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 
 def test_a_folder_is_never_asked_for(tmp_path: Path, fetched: list[object]) -> None:
-    assert locate(str(tmp_path), MODEL_KEY) == tmp_path
+    assert local_folder(str(tmp_path), MODEL_KEY) == tmp_path
     for name in ("no/such/folder", "nothing", "/no/such"):
         with pytest.raises(SettingsError, match=f"^{MODEL_KEY}: '{name}' is no folder"):
-            locate(name, MODEL_KEY)
+            local_folder(name, MODEL_KEY)
     assert fetched == []
 
 
 def test_without_a_network_the_key_is_told(
     fetched: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: None)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: None)
     with pytest.raises(
         SettingsError, match=f"^{MODEL_KEY}: there is no folder 'owner/model'.*no route"
     ) as told:
-        locate("owner/model", MODEL_KEY)
+        local_folder("owner/model", MODEL_KEY)
     assert "advice" not in str(told.value) and len(fetched) == 1
 
 
@@ -177,12 +177,12 @@ def test_what_is_in_the_cache_is_taken_whole_or_fetched_again(
         fetched.append((name, allow_patterns))
         return str(whole)
 
-    monkeypatch.setattr("compo_pipeline.models.hub.ask", lambda name: None)
+    monkeypatch.setattr("compo_pipeline.models.hub.check_repository", lambda name: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: whole)
-    assert locate("owner/model", MODEL_KEY) == whole and fetched == []
-    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: half)
-    assert locate("owner/model", MODEL_KEY) == whole
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: whole)
+    assert local_folder("owner/model", MODEL_KEY) == whole and fetched == []
+    monkeypatch.setattr("compo_pipeline.models.hub.cached_folder", lambda *_: half)
+    assert local_folder("owner/model", MODEL_KEY) == whole
     ((name, patterns),) = fetched
     assert name == "owner/model"
     assert not any(pattern.endswith((".py", ".bin", "*.safetensors")) for pattern in patterns)

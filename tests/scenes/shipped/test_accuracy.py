@@ -10,10 +10,10 @@ from spacy.tokens import Doc
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_scenes.language_model.accuracy import (
     GoldCaption,
-    on_captions,
-    on_treebank,
+    caption_accuracy,
     read_gold,
     report,
+    treebank_accuracy,
 )
 
 LINE = "[A/DET red/ADJ ball/NOUN] in/ADP {front/NOUN} of/ADP it/PRON ,/PUNCT painted/VERB|ADJ"
@@ -58,7 +58,7 @@ def test_on_captions(nlp: Language) -> None:
         optional=frozenset({(2, 3)}),
     )
     # It answers ADJ NOUN NOUN, and the phrases (0, 2) and (2, 3); the latter is optional.
-    assert on_captions(nlp, [caption]) == {
+    assert caption_accuracy(nlp, [caption]) == {
         "upos": pytest.approx(2 / 3),
         "noun_phrase_precision": 1.0,
         "noun_phrase_recall": 0.5,
@@ -75,7 +75,7 @@ def test_on_treebank(nlp: Language) -> None:
         heads=[0, 0, 1, 0],
         deps=["ROOT", "dep", "dep", "punct"],
     )
-    assert on_treebank(nlp, [gold]) == {
+    assert treebank_accuracy(nlp, [gold]) == {
         "upos": 0.5,
         "xpos": 0.5,
         "uas": pytest.approx(2 / 3),

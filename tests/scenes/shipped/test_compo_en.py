@@ -11,7 +11,7 @@ from spacy.training import Example
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.lexicon import Entry
 from compo_scenes.language_model import compo_en
-from compo_scenes.language_model.compo_en import create, replacements, reworded
+from compo_scenes.language_model.compo_en import create_augmenter, replace_words, replacements
 
 SENTENCE = """\
 # sent_id = 1
@@ -83,7 +83,7 @@ def sentence() -> Doc:
 
 
 def test_words_are_replaced_by_others_of_the_same_tag() -> None:
-    doc = reworded(sentence(), WORDS, 1.0, random.Random(0))
+    doc = replace_words(sentence(), WORDS, 1.0, random.Random(0))
     assert doc.text == "Snowy dogs chase the zebra."
     for attribute in ("tag_", "pos_", "dep_"):
         expected = [getattr(token, attribute) for token in sentence()]
@@ -93,7 +93,7 @@ def test_words_are_replaced_by_others_of_the_same_tag() -> None:
 
 def test_the_share_of_replaced_words() -> None:
     rng = random.Random(0)
-    count = sum("zebra" in reworded(sentence(), WORDS, 0.25, rng).text for _ in range(400))
+    count = sum("zebra" in replace_words(sentence(), WORDS, 0.25, rng).text for _ in range(400))
     assert 70 < count < 130
 
 
@@ -108,7 +108,7 @@ def test_only_certain_words_of_open_classes_and_of_well_filled_tags() -> None:
 
 def test_shares_of_sentences_and_the_seed() -> None:
     def texts(**settings: float) -> list[str]:
-        augment = create(seed=1, **settings)
+        augment = create_augmenter(seed=1, **settings)
         example = Example(NLP.make_doc(sentence().text), sentence())
         made = [next(augment(NLP, example)) for _ in range(200)]
         assert all(one.predicted.text == one.reference.text for one in made)

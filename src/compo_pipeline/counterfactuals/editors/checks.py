@@ -38,7 +38,7 @@ _SPARE = 2
 
 
 def clean_answer(answer: str, caption: str) -> str:
-    """The caption in a model's answer: without quotes, labels and thoughts around it.
+    """Extract the caption from a model's answer: without quotes, labels and thoughts around it.
 
     It gets the capital and the closing mark of the original. Several lines stay:
     `reason_to_reject` rejects them.
@@ -57,12 +57,12 @@ def clean_answer(answer: str, caption: str) -> str:
 
 
 def reason_to_reject(request: EditRequest, text: str, settings: CheckSettings) -> str:
-    """Why a text is no valid edit of a caption; empty for a valid one."""
+    """Reason why a text is no valid edit of a caption; empty for a valid edit."""
     return _form_flaw(request.caption, text, settings) or _meaning_flaw(request, text, settings)
 
 
 def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
-    """What is wrong with a text's form: unchanged, too long, several sentences; or nothing."""
+    """Flaw in the form of an edited text, such as unchanged or too long; empty if none."""
     if not _SPOKEN.search(text):
         return "empty"
     if len(text.splitlines()) > 1:
@@ -86,7 +86,7 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
 
 
 def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:
-    """What is wrong with its meaning: a negative that is still true, a positive that is not."""
+    """Flaw in the meaning of an edit, such as a negative that is still true; empty if none."""
     if request.role == "positive":
         return positive_flaw(request.parse, text)
     if kept_share(request.caption, text) < settings.kept:
@@ -95,12 +95,12 @@ def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> s
 
 
 def _count_sentences(text: str) -> int:
-    """Number of sentences, also of those that begin in lower case."""
+    """Number of sentences of a text, also of those that begin in lower case."""
     return len(split(_BOUNDARY.sub(lambda found: f"{found[1]} {found[2].upper()}", text)))
 
 
 def _strip_quotes(text: str, caption: str) -> str:
-    """A text without the quotes or Markdown marks around it, unless its caption has such marks."""
+    """Text without surrounding quotes or Markdown marks, unless its caption has such marks."""
     for opening, closing in _WRAPPED:
         inner = text[len(opening) : -len(closing)]
         whole = text.startswith(opening) and text.endswith(closing) and inner
@@ -110,7 +110,7 @@ def _strip_quotes(text: str, caption: str) -> str:
 
 
 def _match_caption_ends(text: str, caption: str) -> str:
-    """A text with its caption's first letter (capital or not) and closing mark."""
+    """Text with the case of its first letter and its closing mark adapted to its caption."""
     closing = _CLOSING.search(caption)
     text = _CLOSING.sub("", text) + (closing.group().strip() if closing else "")
     first, ours = text[:1], caption[:1]

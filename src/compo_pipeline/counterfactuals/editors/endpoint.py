@@ -28,7 +28,10 @@ from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
 
 
 class EndpointEditor:
-    """Asks a language model on a server, and stores each answer before it is checked."""
+    """Caption editor that asks a language model on a server, and stores each answer.
+
+    An answer is stored before it is checked.
+    """
 
     name: ClassVar[str] = "endpoint"
     concurrent: ClassVar[bool] = False
@@ -48,7 +51,7 @@ class EndpointEditor:
 
     @property
     def settings_fingerprint(self) -> str:
-        """Hash of all that changes the texts; the server's address and retries do not."""
+        """Hash of all settings that change the texts, without server address and retries."""
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
         return short_fingerprint(
@@ -56,7 +59,7 @@ class EndpointEditor:
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The edit of each caption, in the requests' order.
+        """Yield an edited caption or a failure for each request, in the requests' order.
 
         Raises:
             SettingsError: as of `Endpoint.each`.
@@ -65,7 +68,7 @@ class EndpointEditor:
             yield EditFailure(*result) if isinstance(result, NoAnswer) else result
 
     def _edit_one(self, ask: Ask, request: EditRequest) -> EditedCaption | EditFailure:
-        """Ask until an answer passes the checks."""
+        """Edit one caption: ask the model until an answer passes the checks."""
         own = self._settings
         for attempt in range(own.attempts):
             messages = edit_messages(request.caption, request.role)
@@ -78,6 +81,6 @@ class EndpointEditor:
 
 
 def open_editor(settings: EditorEndpointSettings, key: str, opening: Opening) -> EndpointEditor:
-    """The editor of these settings."""
+    """Create the caption editor `endpoint` from its settings."""
     cache = opening.state / "endpoint.sqlite"
     return EndpointEditor(settings, key=key, seed=opening.seed, cache=cache)

@@ -21,7 +21,7 @@ from compo_pipeline.run import seeding
 
 
 class Message(TypedDict):
-    """One message of a chat, as chat completions take it."""
+    """One message of a chat, in the form of the chat completions API."""
 
     role: str
     content: str
@@ -66,7 +66,7 @@ _EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
 
 
 def edit_messages(caption: str, role: Role) -> list[Message]:
-    """The chat that asks a model to edit a caption: task, examples, and the caption on one line."""
+    """Chat messages that ask a model to edit a caption: task, examples, caption on one line."""
     turns: list[Message] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
     for given, edited in _EXAMPLES[role]:
         turns.append({"role": "user", "content": given})
@@ -76,7 +76,7 @@ def edit_messages(caption: str, role: Role) -> list[Message]:
 
 
 def as_plain_text(chat: list[Message]) -> str:
-    """A chat as one text to continue, for models without a chat template."""
+    """Chat as one text for a model to continue, for models without a chat template."""
     system, *turns, last = (message["content"] for message in chat)
     pairs = zip(turns[::2], turns[1::2], strict=True)
     examples = "".join(f"Caption: {given}\nEdited: {edited}\n\n" for given, edited in pairs)
@@ -84,21 +84,21 @@ def as_plain_text(chat: list[Message]) -> str:
 
 
 def prompts_fingerprint() -> str:
-    """Hash of all prompts."""
+    """Hash of all prompts for language models."""
     return short_fingerprint(
         _SYSTEM, _TASKS, _EXAMPLES, as_plain_text(edit_messages("", "negative"))
     )
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
-    """Sampling seed of an attempt; equal captions have equal seeds, so they share an answer."""
+    """Sampling seed of an attempt to edit; equal captions have equal seeds, so share answers."""
     return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 
 def check_answer(
     request: EditRequest, answer: Answer, attempt: int, settings: CheckSettings
 ) -> EditedCaption | EditFailure:
-    """The edited caption in a model's answer, or a failure with the reason why it is rejected.
+    """The edited caption in a model's answer, or a failure if the answer is rejected.
 
     Attempts are counted from 0.
     """

@@ -37,7 +37,9 @@ MODEL = "a causal language model"
 
 
 class TransformersEditor:
-    """Asks a language model in this process, and stores each answer before it is checked.
+    """Caption editor that runs a language model in this process, and stores its answers.
+
+    An answer is stored before it is checked.
 
     Each caption samples by a seed of its own: other captions of its batch change no more than the
     last digits of the logits.
@@ -52,7 +54,7 @@ class TransformersEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of all that changes the texts, the model's files among it."""
+        """Hash of all settings that change the texts, and of the model's files."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
         model = self._model_fingerprint
@@ -61,7 +63,7 @@ class TransformersEditor:
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """The edit of each caption, in the requests' order, batch by batch.
+        """Yield an edited caption or a failure for each request, in order, batch by batch.
 
         The model is loaded for the first answer that is not stored, and unloaded after the last:
         an image generator may need the memory.
@@ -77,7 +79,7 @@ class TransformersEditor:
             self.__dict__.pop("_model", None)
 
     def _edit_batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
-        """The edits of a batch; captions whose answer is rejected are asked for again."""
+        """Edit a batch of captions; the model is asked again where an answer is rejected."""
         results: dict[int, EditedCaption | EditFailure] = {}
         open_ = list(range(len(requests)))
         for attempt in range(self._settings.attempts if self._settings.temperature else 1):
@@ -91,7 +93,7 @@ class TransformersEditor:
         return [results[place] for place in range(len(requests))]
 
     def _answers_of_attempt(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
-        """The answers of one attempt: stored ones, and new ones from one batch."""
+        """Answers of one attempt for a batch: stored ones, and newly generated ones."""
         keys = [self._answer_key(request, attempt) for request in requests]
         stored = self._store.get(keys)
         new = {key: one for key, one in zip(keys, requests, strict=True) if key not in stored}
@@ -104,7 +106,7 @@ class TransformersEditor:
         return [stored[key] for key in keys]
 
     def _answer_key(self, request: EditRequest, attempt: int) -> str:
-        """Key under which the answer of an attempt is stored."""
+        """Key under which the model's answer of an attempt is stored."""
         own = self._settings
         asked = {
             "model": self._model_fingerprint,
@@ -118,19 +120,19 @@ class TransformersEditor:
 
     @cached_property
     def _model_fingerprint(self) -> str:
-        """Hash of the model's files."""
+        """Hash of the language model's files."""
         folder = Path(self._settings.folder)
         check_folder(folder, self._key, MODEL)
         return folder_fingerprint(folder)
 
     @cached_property
     def _model(self) -> _LoadedModel:
-        """Model and tokenizer, loaded when first needed."""
+        """Language model and tokenizer, loaded at first use."""
         return _LoadedModel(self._settings, self._key)
 
 
 class _LoadedModel:
-    """A causal language model with its tokenizer, in memory."""
+    """A causal language model with its tokenizer, loaded into memory."""
 
     def __init__(self, settings: EditorLocalSettings, key: str) -> None:
         self._settings = settings
@@ -142,7 +144,7 @@ class _LoadedModel:
             self._tokenizer.pad_token = self._tokenizer.eos_token
 
     def answers(self, requests: Sequence[EditRequest], seeds: Sequence[int]) -> list[Answer]:
-        """Generate the answers of a batch, each sampled by its own seed."""
+        """Generate the answers for a batch of requests, each sampled with its own seed."""
         import torch
         from transformers import LogitsProcessorList
 
@@ -173,7 +175,7 @@ class _LoadedModel:
         return [self._decode(row) for row in written[:, rows["input_ids"].shape[1] :]]
 
     def _prompt(self, request: EditRequest) -> str:
-        """The text that the model continues for a request."""
+        """Prompt of a request as text, in the model's chat template if it has one."""
         chat = edit_messages(request.caption, request.role)
         if self._tokenizer.chat_template is None:
             return as_plain_text(chat)
@@ -182,7 +184,7 @@ class _LoadedModel:
         )
 
     def _decode(self, row: torch.Tensor) -> Answer:
-        """The answer in new tokens [N].
+        """Answer decoded from generated token ids [N].
 
         A model without a chat template continues with further captions: its answer is the first
         line.
@@ -197,7 +199,7 @@ class _LoadedModel:
 
 
 class _GumbelSampling:
-    """Sampling for greedy search: Gumbel noise on the logits, from a seed for each row.
+    """Logits processor that lets greedy search sample: Gumbel noise with a seed per row.
 
     The largest of noisy logits is a draw of their softmax; so greedy search samples, and no row's
     draws depend on another row.
@@ -221,6 +223,6 @@ class _GumbelSampling:
 
 
 def open_editor(settings: EditorLocalSettings, key: str, opening: Opening) -> TransformersEditor:
-    """The editor of these settings."""
+    """Create the caption editor `transformers` from its settings."""
     cache = opening.state / "transformers.sqlite"
     return TransformersEditor(settings, key=key, seed=opening.seed, cache=cache)

@@ -38,7 +38,7 @@ _LINKS = frozenset({"VERB", "ADP"})
 
 
 class Reading(NamedTuple):
-    """A lemma of the lexicon that has a given word form.
+    """One lexicon entry of a word form: a lemma with a part of speech.
 
     Attributes:
         lemma: its name.
@@ -55,7 +55,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContentWord:
-    """A word to compare, or an expression that the lexicon has as one ("fire hydrant").
+    """A word of a text with its lexicon entries, or an expression such as "fire hydrant".
 
     Attributes:
         word: as it is compared.
@@ -71,27 +71,27 @@ class ContentWord:
 
     @property
     def is_described(self) -> bool:
-        """Whether the lexicon relates this word to others, so that it can be compared with them."""
+        """Whether the lexicon relates this word to other words, so that they can be compared."""
         return self.negates or any(one.described for one in self.readings)
 
     @property
     def names_thing(self) -> bool:
-        """Whether it can only name a thing, an attribute or a number, or is unknown."""
+        """Whether the word can only be a noun, an adjective or a number, or is unknown."""
         return not self.negates and all(one.upos in _THINGS for one in self.readings)
 
     @property
     def is_verb_or_preposition(self) -> bool:
-        """Whether it can only be a verb or a preposition."""
+        """Whether the word can only be a verb or a preposition."""
         return bool(self.readings) and all(one.upos in _LINKS for one in self.readings)
 
     def may_be(self, upos: str) -> bool:
-        """Whether it has a reading with this part of speech."""
+        """Whether the word can have this part of speech."""
         return any(one.upos == upos for one in self.readings)
 
 
 @lru_cache(maxsize=4096)
 def content_words(text: str) -> tuple[ContentWord, ...]:
-    """The words of a text that carry meaning, in their order, and its "and" and "or"."""
+    """Words of a text that carry meaning, in their order, and its "and" and "or"."""
     index = _reading_index()
     words = [_OWNER.sub("", word) or word for word in _WORD.findall(text.casefold())]
     found, place = [], 0
@@ -107,7 +107,7 @@ def content_words(text: str) -> tuple[ContentWord, ...]:
 
 
 def _content_word(word: str) -> ContentWord:
-    """A lower-case word or expression with its readings in the lexicon."""
+    """A lower-case word or expression, with its entries in the lexicon."""
     if word in _JOINS:
         return ContentWord("and" if word == "&" else word, is_conjunction=True)
     if word in _DENIALS or word.endswith(("n't", "n’t")):
@@ -120,7 +120,7 @@ def _content_word(word: str) -> ContentWord:
 
 
 class _ReadingIndex(NamedTuple):
-    """Readings by word form; and, by first word, how many words the longest form has."""
+    """Index of the lexicon by word form, with the longest expression by its first word."""
 
     readings: dict[str, frozenset[Reading]]
     longest: dict[str, int]
@@ -128,7 +128,7 @@ class _ReadingIndex(NamedTuple):
 
 @cache
 def _reading_index() -> _ReadingIndex:
-    """The index of the shipped lexicon."""
+    """Index of the shipped lexicon by word form, built once per process."""
     readings: dict[str, set[Reading]] = defaultdict(set)
     longest: dict[str, int] = {}
     for lemma in load_lexicon().lemmas.values():
@@ -151,41 +151,41 @@ def same_meaning(one: ContentWord, other: ContentWord) -> bool:
         return False  # "rides" may be a verb, but behind "a ride" it is not
     return any(
         a.lemma == b.lemma
-        or (a.upos != _PRONOUN and b.lemma in load_lexicon().synonyms(_lemma_of(a)))
+        or (a.upos != _PRONOUN and b.lemma in load_lexicon().synonyms(_find_lemma(a)))
         for a, b in pairs
         if a.plural == b.plural
     )
 
 
 def may_both_be_true(one: ContentWord, other: ContentWord) -> bool:
-    """Whether two words can describe one thing: the same meaning, or "dog" and "puppy"."""
+    """Whether two words can describe the same thing: synonyms, or "dog" and "puppy"."""
     return same_meaning(one, other) or any(
-        a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_lemma_of(a))
+        a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_find_lemma(a))
         for a, b in _reading_pairs(one, other)
         if a.upos != _PRONOUN and a.plural == b.plural
     )
 
 
 def known_to_differ(one: ContentWord, other: ContentWord) -> bool:
-    """Whether the lexicon has two words as different things, attributes or numbers."""
+    """Whether the lexicon lists two words as different things, attributes or numbers."""
     return not may_both_be_true(one, other) and any(
         a.upos in _THINGS and a.described and b.described for a, b in _reading_pairs(one, other)
     )
 
 
 def mutually_exclusive(one: ContentWord, other: ContentWord) -> bool:
-    """Whether, by the lexicon, a thing that one word is true of is never the other."""
+    """Whether the lexicon says that two words are never true of the same thing."""
     return not may_both_be_true(one, other) and any(
         _excludes(a, b) or _excludes(b, a) for a, b in _reading_pairs(one, other)
     )
 
 
 def _excludes(a: Reading, b: Reading) -> bool:
-    """Whether one lemma has the other among its opposites or co-hyponyms."""
+    """Whether one lexicon entry has the other among its antonyms or co-hyponyms."""
     if a.upos == _PRONOUN:
         return a.lemma != b.lemma
     lexicon = load_lexicon()
-    one, other = _lemma_of(a), _lemma_of(b)
+    one, other = _find_lemma(a), _find_lemma(b)
     if b.lemma in lexicon.compatible(one):
         return a.plural != b.plural
     opposites = {opposite.lemma for opposite in one.opposites}
@@ -193,12 +193,12 @@ def _excludes(a: Reading, b: Reading) -> bool:
 
 
 def _reading_pairs(one: ContentWord, other: ContentWord) -> list[tuple[Reading, Reading]]:
-    """Pairs of readings, one of each word, with the same part of speech."""
+    """Pairs of lexicon entries of two words that have the same part of speech."""
     return [(a, b) for a in one.readings for b in other.readings if a.upos == b.upos]
 
 
-def _lemma_of(reading: Reading) -> Lemma:
-    """The lexicon's entry of a reading."""
+def _find_lemma(reading: Reading) -> Lemma:
+    """Lemma in the lexicon for an entry of a word form."""
     return load_lexicon().lemmas[reading.lemma, reading.upos]
 
 
@@ -207,7 +207,7 @@ _Alike = Callable[[ContentWord, ContentWord], bool]
 
 
 def negative_flaw(caption: Parse, text: str) -> str:
-    """Why a text is no negative of a caption: it is still true; empty if nothing shows that."""
+    """Reason why a text is no negative, as it says the same as the caption; empty if none."""
     if _is_turned_clause(caption, text) or _differs_in_free_order(
         content_words(caption.text), content_words(text)
     ):
@@ -223,7 +223,7 @@ def negative_flaw(caption: Parse, text: str) -> str:
 
 
 def kept_share(caption: str, text: str) -> float:
-    """Share of a caption's words that a text has, or synonyms of them, in [0, 1].
+    """Share of a caption's words that a text has, or synonyms of these words, in [0, 1].
 
     It is 1 where a single word is missing.
     """
@@ -233,7 +233,7 @@ def kept_share(caption: str, text: str) -> float:
 
 
 def positive_flaw(caption: Parse, text: str) -> str:
-    """Why a text is no positive of a caption: its meaning differs; empty if nothing shows that."""
+    """Reason why a text is no positive, as its meaning differs from the caption; empty if none."""
     if _is_turned_clause(caption, text):
         return ""
     ours, theirs = _without_conjunctions(caption.text), _without_conjunctions(text)
@@ -248,23 +248,23 @@ def positive_flaw(caption: Parse, text: str) -> str:
 
 
 def _is_turned_clause(caption: Parse, text: str) -> bool:
-    """Whether a rule turns the caption into this text: active to passive, "above" to "below"."""
+    """Whether a rule turns the caption into the text, as active into passive voice."""
     clauses = chain(changed_voices(caption), inverted_relations(caption))
     return any(bare(apply_edits(caption, one.edits)[0]) == bare(text) for one in clauses)
 
 
 def _without_conjunctions(text: str) -> list[ContentWord]:
-    """The words of a text that carry meaning, without "and" and "or"."""
+    """Words of a text that carry meaning, without "and" and "or"."""
     return [word for word in content_words(text) if not word.is_conjunction]
 
 
 def _count_negations(words: _Words) -> int:
-    """How many words negate: "no", "without"."""
+    """Number of negating words, such as "no" and "without"."""
     return sum(word.negates for word in words)
 
 
 def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
-    """Whether all of `theirs` are like some of `ours`, in the same order."""
+    """Whether all words of one text match words of another text, in the same order."""
     rest = iter(ours)
     return all(any(alike(word, one) for one in rest) for word in theirs)
 
@@ -272,7 +272,7 @@ def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
 def _match_words(
     ours: _Words, theirs: _Words, alike: _Alike
 ) -> tuple[list[ContentWord], list[ContentWord], list[int]]:
-    """Match each of our words with the first free one of theirs that is alike.
+    """Match each word of one text with the first free word of another text that is alike.
 
     Returns:
         Our words without a partner, theirs without one, and the partners' places among theirs, in
@@ -291,7 +291,7 @@ def _match_words(
 
 
 def _order_flaw(left: _Words, new: _Words, places: list[int]) -> str:
-    """What is wrong with the order of the words that stayed; empty for nothing.
+    """Reason why the order of the matched words changes the meaning; empty if it does not.
 
     Another order needs a passive ("by") in one of the two texts, and a passive another order.
     """
@@ -303,7 +303,7 @@ def _order_flaw(left: _Words, new: _Words, places: list[int]) -> str:
 
 
 def _substitution_flaw(left: list[ContentWord], new: list[ContentWord]) -> str:
-    """What is wrong with the words that have no partner; empty for nothing."""
+    """Reason why the unmatched words change the meaning; empty if they do not."""
     for word in new:
         if other := next(
             (one for one in left if mutually_exclusive(one, word) or known_to_differ(one, word)),
@@ -332,7 +332,7 @@ def _differs_in_free_order(ours: _Words, theirs: _Words) -> bool:
 
 
 def _equivalent_orders(words: _Words) -> Iterator[list[ContentWord]]:
-    """The words in each order that says the same: around "and" and "or", of two adjectives."""
+    """Yield the words in each order of the same meaning, changed around "and", "or", adjectives."""
     for place, word in enumerate(words):
         if word.is_conjunction:
             for start in range(place):
@@ -345,7 +345,7 @@ def _equivalent_orders(words: _Words) -> Iterator[list[ContentWord]]:
 
 
 def _are_exchangeable_conjuncts(before: _Words, one: _Words, other: _Words) -> bool:
-    """Whether both sides of "and" can change places without another meaning."""
+    """Whether the words on both sides of "and" can be exchanged with the same meaning."""
     if any(word.is_conjunction or word.is_verb_or_preposition for word in (*one, *other)):
         return False
     if len(one) == len(other) == 1 and one[0].may_be("ADJ") and other[0].may_be("ADJ"):

@@ -32,7 +32,7 @@ _NOTHING = "no rule finds anything to change"
 
 
 class RuleEditor:
-    """Edits captions by rules; equal seeds and parses give equal texts, in any batch."""
+    """Caption editor by rules; equal seeds and parses give equal texts, in any batch."""
 
     name: ClassVar[str] = "rules"
     concurrent: ClassVar[bool] = True
@@ -42,14 +42,17 @@ class RuleEditor:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of settings, seed, lexicon and code: a changed rule gives new texts."""
+        """Hash of settings, seed, lexicon and code of the rules.
+
+        A changed rule gives new texts.
+        """
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         code = code_fingerprint(__name__)
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """For each caption the first text by its rules that passes the checks.
+        """Yield, for each caption, the first text by the rules that passes the checks.
 
         Raises:
             SettingsError: WordNet is chosen but not installed.
@@ -61,7 +64,7 @@ class RuleEditor:
 
     @cached_property
     def _generators(self) -> Mapping[Rule, Generator]:
-        """The generator of each rule for negatives."""
+        """Generator function of each configured rule for negatives, by rule name."""
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         drawing: Any = {"careful": self._settings.careful, "concreteness": ratings}
         generators: dict[Rule, Generator] = {
@@ -79,7 +82,7 @@ class RuleEditor:
     def _edit_one(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> EditedCaption | EditFailure:
-        """The first draft that passes the checks, or why the last one did not."""
+        """First draft of an edit that passes the checks, or a failure."""
         reason = _NOTHING
         for draft in self._drafts(request, rules, rng):
             refused = reason_to_reject(request, draft.text, self._settings.checks)
@@ -92,7 +95,7 @@ class RuleEditor:
     def _drafts(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> Iterator[Generated]:
-        """Texts by the rules for the request's role, unchecked, `attempts` of each rule at most."""
+        """Unchecked edits by the rules for the request's role, at most `attempts` per rule."""
         generators: list[Generator] = [paraphrase]
         if request.role == "negative":
             names = list(self._settings.negatives)
@@ -108,5 +111,5 @@ class RuleEditor:
 
 
 def open_editor(settings: RulesSettings, key: str, opening: Opening) -> RuleEditor:
-    """The editor of these settings."""
+    """Create the caption editor `rules` from its settings."""
     return RuleEditor(settings, key=key, seed=opening.seed)

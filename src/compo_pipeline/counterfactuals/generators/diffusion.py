@@ -44,7 +44,7 @@ _SUFFIXES = (".json", ".txt", ".safetensors")
 
 
 class DiffusionGenerator:
-    """Generates images with a text-to-image pipeline of diffusers.
+    """Image generator that runs a text-to-image pipeline of diffusers.
 
     Pipeline, image tower and VGG are loaded when each is first needed, and cached.
 
@@ -59,7 +59,7 @@ class DiffusionGenerator:
         self._batch = settings.batch
 
     def check(self) -> None:
-        """Check that all models exist and fit together, without reading the pipeline's weights.
+        """Raise an error unless all models exist and fit together; reads no pipeline weights.
 
         Raises:
             SettingsError: they do not.
@@ -86,7 +86,7 @@ class DiffusionGenerator:
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
-        """An image for each request, in order; a failure where the real image is unreadable.
+        """Yield an image for each request, in order; a failure if the real image is unreadable.
 
         Raises:
             SettingsError: the model cannot be loaded, its parts do not fit together, or not even
@@ -99,7 +99,7 @@ class DiffusionGenerator:
             reals = [real_image(request.image) for request in some]
             pairs = zip(some, reals, strict=True)
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
-            outputs = iter(self._generate_some(wanted) if wanted else ())
+            outputs = iter(self._generate_in_batches(wanted) if wanted else ())
             for real in reals:
                 if isinstance(real, ImageFailure):
                     yield real
@@ -114,8 +114,10 @@ class DiffusionGenerator:
                 len(requests),
             )
 
-    def _generate_some(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
-        """Images of requests and real images; halves the batch where GPU memory is full."""
+    def _generate_in_batches(
+        self, wanted: Sequence[tuple[ImageRequest, Image]]
+    ) -> list[DiffusionOutput]:
+        """Generate images for requests; halves the batch if the GPU memory is full."""
         import torch
 
         try:
@@ -135,13 +137,13 @@ class DiffusionGenerator:
         )
         outputs: list[DiffusionOutput] = []
         while len(outputs) < len(wanted):
-            outputs += self._generate_some(wanted[len(outputs) :][: self._batch])
+            outputs += self._generate_in_batches(wanted[len(outputs) :][: self._batch])
         return outputs
 
     def _generate_batch(
         self, wanted: Sequence[tuple[ImageRequest, Image]]
     ) -> list[DiffusionOutput]:
-        """Images of requests and real images, in one batch."""
+        """Generate images for requests with their real images, in one batch."""
         import torch
 
         settings, pipe = self._settings, self._pipe
@@ -154,7 +156,7 @@ class DiffusionGenerator:
                 width=settings.width,
                 num_inference_steps=settings.steps,
                 guidance_scale=settings.guidance,
-                generator=[self._random_numbers(request) for request, _ in wanted],
+                generator=[self._noise_generator(request) for request, _ in wanted],
                 output_type="latent",
             ).images
             pixels = self._decode(latents.to(pipe.vae.dtype), real)
@@ -166,7 +168,7 @@ class DiffusionGenerator:
         ]
 
     def _decode(self, latents: Tensor, real: list[Image]) -> Tensor:
-        """Pixels of latents in -1..1, [b, 3, H, W], with the real images' channel statistics."""
+        """Decode latents to pixels [b, 3, H, W] in -1..1, with the real images' statistics."""
         from torch.nn.functional import interpolate
 
         vae, style = self._pipe.vae, self._settings.adain
@@ -190,12 +192,15 @@ class DiffusionGenerator:
         return pixels.clamp(-1, 1)
 
     def _preprocess(self, real: list[Image], size: tuple[int, int], like: Tensor) -> Tensor:
-        """Real images as pixels in -1..1, squashed to a size (H, W), [b, 3, H, W]."""
+        """Real images as pixels [b, 3, H, W] in -1..1, squashed to a size (H, W)."""
         pixels: Tensor = self._pipe.image_processor.preprocess(real, *size)
         return pixels.to(like.device, like.dtype)
 
-    def _random_numbers(self, request: ImageRequest) -> Generator:
-        """Generator of one image's noise, on the CPU: the same on any device."""
+    def _noise_generator(self, request: ImageRequest) -> Generator:
+        """Random number generator for one image's noise, on the CPU.
+
+        Thus it is the same on any device.
+        """
         import torch
 
         seed = digest("picture", self._settings.seed, request.seed) % 2**63
@@ -204,11 +209,11 @@ class DiffusionGenerator:
     def _prompt_inputs(
         self, texts: list[str], real: list[Image]
     ) -> tuple[dict[str, Any], list[bool]]:
-        """Arguments for the pipeline's prompt, and which prompts leave no padding."""
+        """Prompt arguments for the pipeline, and whether each prompt leaves no padding."""
         if not self._settings.injection:
             return {"prompt": texts}, [False] * len(texts)
         pipe = self._pipe
-        encoder, preprocess = self._vision
+        encoder, preprocess = self._image_tower
         ids: Tensor = pipe.tokenizer(
             texts,
             padding="max_length",
@@ -225,23 +230,23 @@ class DiffusionGenerator:
 
     @cached_property
     def _pipe(self) -> Any:
-        """The text-to-image pipeline, loaded when first needed."""
+        """The text-to-image pipeline of diffusers, loaded at first use."""
         return loading.load_pipeline(self._folders.pipeline, self._precision, self._device)
 
     @cached_property
-    def _vision(self) -> tuple[Any, Any]:
-        """The CLIP image tower and its preprocessing, loaded when first needed."""
+    def _image_tower(self) -> tuple[Any, Any]:
+        """The CLIP image tower and its preprocessing, loaded at first use."""
         return loading.load_vision(self._folders, self._precision, self._device)
 
     @cached_property
     def _vgg(self) -> tuple[Sequential, Sequential]:
-        """VGG's encoder and its decoder, loaded when first needed."""
+        """VGG encoder and decoder for style transfer, loaded at first use."""
         encoder, decoder = loading.load_vgg(self._settings.adain)
         return encoder.to(self._device), decoder.to(self._device)
 
     @property
     def _precision(self) -> Any:
-        """The torch dtype of weights and arithmetic."""
+        """The torch dtype of the models' weights and arithmetic."""
         import torch
 
         kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -249,24 +254,24 @@ class DiffusionGenerator:
 
     @cached_property
     def _folders(self) -> loading.ModelFolders:
-        """The checked folders of all models."""
+        """Folders of all models, after checks."""
         own = self._settings
         vision = None
-        pipeline = loading.locate(own.model, f"{KEY}.model")
+        pipeline = loading.local_folder(own.model, f"{KEY}.model")
         if own.injection and own.vision is not None:
-            vision = loading.locate(own.vision, f"{KEY}.vision")
+            vision = loading.local_folder(own.vision, f"{KEY}.vision")
         return loading.check_folders(pipeline, vision, own.injection)
 
 
 class DiffusionOutput(NamedTuple):
-    """A generated image, None where a pixel is not finite; `full` if its prompt has no padding."""
+    """A generated image (None if not finite), and whether its prompt has no padding (`full`)."""
 
     image: Image | None
     full: bool
 
 
 def _folder_fingerprint(folder: Path) -> str:
-    """Hash of the configuration and weights in a folder, without hidden files."""
+    """Hash of the configuration and weights files in a folder, without hidden files."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
     return files_fingerprint(
         (name.as_posix(), folder / name)
@@ -278,7 +283,7 @@ def _folder_fingerprint(folder: Path) -> str:
 def open_generator(
     settings: DiffusionSettings, _key: str, _opening: Opening, _editor: CaptionEditor
 ) -> DiffusionGenerator:
-    """The generator of these settings, on a GPU where there is one.
+    """Create the image generator `diffusion` from its settings, on a GPU if there is one.
 
     Raises:
         SettingsError: its model cannot be used.

@@ -45,7 +45,7 @@ _OR_NO_INJECTION = f"or set {KEY}.injection to false"
 
 
 class ModelFolders(NamedTuple):
-    """Folders of the pipeline, of the CLIP image tower and of its preprocessing.
+    """Folders of the diffusers pipeline, the CLIP image tower and its preprocessing.
 
     The last two are None where no image features are injected.
     """
@@ -55,8 +55,8 @@ class ModelFolders(NamedTuple):
     preprocessing: Path | None
 
 
-def locate(name: str, key: str) -> Path:
-    """Folder of a model: the folder itself, or a download from the hub.
+def local_folder(name: str, key: str) -> Path:
+    """Local folder of a model, given as a folder or as a hub repository to download.
 
     Args:
         name: a folder, or `owner/model`.
@@ -73,14 +73,14 @@ def locate(name: str, key: str) -> Path:
 
 
 def _download(name: str, key: str) -> Path:
-    """Folder of a repository of the hub, downloaded where it is not complete in the cache."""
+    """Local folder of a hub repository, downloaded if it is not complete in the cache."""
     if not _REPOSITORY.fullmatch(name):
         raise SettingsError(
             f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
             "transformers writes it"
         )
     try:
-        found = hub.cached(name, HUB_FILES)
+        found = hub.cached_folder(name, HUB_FILES)
         if found is None or missing_file(found):  # as an interrupted download leaves it
             found = hub.download(name, HUB_FILES)
     except Exception as error:
@@ -93,7 +93,7 @@ def _download(name: str, key: str) -> Path:
 
 
 def missing_file(folder: Path) -> str:
-    """The first file that the folder of a pipeline or CLIP lacks; empty if it is complete."""
+    """Name of the first file that a pipeline or CLIP folder lacks; empty if it is complete."""
     if (folder / _INDEX).is_file():
         index = _read_json(folder / _INDEX)
         second = ["text_encoder_2"] if "text_encoder_2" in index else []
@@ -112,7 +112,7 @@ def missing_file(folder: Path) -> str:
 
 
 def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolders:
-    """The folders of all models, after checks that they are of the right kind and fit together.
+    """Folders of all models, after checks that their kinds are right and fit together.
 
     Args:
         pipeline: the text-to-image model.
@@ -151,7 +151,7 @@ def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> Model
 
 
 def _check_pipeline(folder: Path) -> str:
-    """Check that a pipeline's folder can be used, and return the name of its class."""
+    """Raise an error if a pipeline's folder cannot be used; returns the pipeline class's name."""
     if not (folder / _INDEX).is_file():
         raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
     index = _read_json(folder / _INDEX)
@@ -182,7 +182,7 @@ def _check_pipeline(folder: Path) -> str:
 
 
 def _check_embedding_width(pipeline: Path, tower: Path) -> None:
-    """Check that image embeddings are as wide as the prompt's token embeddings."""
+    """Raise an error unless image embeddings are as wide as the prompt's token embeddings."""
     from transformers import CLIPTextConfig, CLIPVisionConfig
 
     kind = _read_json(tower / "config.json").get("model_type")
@@ -200,7 +200,7 @@ def _check_embedding_width(pipeline: Path, tower: Path) -> None:
 
 
 def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
-    """A diffusers pipeline, without the safety checker, which replaces some images by black ones.
+    """Load a diffusers pipeline without its safety checker, which blackens some images.
 
     Raises:
         SettingsError: its files cannot be read.
@@ -221,7 +221,7 @@ def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
 
 
 def load_vision(places: ModelFolders, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
-    """The CLIP image tower and its preprocessing.
+    """Load the CLIP image tower and its preprocessing.
 
     Raises:
         SettingsError: its files cannot be read.
@@ -235,7 +235,7 @@ def load_vision(places: ModelFolders, dtype: torch.dtype, device: str) -> tuple[
 
 
 def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
-    """VGG's encoder and its decoder, on the CPU.
+    """Load the VGG encoder and decoder for style transfer, on the CPU.
 
     Raises:
         SettingsError: their files cannot be read.
@@ -248,7 +248,7 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
 
 
 def _from_pretrained(kind: Any, folder: Path, key: str, **how: Any) -> Any:
-    """A model from safetensors in a folder, without a network or code of its own."""
+    """Load a model from a folder's safetensors, without network and without code of its own."""
     from safetensors import SafetensorError
 
     try:
@@ -259,7 +259,7 @@ def _from_pretrained(kind: Any, folder: Path, key: str, **how: Any) -> Any:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Read a JSON file that holds an object."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

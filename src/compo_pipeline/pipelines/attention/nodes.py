@@ -32,7 +32,7 @@ from compo_pipeline.tracking import runs as tracking
 def choose_cases(
     attention: AttentionSettings, data: DataSettings, ingest: IngestSettings
 ) -> AttentionCases:
-    """The phrases and their images, and how many phrases have none, by reason."""
+    """The phrases to measure with their images, and counts of skipped phrases by reason."""
     cases, skipped = find_cases(attention, data)
     return AttentionCases(cases, skipped, image_limits(attention, ingest))
 
@@ -44,7 +44,7 @@ def measure_attention(
     model: ModelSettings,
     evaluation: EvaluationSettings,
 ) -> pd.DataFrame:
-    """Attention of every phrase under every model, a row each."""
+    """Table of the attention of every phrase under every model, one row each."""
     models = loaders(model, control_checkpoint, checkpoint, evaluation.device)
     training_record = read_record(checkpoint).get("training", {})
     return measure_models(models, chosen.cases, training_record, evaluation, chosen.limits)
@@ -58,7 +58,7 @@ def draw_attention(
     evaluation: EvaluationSettings,
     attention: AttentionSettings,
 ) -> list[AttentionPanel]:
-    """Maps of base and fine-tuned model over the images of some cases."""
+    """Attention maps of base and fine-tuned model over the images of some phrases."""
     models = loaders(model, None, checkpoint, evaluation.device)
     drawn = cases_to_draw(chosen.cases, rows_by_role(attention_rows)[BASE], attention)
     return panels_of(models[BASE](), models[FINE_TUNED](), drawn, chosen.limits)
@@ -71,7 +71,7 @@ def write_attention(
     run: Mapping[str, Any],
     attention: AttentionSettings,
 ) -> FolderWriter:
-    """Grids of images, a page and the rows, in a folder of the analysis; prints the table."""
+    """Function that writes the analysis folder: image grids, HTML page and CSV; prints a table."""
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     rows = rows_by_role(attention_rows)
     compared = compare_located([rows])
@@ -95,7 +95,7 @@ def log_attention(
     run: Mapping[str, Any],
     attention: AttentionSettings,
 ) -> None:
-    """Log the page and the measures to the run."""
+    """Log the attention page and metrics to the training's MLflow run."""
     topic, compared = attention.topic, compare_located([rows_by_role(attention_rows)])
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(attention_report / topic, f"attention/{topic}")

@@ -14,7 +14,7 @@ from compo_pipeline.pipelines.attention.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The attention pipeline."""
+    """Kedro pipeline that measures and draws the attention of phrases on image patches."""
     return Pipeline(
         [
             node(

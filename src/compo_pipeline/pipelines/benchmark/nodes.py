@@ -35,7 +35,7 @@ from compo_pipeline.tracking import runs as tracking
 
 
 def read_published_values(suite: SuiteSettings) -> tuple[tuple[Paper, ...], tuple[str, ...]]:
-    """Values from the result files of other harnesses, and a line about each that is left out."""
+    """Published values from the result files of other harnesses, and notes on unused ones."""
     return read_references(suite.references)
 
 
@@ -53,7 +53,7 @@ def slice_by_training(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> BenchmarkItems:
-    """The items with slices by whether training captions have their attribute-object pairs."""
+    """Benchmark items in slices by whether training captions have their attribute-object pairs."""
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
     return BenchmarkItems.with_slices(items, kinds, captions, partial(parses_of, language_model))
 
@@ -66,7 +66,7 @@ def score_list(
     benchmarks: BenchmarksSettings,
     embeddings: str,
 ) -> tuple[Sequence[Score], Suite]:
-    """Scores of every item, and the comparison of the models with the first one."""
+    """Score the listed models on every item, and compare them with the first model."""
     return score_suite(items, models, evaluation, benchmarks, Path(embeddings), known)
 
 
@@ -76,7 +76,7 @@ def add_published_values(
     unmatched: tuple[str, ...],
     evaluation: EvaluationSettings,
 ) -> dict[str, Any]:
-    """The suite for its JSON file: with published values and the machine that scored it."""
+    """JSON of the suite's comparison, with published values and the scoring environment."""
     place = environment(choose_device(evaluation.device, key="evaluation.device"))
     suite = replace(scored, references=published, unmatched=unmatched, environment=place)
     return suite.to_json()
@@ -88,7 +88,7 @@ def choose_suite_cards(
     items: Sequence[Subtask],
     evaluation: EvaluationSettings,
 ) -> dict[str, list[ItemCard]]:
-    """A random sample of the items that each model fixes, breaks and still gets wrong."""
+    """Random sample of items that each model fixes, breaks or still gets wrong."""
     return suite_page.cards_of(Suite.from_json(suite), suite_scores, items, evaluation.gallery)
 
 
@@ -99,8 +99,9 @@ def attend_suite_cards(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> dict[str, ItemAttention]:
-    """Attention of phrases of the sampled items, by the model that is compared with the first;
-    empty where `evaluation.attention` is 0.
+    """Attention of phrases of the sampled items, for each listed model and the first model.
+
+    Empty where `evaluation.attention` is 0.
     """
     if not evaluation.attention or not cards:
         return {}
@@ -123,7 +124,7 @@ def write_suite_page(
     benchmarks: BenchmarksSettings,
     site: Site,
 ) -> FolderWriter:
-    """Write the page of a list of models, and print its headline metrics."""
+    """Function that writes the HTML page of a list of models; prints the headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("benchmark"),
@@ -143,6 +144,6 @@ def write_suite_page(
 
 
 def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
-    """Log figures and page of a list of models as an MLflow run."""
+    """Log the metrics and the page of a list of models as an MLflow run."""
     figures = by_model(Suite.from_json(suite).comparison.rows)
     tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)

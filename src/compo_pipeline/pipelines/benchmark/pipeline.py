@@ -18,7 +18,7 @@ from compo_pipeline.pipelines.benchmark.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The benchmark pipeline."""
+    """Kedro pipeline that scores a list of models on the benchmarks."""
     return Pipeline(
         [
             node(

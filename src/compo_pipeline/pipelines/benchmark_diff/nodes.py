@@ -28,7 +28,7 @@ def slice_for_diff(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> BenchmarkItems:
-    """The items with all their slices; `binding` needs named training rows."""
+    """Benchmark items with all their slices; `binding` needs captions of `suite.training`."""
     kinds = set(evaluation.slices)
     if "binding" in kinds and not captions:
         log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
@@ -44,7 +44,7 @@ def diff_models(
     items: BenchmarkItems,
     evaluation: EvaluationSettings,
 ) -> tuple[list[ItemChange], dict[str, Any]]:
-    """The items that one of two models alone has right, and their comparison."""
+    """Items that only one of two models gets right, and the comparison of both as JSON."""
     scored = Suite.from_json(suite)
     pair = chosen_pair(scored, chosen.diff, models)
     changes = list(item_changes(suite_scores, items.subtasks, pair))
@@ -61,7 +61,7 @@ def write_diff_page(
     evaluation: EvaluationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Write the page of two models, and print how many items each has right alone."""
+    """Function that writes the page comparing two models; prints counts of differing items."""
     diff = Comparison.from_json(benchmark_diff)
     suite = site.page("suite_report"), site.run("benchmark")
     beside = links(site.folder("benchmark_diff_report"), {"All models of the list": suite})

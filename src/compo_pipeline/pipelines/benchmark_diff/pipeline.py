@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.benchmark_diff.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The pipeline that compares two models item by item."""
+    """Kedro pipeline that compares two models item by item."""
     return Pipeline(
         [
             node(

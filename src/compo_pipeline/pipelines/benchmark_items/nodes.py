@@ -20,7 +20,7 @@ def gather_items(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> Sequence[Subtask]:
-    """The items of all benchmarks that are on."""
+    """Benchmark items of all enabled benchmarks."""
     subtasks = loading.gather(benchmarks, valid_captions, Path(root), foils)
     if benchmarks.root is None and benchmarks.foils.split is None:
         text = "benchmarks.root is null: models are judged by retrieval over the split '%s' alone."

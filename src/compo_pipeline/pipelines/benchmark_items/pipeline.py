@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.benchmark_items.nodes import gather_items
 
 
 def create_pipeline() -> Pipeline:
-    """Captions and benchmark files to items, in memory."""
+    """Kedro pipeline part that turns captions and benchmark files into items, in memory."""
     return Pipeline(
         [
             node(

@@ -8,7 +8,7 @@ from compo_pipeline.presentation.suite_page import show_available
 
 
 def list_benchmarks(benchmarks: BenchmarksSettings) -> dict[str, list[str]]:
-    """Print every known benchmark: its items, and what is missing; return the images that are."""
+    """Print every known benchmark with items and missing files; returns the missing images."""
     found = benchmark_availability(benchmarks)
     show_available(found)
     return {one.benchmark.name: list(one.absent) for one in found if one.absent}

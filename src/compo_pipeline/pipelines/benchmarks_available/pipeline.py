@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.benchmarks_available.nodes import list_benchmarks
 
 
 def create_pipeline() -> Pipeline:
-    """The pipeline that lists the benchmarks."""
+    """Kedro pipeline that lists all known benchmarks and their missing files."""
     return Pipeline(
         [
             node(

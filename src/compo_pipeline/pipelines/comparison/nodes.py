@@ -29,7 +29,7 @@ from compo_pipeline.tracking import runs as tracking
 def choose_cells(
     name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
 ) -> CellSet:
-    """The cells of the chosen set.
+    """Cells (a method under a variant) of the configured comparison set, with their seeds.
 
     Raises:
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
@@ -44,7 +44,7 @@ def run_cells(
     folder: Path,
     remote: RemoteSettings,
 ) -> list[dict[str, Any]]:
-    """Run the cells that were not run yet; each with the folders of its results.
+    """Run `train_eval` for the cells that have no results; returns cells with result folders.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
@@ -55,7 +55,7 @@ def run_cells(
 
 
 def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """Base and all cells side by side, with intervals over seeds and images."""
+    """Compare the base model and all cells, with intervals over seeds and images; as JSON."""
     runs = {
         cell["label"]: [
             (
@@ -75,7 +75,7 @@ def write_comparison_page(
     name: str,
     site: Site,
 ) -> tuple[dict[str, Any], FolderWriter]:
-    """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
+    """Metrics by cell for DVC, and a function that writes the page; prints headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("comparison"),
@@ -89,6 +89,6 @@ def write_comparison_page(
 
 
 def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
-    """Log figures and page of a set as an MLflow run."""
+    """Log the metrics and the page of a comparison set as an MLflow run."""
     tags = {"dataset": dataset, "set": name}
     tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)

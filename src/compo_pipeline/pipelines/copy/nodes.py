@@ -16,7 +16,7 @@ from compo_pipeline.versions.settings import PromotionSettings, RegistrationSett
 def copy_to_registry(
     promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
 ) -> str:
-    """Copy the version `promotion.copy` to the other registry; returns its new version in words."""
+    """Copy the version `promotion.copy` to the other registry; returns its new version as text."""
     connect(tracking, Path.cwd())
     version = copy_version(
         registration.name, promotion.copy, registration.signing, dry_run=promotion.dry_run
@@ -30,5 +30,5 @@ def write_copy(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """The page about the version that was copied to the other registry."""
+    """Function that writes the HTML page about the version copied to the other registry."""
     return promotion_page.copy_page(registration.name, promotion, version, site)

@@ -8,7 +8,10 @@ from compo_pipeline.pipelines.copy.nodes import copy_to_registry, write_copy
 
 
 def create_pipeline() -> Pipeline:
-    """The copy pipeline; its input is the registry, not the catalog."""
+    """Kedro pipeline that copies a model version to another registry.
+
+    Its input is the registry, not the catalog.
+    """
     return Pipeline(
         [
             node(

@@ -16,7 +16,7 @@ from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.datasets.annotations import read
-from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.presentation.counterfactuals_page import write
 from compo_pipeline.run.engines import PrepareSettings
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 def open_engines(
     settings: CounterfactualSettings, language_model: str, opening: Opening
 ) -> Engines:
-    """Caption editor, parser of its captions, and image generator; None where no images are wanted.
+    """Create the caption editor, the parser for it, and the image generator (or None).
 
     Args:
         settings: name editor and generator and hold the settings of each.
@@ -50,14 +50,16 @@ def open_engines(
 
 
 def _parser(settings: CounterfactualSettings, language_model: str) -> Parser:
-    """The parser that the caption editor needs; one that parses nothing if it needs none."""
+    """Parser of captions for the caption editor; parses nothing if the editor reads no parses."""
     if CAPTION_EDITORS[settings.caption_editor].parses:
-        return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
+        return Parser(
+            name_and_version(load_once(language_model)), partial(parse_by, language_model)
+        )
     return Parser("", _unparsed)
 
 
 def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
-    """Empty parses, for an editor that reads none."""
+    """Empty parses of captions, for a caption editor that reads no parses."""
     for sample_id, sentence, text in items:
         yield Parse(sample_id, sentence, text, (), (), (), (), ())
 
@@ -69,12 +71,12 @@ def choose_jobs(
     method: str,
     counterfactuals: CounterfactualSettings,
 ) -> Jobs:
-    """The edits to make: of the rows that train, where the method trains on counterfactuals."""
+    """Edits to make: of training captions, if the method trains on counterfactuals; else none."""
     roles = ROLES
     if find(method).counterfactuals:
         rows = training_rows(valid_captions, split)
         if counterfactuals.caption_editor == table.NAME:
-            roles = table.chosen(counterfactuals)[0].roles
+            roles = table.table_settings(counterfactuals)[0].roles
     else:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
@@ -91,12 +93,12 @@ def choose_engines(
     generator_settings: Mapping[str, Any],
     state: str,
 ) -> OpenEngines:
-    """A function that opens what edits captions, parses them and generates images."""
+    """Function that creates caption editor, parser and image generator for caption rows."""
 
     def opened(rows: Sequence[Caption]) -> Engines:
         others = NO_ANNOTATIONS
         if counterfactuals.caption_editor == table.NAME:
-            own, contents = table.chosen(counterfactuals)
+            own, contents = table.table_settings(counterfactuals)
             found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
             others = Annotations.from_rows(found, own, contents)
         folders = Path(root), Path(state)
@@ -114,7 +116,7 @@ def make_counterfactuals(
     state: str,
     prepare: PrepareSettings,
 ) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:
-    """Edited captions, failures, and the images.
+    """Tables of edited captions and of failures, and a function that writes the image folder.
 
     Failures do not stop this node, so all tables are saved.
     """
@@ -135,7 +137,7 @@ def preview_counterfactuals(
     dataset: str,
     root: Path,
 ) -> FolderWriter:
-    """An HTML page of captions, their edits and the images of both."""
+    """Function that writes an HTML page of captions, their edits and the images of both."""
     page = partial(write, counterfactuals, valid_captions, Path(root), images)
     return lambda folder: page(folder / "index.html", dataset)
 
@@ -143,7 +145,7 @@ def preview_counterfactuals(
 def check_counterfactuals(
     counterfactuals: Sequence[Counterfactual], settings: CounterfactualSettings, preview: Path
 ) -> dict[str, Any]:
-    """Number of edits; raises where too many failed, after the preview is written."""
+    """Summary of the edits; raises an error if too many failed, after the preview."""
     tolerated = settings.tolerated_share
     refuse_too_many(counterfactuals, tolerated, preview)
     return summary(counterfactuals)

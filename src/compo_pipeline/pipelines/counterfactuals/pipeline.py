@@ -14,7 +14,10 @@ from compo_pipeline.pipelines.counterfactuals.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Valid captions to edited ones with images, a page of them to look at, and their count."""
+    """Kedro pipeline that edits valid captions and generates images of the edits.
+
+    It also writes a page of them to look at, and their count.
+    """
     return Pipeline(
         [
             node(

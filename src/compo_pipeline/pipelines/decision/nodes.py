@@ -11,12 +11,12 @@ from compo_pipeline.versions.promotion import Decision
 
 
 def write_decision(decision: Decision, site: Site) -> FolderWriter:
-    """The page of the decision."""
+    """Function that writes the HTML page about a promotion decision."""
     return promotion_page.decision_page(decision, site)
 
 
 def report_decision(decision: Decision, promotion_report: Path) -> None:
-    """Print the decision, after its page is written.
+    """Print the promotion decision, after its page is written.
 
     Raises:
         PromotionError: the promotion or rollback was refused.

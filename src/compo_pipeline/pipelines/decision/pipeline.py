@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.decision.nodes import report_decision, write_decis
 
 
 def create_pipeline() -> Pipeline:
-    """A decision to its page, then to the terminal."""
+    """Kedro pipeline part that writes a promotion decision's page and prints the decision."""
     return Pipeline(
         [
             node(

@@ -33,7 +33,7 @@ def score_foils(
     root: Path,
     embeddings: str,
 ) -> Suite:
-    """The models of the list on the foils of `benchmarks.foils.split`.
+    """Scores of the listed models on the foils of `benchmarks.foils.split`.
 
     Raises:
         SettingsError: no kind of them is used.
@@ -54,8 +54,9 @@ def diagnose_models(
     training_run: TrainingRun,
     rule_settings: Callable[[], Iterable[RuleSetting]],
 ) -> dict[str, Any]:
-    """The diagnosis of each model, by its name: what it misses of the base of the list, and what a
-    training with these options should change.
+    """Diagnosis of each listed model: foil kinds it misses against the base, and advice.
+
+    The advice is what a training with these options should change.
     """
     base, rows = scored_foils.comparison.reference, scored_foils.comparison.rows
     return {
@@ -67,7 +68,7 @@ def diagnose_models(
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
 ) -> FolderWriter:
-    """The page, and an environment with the advised settings for each model."""
+    """Function that writes the page and, per model, a Kedro environment with advised settings."""
     found = {name: Diagnosis.from_json(each) for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}

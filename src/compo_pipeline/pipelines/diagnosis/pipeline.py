@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.diagnosis.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The diagnosis pipeline."""
+    """Kedro pipeline that diagnoses which kinds of foils the listed models miss."""
     return Pipeline(
         [
             node(

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 def open_models(
     model: ModelSettings, checkpoint: Path, control_checkpoint: Path, evaluation: EvaluationSettings
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load base, control and fine-tuned model, by role."""
+    """Functions that load the base, control and fine-tuned model, by role."""
     control = control_checkpoint if evaluation.control else None
     return loaders(model, control, checkpoint, evaluation.device)
 
@@ -64,7 +64,7 @@ def score_models(
     run: Mapping[str, Any],
     evaluation: EvaluationSettings,
 ) -> tuple[Sequence[Score], Sequence[ScoredItem], ScoredRun]:
-    """Scores of every item by every model, the items' shapes, and the scored models."""
+    """Score base, control and fine-tuned model: score rows, item descriptions, models."""
     method = run["method"]
     scored = score_run(items.subtasks, models, method, run.get("label", method), evaluation)
     return scored.rows, list(scored_items(items.subtasks, items.slices)), scored
@@ -78,7 +78,7 @@ def compare_models(
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The comparison, and metrics by model for DVC."""
+    """Comparison of the scored models as JSON, and metrics by model for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
     comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run_labels(benchmarks))
     return comparison.to_json(), by_model(comparison.rows)
@@ -87,7 +87,7 @@ def compare_models(
 def log_comparison(
     comparison: Mapping[str, Any], run: Mapping[str, Any], benchmarks: BenchmarksSettings
 ) -> None:
-    """Log metrics and comparison to the run, and the control's metrics to its run."""
+    """Log metrics and the comparison to the MLflow run, and the control's metrics to its run."""
     compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(compared.rows, FINE_TUNED))
@@ -102,7 +102,7 @@ def log_comparison(
 
 
 def _benchmarks_digest(comparison: Comparison) -> str:
-    """Sixteen hexadecimal digits of the benchmarks' items and images."""
+    """Hash of the scored benchmarks' items and images: sixteen hexadecimal digits."""
     scored = [(each.items, each.images) for each in comparison.scored]
     return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
@@ -112,7 +112,7 @@ def diagnose_run(
     training_run: TrainingRun,
     rule_settings: Callable[[], Iterable[RuleSetting]],
 ) -> dict[str, Any]:
-    """The kinds of change that the model misses, and advice; empty without scored foils."""
+    """Diagnosis of the run: foil kinds that its model misses, and advice; empty without foils."""
     rows = Comparison.from_json(comparison).rows
     return diagnose(rows, BASE, FINE_TUNED, training_run, rule_settings).to_json()
 
@@ -123,7 +123,7 @@ def choose_cards(
     items: Sequence[Subtask],
     evaluation: EvaluationSettings,
 ) -> list[ItemCard]:
-    """A random sample of the items that the fine-tuned model fixes, breaks and still gets wrong."""
+    """Random sample of items that the fine-tuned model fixes, breaks or still gets wrong."""
     models = {role: each.name for role, each in Comparison.from_json(comparison).models.items()}
     return sampled_cards(items, scores, models, evaluation.gallery)
 
@@ -136,8 +136,9 @@ def attend_cards(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> dict[str, ItemAttention]:
-    """Attention of phrases of the sampled items, by the model that is compared with the base; empty
-    where `evaluation.attention` is 0.
+    """Attention of phrases of the sampled items, for base and fine-tuned model.
+
+    Empty where `evaluation.attention` is 0.
     """
     if not evaluation.attention or not cards:
         return {}
@@ -154,7 +155,7 @@ def collect_facts(
     benchmarks: BenchmarksSettings,
     site: Site,
 ) -> report.ReportFacts:
-    """Facts about the run for its report, and links to related pages."""
+    """Facts about the run for its report, its settings, and links to related pages."""
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     found = Comparison.from_json(comparison)
@@ -171,7 +172,7 @@ def collect_foils(
     benchmarks: BenchmarksSettings,
     diagnosis: Mapping[str, Any],
 ) -> foils_page.FoilsSection:
-    """The scored foils by kind, with the verdicts of a review, and the diagnosis.
+    """Report section on the scored foils by kind, with review verdicts and the diagnosis.
 
     Raises:
         SettingsError: the review is one of other items.
@@ -192,7 +193,7 @@ def write_report(
     foils: foils_page.FoilsSection,
     facts: report.ReportFacts,
 ) -> FolderWriter:
-    """The report of a run as an HTML page in a folder."""
+    """Function that writes the run's evaluation report, an HTML page in a folder."""
     found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
         found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts
@@ -201,7 +202,7 @@ def write_report(
 
 
 def log_report(written: Path, run: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
-    """Log the report to the run, and print the table of the comparison."""
+    """Log the report to the training's MLflow run, and print the table of the comparison."""
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
     show_comparison(Comparison.from_json(comparison))
@@ -214,7 +215,7 @@ def _facts(
     training: Mapping[str, Any],
     root: str | None,
 ) -> dict[str, str]:
-    """Facts for the report, label to text; `root` is the folder of the benchmarks."""
+    """Facts about the run for its report, as a mapping from label to text."""
     return {
         **site.facts("train_eval"),
         "environment": site.command.env or "base",
@@ -228,7 +229,7 @@ def _facts(
 
 
 def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
-    """The folder of the benchmarks, and which of its files are not the official ones."""
+    """Text of the benchmarks' folder, with titles of benchmarks whose files are not official."""
     if root is None:
         return "none: retrieval over the data's own captions"
     if not titles:
@@ -237,15 +238,17 @@ def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
 
 
 def _main_settings(training: Mapping[str, Any]) -> str:
-    """The main settings of a training by YAML key."""
+    """Text of the main settings of a training, such as epochs and learning rate."""
     found = dict(leaves(training))
     keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
 def _links(site: Site, *, foils: bool) -> list[Link]:
-    """Pages of the same dataset and run; some are written by other pipelines, later or never. That
-    of foils is left out where none are scored.
+    """Links from the report to pages of the same dataset and run.
+
+    Some are written by other pipelines, later or never. That of foils is left out where none are
+    scored.
     """
     pages = {
         "Data Docs": ("data_docs", "validation"),

@@ -20,7 +20,7 @@ from compo_pipeline.pipelines.evaluation.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The evaluation pipeline."""
+    """Kedro pipeline that scores base, control and fine-tuned model, and reports."""
     return Pipeline(
         [
             node(

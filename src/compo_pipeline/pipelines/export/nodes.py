@@ -20,15 +20,21 @@ log = logging.getLogger(__name__)
 def export_formats(
     checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
 ) -> FolderWriter:
-    """A folder for each format; one that is off is removed, as it may be of older weights.
+    """Function that writes a folder for each enabled export format; disabled formats are removed.
+
+    What is there may be of older weights.
 
     Raises:
         SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
             was evaluated.
     """
     formats = {
-        "hugging_face": (export.hugging_face, hf_export.needs, hf_export.to_hugging_face),
-        "onnx": (export.onnx, onnx_export.needs, onnx_export.to_onnx),
+        "hugging_face": (
+            export.hugging_face,
+            hf_export.require_packages,
+            hf_export.to_hugging_face,
+        ),
+        "onnx": (export.onnx, onnx_export.require_packages, onnx_export.to_onnx),
     }
     # Before any work: the first format may take minutes.
     for wanted, needs, _ in formats.values():

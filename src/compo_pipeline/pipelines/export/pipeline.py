@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.export.nodes import export_formats
 
 
 def create_pipeline() -> Pipeline:
-    """The export pipeline."""
+    """Kedro pipeline that exports a checkpoint to Hugging Face and ONNX formats."""
     return Pipeline(
         [
             node(

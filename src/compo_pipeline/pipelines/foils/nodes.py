@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.contamination import image_hash
 from compo_pipeline.foils import build as builder
 from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.language.parsing import loaded, name_and_version, parses_of
+from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Fact, Foil
@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 def hash_official_images(
     facts: Sequence[Fact], foils: FoilSettings, benchmarks: BenchmarksSettings, workers: int
 ) -> frozenset[str]:
-    """SHA-256 of the data's images that are in a benchmark read from files; none without foils."""
+    """SHA-256 hashes of dataset images that occur in official benchmark files.
+
+    None where no foils are built.
+    """
     if not foils.splits:
         return frozenset()
     tasks = from_files(benchmarks)
@@ -49,11 +52,11 @@ def build_foils(
     trains: Splits,
     language_model: str,
 ) -> tuple[list[Foil], dict[str, Any]]:
-    """The foil items of every set, and the report of what was dropped and why."""
+    """Build the foil items of every configured set, and a report with counts and reasons."""
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
-    language = name_and_version(loaded(language_model))
+    language = name_and_version(load_once(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
-    report = builder.record(foils, drawn_from, language)
+    report = builder.report_head(foils, drawn_from, language)
     items: list[Foil] = []
     if foils.splits:
         parser = partial(parses_of, language_model)
@@ -72,7 +75,7 @@ def write_review_page(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> FolderWriter:
-    """The page on which a person judges items of the scored set; without items an empty folder.
+    """Function that writes the page on which a person reviews foil items, if there are any.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.
@@ -91,7 +94,7 @@ def write_review_page(
 
 
 def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:
-    """Log a line for each kind of a split, and one for the images that are left out."""
+    """Log the counts of foil items for each kind in a split, and of excluded images."""
     if left_out:
         log.info("Foils of '%s': left out are images: %s.", split, _format_counts(left_out))
     for kind, found in built.kinds.items():
@@ -113,5 +116,5 @@ def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> 
 
 
 def _format_counts(counts: Counter[str]) -> str:
-    """Reasons with their counts, as "reason count, ..."."""
+    """Text of reasons with their counts, as "reason count, ..."."""
     return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))

@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.foils.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Valid captions to benchmark items of the held-out rows."""
+    """Kedro pipeline that builds foil items from valid captions of held-out rows."""
     return Pipeline(
         [
             node(

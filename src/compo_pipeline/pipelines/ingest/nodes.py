@@ -29,7 +29,7 @@ def ingest_captions(
     recaptions: Sequence[Recaption] = (),
     recaptions_quarantine: Sequence[Rejected] = (),
 ) -> tuple[Sequence[Caption], Sequence[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
-    """Caption rows, their facts, what could not be parsed, a report and the manifest.
+    """Read the source: caption rows, facts about them, rejected records, report, manifest.
 
     With a captioner, the recaptions take the place of the source's captions.
     """

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 
 
 def create_pipeline() -> Pipeline:
-    """Source and recaptions to caption rows and what is measured of them."""
+    """Kedro pipeline that turns source records and recaptions into caption rows and facts."""
     return Pipeline(
         [
             node(

@@ -20,7 +20,7 @@ def open_listed_models(
     registration: RegistrationSettings,
     evaluation: EvaluationSettings,
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load the models of the list, by name, the baseline first."""
+    """Functions that load the models of the configured list, by name, baseline first."""
     device = choose_device(evaluation.device, key="evaluation.device")
     return {
         name: partial(load_model, each, device, registration.signing)

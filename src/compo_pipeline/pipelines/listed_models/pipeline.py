@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.listed_models.nodes import open_listed_models
 
 
 def create_pipeline() -> Pipeline:
-    """The models of a list, which are loaded one at a time."""
+    """Kedro pipeline part that gives functions to load the models of a list one by one."""
     return Pipeline(
         [
             node(

@@ -29,7 +29,7 @@ from compo_pipeline.versions.verification import verified_reference
 def open_version(
     monitoring: MonitoringSettings, registration: RegistrationSettings
 ) -> MonitoredVersion:
-    """The version that answered the requests, with its reference sample.
+    """The monitored model version, verified, with its stored reference sample.
 
     Raises:
         SettingsError: there is no such version, or it has no reference sample.
@@ -45,7 +45,7 @@ def open_version(
 def read_log(
     version: MonitoredVersion, monitoring: MonitoringSettings, folder: str | None
 ) -> Window:
-    """The requests of the window that these weights answered.
+    """Logged requests in the configured time window that the monitored version answered.
 
     Raises:
         SettingsError: there is no log, or no such request in it.
@@ -58,14 +58,14 @@ def read_log(
 def measure_requests(
     window: Window, version: MonitoredVersion, monitoring: MonitoringSettings
 ) -> Measured:
-    """Drift from the reference, requests out of distribution, and the hardest ones."""
+    """Drift of logged requests from the reference, outliers, and the hardest requests."""
     return report.measure(window, version.reference, monitoring)
 
 
 def compare_words(
     window: Window, version: MonitoredVersion, monitoring: MonitoringSettings, language_model: str
 ) -> Words:
-    """Words of the logged texts against those of the training captions; empty without texts."""
+    """Word frequencies of logged texts against training captions; empty without texts."""
     places = window.one_of_each(monitoring.seed)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]
@@ -82,12 +82,12 @@ def summarise(
     words: Words,
     monitoring: MonitoringSettings,
 ) -> dict[str, Any]:
-    """The report as it is stored."""
+    """Monitoring report as JSON values, to be stored."""
     return report.summary(window, version, measured, words, monitoring)
 
 
 def add_requested_images(window: Window, measured: Measured, folder: str) -> FolderWriter:
-    """Add the images that are worth captioning, where the log has them."""
+    """Function that adds the logged images worth captioning to a folder."""
     found = image_bytes(Path(folder), window.since, window.until, measured.worth)
     return partial(add_images, request_rows(window, measured.worth), found)
 
@@ -100,7 +100,7 @@ def write_monitoring(
     dataset: str,
     site: Site,
 ) -> FolderWriter:
-    """Write the page, and print what has drifted."""
+    """Function that writes the HTML page of the monitoring report; prints what has drifted."""
     monitoring_page.show(monitoring)
     lines = source_lines(requested_images, data.root, dataset, data.sources)
     facts = site.facts("monitoring")
@@ -108,7 +108,7 @@ def write_monitoring(
 
 
 def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
-    """Log figures and page as an MLflow run of the version."""
+    """Log the monitoring metrics and page as an MLflow run for the model version."""
     name, version = monitoring["model"], f"{monitoring['version']}"
     tags = {"model": name, "version": version, "fingerprint": monitoring["fingerprint"]}
     figures = report.metrics(monitoring)

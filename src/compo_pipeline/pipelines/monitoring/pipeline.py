@@ -17,7 +17,10 @@ from compo_pipeline.pipelines.monitoring.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The monitoring pipeline; its inputs are the registry and the log, not the catalog."""
+    """Kedro pipeline that reports drift in the logged requests of a served model.
+
+    Its inputs are the registry and the log, not the catalog.
+    """
     return Pipeline(
         [
             node(

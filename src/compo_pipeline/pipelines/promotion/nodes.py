@@ -15,7 +15,7 @@ from compo_pipeline.versions.settings import PromotionSettings, RegistrationSett
 def judge_challenger(
     promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
 ) -> Decision:
-    """Judge the version with the registration's alias; it becomes champion if it passes.
+    """Judge the version with the registration's alias, and make it champion if it passes.
 
     Raises:
         SettingsError: no alias is set.

@@ -8,7 +8,10 @@ from compo_pipeline.pipelines.promotion.nodes import judge_challenger
 
 
 def create_pipeline() -> Pipeline:
-    """The promotion pipeline; its input is the registry, not the catalog."""
+    """Kedro pipeline that decides whether a registered version becomes champion.
+
+    Its input is the registry, not the catalog.
+    """
     return Pipeline(
         [
             node(

@@ -11,7 +11,7 @@ from compo_pipeline.datasets.settings import DataSettings
 
 
 def prepare_source(data: DataSettings, generator_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Generate the data whose format has a generator, and say what all data hold."""
+    """Generate the source data if their format has a generator; returns a description."""
     if made := data.generated:
         GENERATORS[made.format].generate(generator_settings, made.root)
     return locate(data)

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.raw.nodes import prepare_source
 
 
 def create_pipeline() -> Pipeline:
-    """Settings to a source that is there and complete."""
+    """Kedro pipeline that makes sure the configured source data are there and complete."""
     return Pipeline(
         [
             node(

@@ -26,7 +26,7 @@ from compo_pipeline.datasets.recaption.settings import (
     RecaptionSettings,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import recaptions_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import FolderWriter
@@ -46,7 +46,7 @@ def recaption_images(
     carve: int,
     state: str,
 ) -> Recaptioning:
-    """Captions of the images of the records that ingest uses; without a captioner none."""
+    """Caption the images of the records that ingest uses; empty without a captioner."""
     if recaption.captioner is None:
         log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
         return Recaptioning(Table.of([], Recaption), Table.of([], Rejected))
@@ -60,12 +60,12 @@ def recaption_images(
     if recaption.dry_run is not None:
         images = work.drawn(images, recaption.dry_run, recaption.seed)
     captioner = _captioner(recaption, Path(state))
-    vocabulary = Vocabulary(loaded(language_model))
+    vocabulary = Vocabulary(load_once(language_model))
     return work.recaption(images, found.root, captioner, recaption, ingest, vocabulary, prepare)
 
 
 def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
-    """The configured captioner, which asks nothing yet; answers are stored in a folder."""
+    """Create the configured captioner, which stores its answers in a folder."""
     if settings.captioner == "endpoint":
         key = f"{KEY}.endpoint"
         return EndpointCaptioner(settings, parse(EndpointSettings, settings.endpoint, key), state)
@@ -76,7 +76,7 @@ def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
 def preview_recaptions(
     recaptioning: Recaptioning, recaption: RecaptionSettings, dataset: str, root: Path
 ) -> FolderWriter:
-    """An HTML page of images with old and new captions; without a captioner an empty folder."""
+    """Function that writes an HTML page of old and new captions, if there is a captioner."""
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def preview_recaptions(
 def recaption_rows(
     recaptioning: Recaptioning, recaption: RecaptionSettings
 ) -> Iterator[Sequence[Recaption]]:
-    """The captions; a dry run writes none."""
+    """Table rows of the new captions; nothing in a dry run."""
     if recaption.dry_run is None:
         yield recaptioning.rows
 
@@ -100,7 +100,7 @@ def recaption_rows(
 def rejected_recaptions(
     recaptioning: Recaptioning, recaption: RecaptionSettings
 ) -> Iterator[Sequence[Rejected]]:
-    """The images without a caption; a dry run writes none."""
+    """Quarantine rows of images that got no caption; nothing in a dry run."""
     if recaption.dry_run is None:
         yield recaptioning.rejected
 
@@ -108,6 +108,6 @@ def rejected_recaptions(
 def recaption_report(
     recaptioning: Recaptioning, recaption: RecaptionSettings
 ) -> Iterator[dict[str, Any]]:
-    """The counts; a dry run writes none."""
+    """Counts of captioned and rejected images as JSON; nothing in a dry run."""
     if recaption.dry_run is None:
         yield dict(recaptioning.report)

@@ -14,7 +14,7 @@ from compo_pipeline.pipelines.recaption.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Source to captions that a model writes of its images, and a page of them to look at."""
+    """Kedro pipeline that captions the source's images with a model, and previews them."""
     made = ["recaptioning", "params:recaption"]
     return Pipeline(
         [

@@ -17,7 +17,7 @@ from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.methods.registry import find
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
@@ -45,7 +45,7 @@ from compo_pipeline.versions.settings import RegistrationSettings
 
 
 class MeasuredModel(NamedTuple):
-    """What was measured of a checkpoint."""
+    """Evaluation of a checkpoint: comparison, scores, items, benchmarks used for selection."""
 
     comparison: Comparison
     """With its base and its control."""
@@ -78,7 +78,7 @@ def collect_evidence(
     registration: RegistrationSettings,
     tuned: BenchmarksSettings,
 ) -> MeasuredModel:
-    """What promotion judges the version by: scores, overlaps, items.
+    """Evaluation results by which promotion judges the version: scores, overlaps, items.
 
     Raises:
         SettingsError: the version would get an alias, and was scored on items that select.
@@ -99,7 +99,7 @@ def list_base_and_data(
     manifest: Mapping[str, Any],
     valid_captions: Sequence[Caption],
 ) -> MadeFrom:
-    """The base model and the data that a checkpoint was made from."""
+    """Base model and datasets that a checkpoint was made from, for its lineage and licences."""
     listed = (base_material(model), *data_materials(dataset, data, manifest))
     return MadeFrom(manifest, valid_captions, listed)
 
@@ -111,8 +111,8 @@ def list_preparation(
     recaption: RecaptionSettings,
     counterfactuals: CounterfactualSettings,
 ) -> MadeFrom:
-    """Add the models that prepared the data for the method to the base and the data."""
-    made = [*captioner_material(recaption), parser_material(loaded(language_model).meta)]
+    """Add the models that prepared the training data (captioner, parser, ...) to the lineage."""
+    made = [*captioner_material(recaption), parser_material(load_once(language_model).meta)]
     if find(method).counterfactuals:
         made += counterfactual_materials(counterfactuals)
     return base_and_data._replace(materials=(*base_and_data.materials, *made))
@@ -127,7 +127,7 @@ def export_checkpoint(
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
 ) -> FolderWriter:
-    """The checkpoint as a folder that open_clip can load, with model card, materials and evidence.
+    """Function that writes the checkpoint as an open_clip folder, with model card and evidence.
 
     The evidence's reference is of the exported weights.
     """
@@ -148,7 +148,7 @@ def export_checkpoint(
 def choose_reference(
     valid_captions: Sequence[Caption], root: Path, evaluation: EvaluationSettings
 ) -> ReferenceSource:
-    """What the reference sample of the served model is drawn from."""
+    """Captions, images and settings for the reference sample stored with the version."""
     device = choose_device(evaluation.device, key="evaluation.device")
     return ReferenceSource(valid_captions, Path(root), evaluation, device)
 
@@ -161,7 +161,7 @@ def register_export(
     registration: RegistrationSettings,
     root: Path,
 ) -> dict[str, Any]:
-    """Log the export to the run, and register it unless a version of this checkpoint exists."""
+    """Log the exported model to its MLflow run and register it, unless it is registered."""
     compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as log:
         return asdict(register(export, log, manifest, compared, str(root), registration))

@@ -15,7 +15,7 @@ from compo_pipeline.pipelines.registration.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The registration pipeline."""
+    """Kedro pipeline that exports a trained checkpoint and registers it in MLflow."""
     return Pipeline(
         [
             node(

@@ -16,7 +16,7 @@ from compo_pipeline.versions.settings import PromotionSettings, RegistrationSett
 def repair_aliases(
     promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
 ) -> list[str]:
-    """Repair aliases whose versions were deleted; a sentence for each."""
+    """Repair registry aliases whose versions were deleted; returns a sentence for each."""
     connect(tracking, Path.cwd())
     return promotions.repair(registration.name, promotion, registration.signing)
 
@@ -27,5 +27,5 @@ def write_repair(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """The page of the repair; prints what was repaired."""
+    """Function that writes the HTML page about repaired aliases; prints what was repaired."""
     return promotion_page.repair_page(registration.name, promotion, repaired, site)

@@ -8,7 +8,10 @@ from compo_pipeline.pipelines.repair.nodes import repair_aliases, write_repair
 
 
 def create_pipeline() -> Pipeline:
-    """The repair pipeline; its input is the registry, not the catalog."""
+    """Kedro pipeline that repairs registry aliases of deleted versions.
+
+    Its input is the registry, not the catalog.
+    """
     return Pipeline(
         [
             node(

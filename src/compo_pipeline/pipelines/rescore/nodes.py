@@ -21,7 +21,7 @@ from compo_pipeline.versions.settings import RegistrationSettings
 def describe_data(
     valid_captions: Sequence[Caption], manifest: Mapping[str, Any], known: TrainingRows, root: Path
 ) -> TrainingDataset:
-    """The data of the version's training."""
+    """Training data of the version to rescore: captions, image folder, hashes."""
     return TrainingDataset(valid_captions, Path(root), known, manifest["data_hash"])
 
 
@@ -31,7 +31,7 @@ def describe_scoring(
     model: ModelSettings,
     evaluation: EvaluationSettings,
 ) -> Benchmarking:
-    """The items, data and settings with which the version is scored again."""
+    """Benchmark items, training data and settings with which a version is scored again."""
     return Benchmarking(items, data, model, evaluation)
 
 
@@ -41,6 +41,6 @@ def rescore_version(
     tracking: TrackingSettings,
     settle: float,
 ) -> dict[str, Any]:
-    """Score the version with the registration's alias and its base, and register it again."""
+    """Score the version with the registration's alias again, and register it anew."""
     store.configure(tracking, Path.cwd())
     return asdict(rescore(asked, registration, settle))

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.rescore.nodes import describe_data, describe_scori
 
 
 def create_pipeline() -> Pipeline:
-    """The rescore pipeline."""
+    """Kedro pipeline that scores a registered version again and registers it anew."""
     return Pipeline(
         [
             node(

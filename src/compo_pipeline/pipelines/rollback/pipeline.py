@@ -8,7 +8,10 @@ from compo_pipeline.pipelines.rollback.nodes import roll_back_champion
 
 
 def create_pipeline() -> Pipeline:
-    """The rollback pipeline; its input is the registry, not the catalog."""
+    """Kedro pipeline that makes the previous champion champion again.
+
+    Its input is the registry, not the catalog.
+    """
     return Pipeline(
         [
             node(

@@ -20,7 +20,7 @@ from compo_pipeline.storage.records import Caption
 def gather_suite_items(
     benchmarks: BenchmarksSettings, data: DataSettings, generator_settings: Mapping[str, Any]
 ) -> Sequence[Subtask]:
-    """The items of all benchmarks that are on; those about generated data are generated first.
+    """Benchmark items of all enabled benchmarks; generated data are generated first.
 
     Raises:
         SettingsError: none is on.
@@ -36,6 +36,6 @@ def gather_suite_items(
 
 
 def read_named_captions(suite: SuiteSettings) -> Sequence[Caption]:
-    """Captions of `suite.training`, which the items are searched for; empty without the setting."""
+    """Training captions of the tables named in `suite.training`; empty if none is named."""
     captions, _ = read_training_tables(suite.training)
     return captions

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.suite_items.nodes import gather_suite_items, read_
 
 
 def create_pipeline() -> Pipeline:
-    """Benchmark files to items, and named tables to training rows, in memory."""
+    """Kedro pipeline part that reads benchmark items and training captions, in memory."""
     return Pipeline(
         [
             node(

@@ -44,7 +44,7 @@ RATIOS = "wise_ft_ratios.json"
 
 
 def build_method(method: str, method_settings: Mapping[str, Any]) -> Method:
-    """The method that is trained, with its settings."""
+    """Create the training method that is configured, with its settings."""
     return registry.build(method, method_settings["views"], method_settings["objective"])
 
 
@@ -57,7 +57,7 @@ def open_run(
     variant: str,
     rehearsed: int | None,
 ) -> dict[str, Any]:
-    """Open the MLflow run, or that of an interrupted training of the same configuration.
+    """Open the MLflow run of the training, or that of an interrupted, equal training.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
     and charts. Both are open before training: the store may not answer after it.
@@ -108,7 +108,7 @@ def choose_ratio_items(
     root: Path,
     training: TrainingSettings,
 ) -> Sequence[Subtask]:
-    """The items that choose how the weights are mixed with the base's; none where a ratio is given.
+    """Held-out items that choose the WiSE-FT ratio; empty if the ratio is configured.
 
     Raises:
         SettingsError: they are missing, not of composition, official or among the reported ones.
@@ -128,7 +128,7 @@ def train_models(
     run: Mapping[str, Any],
     ratio_items: Sequence[Subtask],
 ) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
-    """Checkpoints of the method and its control, and the progress of each training.
+    """Train the method and its control; returns functions that write the checkpoints, progress.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
     be a file with the reason for none. The ratio that `ratio_items` choose for the method is the
@@ -167,7 +167,7 @@ def train_models(
 def log_training(
     run: Mapping[str, Any], trained: Method, progress: Mapping[str, Progress]
 ) -> pd.DataFrame:
-    """Log the counts of the batches and what the live curves missed; the curves as one table."""
+    """Log batch counts and missing curve points to MLflow; returns all curves as a table."""
     for name, done in progress.items():
         run_id = run["control_run_id"] if name == CONTROL else run["run_id"]
         with tracking.adopt(run_id) as record, tracking.store_errors():
@@ -179,13 +179,13 @@ def log_training(
 
 
 def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
-    """Log the HTML page of views with the MLflow run."""
+    """Log the HTML preview of training views to the MLflow run."""
     with tracking.log_into(run["run_id"]) as record:
         record.artefact(views_preview, "views")
 
 
 def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Points of the curves for a run; a scale that is not trained has none."""
+    """Points of training curves for MLflow, without the logit scale if it is not trained."""
     constant = () if method.trains_scale else ("scale",)
     return [{name: v for name, v in point.items() if name not in constant} for point in curve]
 
@@ -193,7 +193,7 @@ def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[s
 def _find_or_open_run(
     fingerprint: Mapping[str, Any], note: Path, name: str, tags: Mapping[str, str]
 ) -> str:
-    """The id of the MLflow run in which a training of this fingerprint began, else of a new one.
+    """Id of the MLflow run of an interrupted training with this fingerprint, or of a new run.
 
     A training that was interrupted, or is asked for again, logs where it began.
     """

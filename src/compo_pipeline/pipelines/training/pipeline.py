@@ -15,7 +15,7 @@ from compo_pipeline.pipelines.training.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Views to the checkpoints of the method and its control."""
+    """Kedro pipeline that trains the method and its control, from views to checkpoints."""
     return Pipeline(
         [
             node(

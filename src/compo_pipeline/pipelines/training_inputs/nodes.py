@@ -25,7 +25,10 @@ def choose_held_out(
     root: Path,
     foils: Sequence[Foil],
 ) -> HeldOut:
-    """The rows and benchmark items that training is validated on; no item of `benchmarks` is."""
+    """Held-out rows and benchmark items on which training is validated.
+
+    No item of `benchmarks` is one.
+    """
     return held_out(training.validation, valid_captions, Path(root), split, benchmarks, foils)
 
 
@@ -37,7 +40,7 @@ def gather_data(
     counterfactual_images: Path,
     root: Path,
 ) -> TrainingData:
-    """Rows, views and images of the training."""
+    """Training rows with their views, counterfactual images and image folder."""
     return TrainingData(
         captions=training_rows(valid_captions, split),
         data_hash=str(manifest["data_hash"]),
@@ -51,14 +54,14 @@ def gather_data(
 def choose_recipe(
     model: ModelSettings, training: TrainingSettings, seed: int, prepare: PrepareSettings
 ) -> TrainingRecipe:
-    """The base model, and how it is trained."""
+    """Training recipe: base model, training settings, seed and devices of preparation."""
     return TrainingRecipe(model, training, seed, prepare)
 
 
 def collect_inputs(
     data: TrainingData, recipe: TrainingRecipe, held_out: HeldOut, paths: PathSettings
 ) -> TrainingInputs:
-    """What a method and its control start from."""
+    """Inputs that the trainings of a method and its control share."""
     return TrainingInputs(
         captions=data.captions,
         data_hash=data.data_hash,

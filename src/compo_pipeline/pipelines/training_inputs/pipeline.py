@@ -13,7 +13,7 @@ from compo_pipeline.pipelines.training_inputs.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Tables, folders and settings to the inputs of a training, in memory."""
+    """Kedro pipeline part that collects the inputs of a training, in memory."""
     return Pipeline(
         [
             node(

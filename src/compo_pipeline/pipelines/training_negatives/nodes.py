@@ -18,7 +18,7 @@ from compo_pipeline.diagnosis.negatives import (
     asked_changes,
 )
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
-from compo_pipeline.language.parsing import loaded, name_and_version, parse_by, parses_of
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import FROM_TABLE, EpochViews, annotated_contents
@@ -42,7 +42,7 @@ def describe_training(
     from_table: Mapping[str, Any],
     training: TrainingSettings,
 ) -> TrainingRun:
-    """The settings of a model's training, and the kinds of change of its negatives."""
+    """Settings of a model's training, and a function that counts its negatives' kinds."""
     built = build(method, method_settings["views"], method_settings["objective"])
     table = parse(AnnotationSettings, from_table, FROM_TABLE)
     return TrainingRun(
@@ -58,7 +58,7 @@ def describe_training(
 
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:
-    """Count the kinds of change of negatives, in a random sample of the first epoch's views."""
+    """Count the kinds of change in the negatives of a random sample of epoch 0's views."""
     rows = EpochViews(views).epoch(0)
     drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
     negatives = [Negatives.of(rows[place]) for place in drawn]
@@ -68,19 +68,19 @@ def _count_changes(views: Path, language_model: str) -> AskedChanges:
 def choose_sample(
     valid_captions: Sequence[Caption], split: Splits, language_model: str
 ) -> Callable[[], Sample]:
-    """A random sample of the captions that train, with their parses."""
+    """Function that draws a random sample of training captions, with their parses."""
     return cache(partial(_draw_sample, valid_captions, split, language_model))
 
 
 def _draw_sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
-    """Draw training captions at random, and parse them."""
+    """Draw random training captions and parse them."""
     rows = training_rows(valid_captions, split)
     drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))
     captions = [rows[place] for place in drawn]
     sentences = (
         (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
     )
-    language = name_and_version(loaded(language_model))
+    language = name_and_version(load_once(language_model))
     context = ViewContext.from_parses(parse_by(language_model, sentences), language, 0, {})
     return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))
 
@@ -92,7 +92,7 @@ def choose_opening(
     state: str,
     generator_settings: Mapping[str, Any],
 ) -> Callable[[], Opening]:
-    """A function that makes the inputs of the caption editor for the sample."""
+    """Function that makes the caption editor's arguments for the sampled captions."""
 
     def opening() -> Opening:
         captions = Table.of(sample().captions, Caption)
@@ -108,7 +108,8 @@ def list_rule_settings(
     method: str,
     method_views: Mapping[str, Any],
 ) -> Callable[[], Iterable[RuleSetting]]:
-    """The settings of all methods that list rules of negatives; others than the run's have their
-    defaults.
+    """Function that lists the negative rules of each method, with their settings.
+
+    Methods other than the run's have their defaults.
     """
     return lambda: rule_settings({method: method_views}, counterfactuals, opening(), sample())

@@ -13,7 +13,7 @@ from compo_pipeline.pipelines.training_negatives.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Views and captions to what training asks and would ask, in memory."""
+    """Kedro pipeline part that describes a training's negatives, for the diagnosis."""
     return Pipeline(
         [
             node(

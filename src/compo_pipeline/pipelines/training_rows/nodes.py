@@ -22,7 +22,7 @@ def slice_items(
     language_model: str,
     split: Splits,
 ) -> BenchmarkItems:
-    """The items with the slices that each is in, by training captions, sources and texts."""
+    """Benchmark items with their slices, by training captions, sources and texts."""
     training = training_captions(valid_captions, split)
     parser = partial(parses_of, language_model)
     return BenchmarkItems.with_slices(items, evaluation.slices, training, parser, valid_captions)
@@ -35,5 +35,5 @@ def identify_training_rows(
     evaluation: EvaluationSettings,
     split: Splits,
 ) -> TrainingRows:
-    """What identifies the training rows among the items."""
+    """Hashes of training images and captions, to find them among benchmark items."""
     return training_rows(valid_captions, facts, Path(root), evaluation, split)

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.training_rows.nodes import identify_training_rows,
 
 
 def create_pipeline() -> Pipeline:
-    """Slices of the items, and hashes and texts of the training rows, in memory."""
+    """Kedro pipeline part that slices benchmark items and hashes training rows, in memory."""
     return Pipeline(
         [
             node(

@@ -16,7 +16,7 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, parse, 
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.language.parsing import loaded, name_and_version
+from compo_pipeline.language.parsing import load_once, name_and_version
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import build
@@ -49,14 +49,14 @@ def collect_inputs(
     method_settings: Mapping[str, Any],
     evaluation: EvaluationSettings,
 ) -> TrialInputs:
-    """What every trial starts from."""
+    """Inputs that all trials of the study share."""
     built = build(method, method_settings["views"], method_settings["objective"])
     configured = {"training": plain(training.settings), method: built.configuration}
     return TrialInputs(method, configured, training, evaluation)
 
 
 def read_space(inputs: TrialInputs, spaces: Mapping[str, Any]) -> Space:
-    """The search space of the method.
+    """The method's search space, from its configuration.
 
     Raises:
         SettingsError: it has none, or a key of it cannot be searched.
@@ -77,14 +77,14 @@ def choose_items(
     tuning: TuningSettings,
     benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
-    """The held-out items that trials are judged by; none of `benchmarks` is among them."""
+    """Held-out items on which trials are scored; none is a reported benchmark item."""
     root, workers = inputs.training.root, inputs.evaluation.workers
     chosen = tuning.benchmarks
     return selection.study_items(chosen, benchmarks, valid_captions, root, workers, foils)
 
 
 def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedRun:
-    """The environment and parameters with which `train_eval` trains with the best values."""
+    """Environment and parameters for `train_eval` to train with the best values."""
     given = {key: value for key, value in command.params.items() if key != "tuning"}
     study = command.params.get("tuning", {}).get("study", {}).get("name")
     name = variants.tuned(variant, study)
@@ -94,7 +94,7 @@ def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedR
 def open_record(
     training: TrainingInputs, method: str, dataset: str, variant: str, rehearsed: int | None
 ) -> TuningRecord:
-    """What logs the study and its trials to MLflow."""
+    """MLflow logger of the study and its trials."""
     tags = {"dataset": dataset, "method": method, "variant": variant}
     if rehearsed is not None:
         tags[rehearsal.TAG] = str(rehearsed)
@@ -109,7 +109,7 @@ def build_objective(
     tuning: TuningSettings,
     paths: PathSettings,
 ) -> TrialObjective:
-    """What a trial trains, and how it is judged."""
+    """Optuna objective: trains a trial's values and scores it on held-out items."""
     return TrialObjective(
         inputs=inputs.for_trials(tuning.trial),
         space=space,
@@ -127,7 +127,7 @@ def run_study(
     tuned_run: TunedRun,
     paths: PathSettings,
 ) -> dict[str, Any]:
-    """Run the study until all trials have finished, and write its best values."""
+    """Run the Optuna study until all trials have finished, and write its best values."""
     configured, folder = objective.space.configured(inputs.parameters), Path(paths.tuning)
     plan = objective.plan(tuning.study, configured, folder)
     with StudyDisplay(tuning.study.trials) as display:
@@ -151,7 +151,7 @@ def build_confirmation(
     paths: PathSettings,
     data: DataSettings,
 ) -> Confirmation:
-    """The trainings that confirm values on the reported items."""
+    """The trainings that confirm the best values on the reported benchmark items."""
     mixture = Mixture.from_weights(data.weights, data.epoch_rows, view_context.seed)
     folder = Path(paths.tuning_confirmed)
     return Confirmation(inputs, view_context, views, items, folder, mixture)
@@ -166,7 +166,7 @@ def choose_context(
     language_model: str,
 ) -> ViewContext:
     """Parses, counterfactuals and annotations for the views of confirmation trainings."""
-    language = name_and_version(loaded(language_model)) if parses else ""
+    language = name_and_version(load_once(language_model)) if parses else ""
     others = annotations_of(inputs.build()[0], views.from_table, annotations)
     return ViewContext.from_parses(parses, language, 0, by_sample(counterfactuals), others)
 
@@ -177,14 +177,14 @@ def gather_items(
     foils: Sequence[Foil],
     benchmarks: BenchmarksSettings,
 ) -> Sequence[Subtask]:
-    """The reported items."""
+    """Benchmark items on which the confirmed models are reported."""
     return loading.gather(benchmarks, valid_captions, inputs.training.root, foils)
 
 
 def confirm_best(
     study: Mapping[str, Any], confirmation: Confirmation, tuning: TuningSettings, dataset: str
 ) -> dict[str, Any]:
-    """Compare base, configured and tuned recipe on the reported items, or say why not."""
+    """Compare base, configured and tuned recipe on the reported items, or return a reason."""
     count, training = tuning.confirmation.seeds, confirmation.inputs.training
     if reason := _nothing_to_confirm(study, count):
         log.info("No confirmation: %s.", reason)
@@ -208,7 +208,7 @@ def write_study(
     tuned_run: TunedRun,
     paths: PathSettings,
 ) -> FolderWriter:
-    """The page of the study."""
+    """Function that writes the HTML page about the study."""
     loaded_study = load_study(tuning.study, Path(paths.tuning))
     found = parse(StoredConfirmation, confirmation, "confirmation")
     return lambda folder: page.write(
@@ -219,7 +219,7 @@ def write_study(
 def log_study(
     study: Mapping[str, Any], tuning_report: Path, tuning: TuningSettings, paths: PathSettings
 ) -> None:
-    """Log the settings, the page and the best values to the study's run."""
+    """Log the study's settings, page and best values to its MLflow run."""
     with tracking.adopt(study["run_id"]) as record:
         # The storage's URL may contain a password.
         settings = {key: value for key, value in plain(tuning).items() if key != "study"}
@@ -231,7 +231,7 @@ def log_study(
 
 
 def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
-    """Why the best trial is not confirmed; None where it is."""
+    """Reason why the best trial is not confirmed; None if it is to be confirmed."""
     if not seeds:
         return "tuning.confirmation.seeds is 0"
     if study["best"] is None:

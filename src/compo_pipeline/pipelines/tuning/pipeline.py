@@ -22,7 +22,7 @@ from compo_pipeline.pipelines.tuning.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The tuning pipeline."""
+    """Kedro pipeline that tunes a method's settings with Optuna and confirms the best."""
     return Pipeline(
         [
             node(

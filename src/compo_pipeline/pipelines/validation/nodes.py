@@ -14,7 +14,7 @@ from compo_pipeline.datasets.quality import caption_language, quarantine, suite
 from compo_pipeline.datasets.quality.caption_language import refuse_unknown
 from compo_pipeline.datasets.quality.quarantine import valid_captions
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
-from compo_pipeline.language.parsing import loaded
+from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import data_docs as pages
 from compo_pipeline.storage.files import FolderWriter, write_files
 from compo_pipeline.storage.records import Caption, Fact, Rejected
@@ -28,7 +28,9 @@ def validate_facts(
     unparseable: Sequence[Rejected],
     validation: DataValidationSettings,
 ) -> tuple[list[Rejected], dict[str, Any], FolderWriter]:
-    """Check facts against the rules; bad rows do not fail here, so that all results are saved.
+    """Check facts about rows against the rules: quarantine, summary and Data Docs.
+
+    Bad rows do not fail here, so that all results are saved.
 
     Returns:
         Quarantine (unparseable records first), the summary by rule, the Data Docs.
@@ -55,8 +57,11 @@ def validate_facts(
 def measure_language(
     captions: Sequence[Caption], language_model: str, validation: DataValidationSettings
 ) -> dict[str, Any]:
-    """The share of the captions' words that the language pipeline knows; fails later, if at all."""
-    result = caption_language.measure_sources(captions, loaded(language_model), validation)
+    """Share of the captions' words that the spaCy pipeline knows, as JSON values.
+
+    A share that is too low fails later, if at all.
+    """
+    result = caption_language.measure_sources(captions, load_once(language_model), validation)
     if (share := result["known_share"]) is not None:
         log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
     return result
@@ -68,6 +73,6 @@ def select_valid_captions(
     validation_result: dict[str, Any],
     caption_language: dict[str, Any],
 ) -> Sequence[Caption]:
-    """Drop the rows in quarantine; fails when too many rows are bad, or in another language."""
+    """Caption rows without quarantined ones; fails if too many are bad or not understood."""
     refuse_unknown(caption_language)
     return valid_captions(captions, quarantine, validation_result)

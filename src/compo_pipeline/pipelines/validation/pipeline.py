@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.validation.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Caption rows and facts to valid rows and quarantine."""
+    """Kedro pipeline that validates caption rows and quarantines bad rows."""
     return Pipeline(
         [
             node(

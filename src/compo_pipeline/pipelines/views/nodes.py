@@ -10,7 +10,7 @@ from typing import Any
 
 from compo_pipeline.datasets.annotations import read
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
+from compo_pipeline.language.parsing import CaptionParser, load_once, name_and_version
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.mixture import Mixture
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 def choose_rows(valid_captions: Table[Caption], split: Splits) -> Table[Caption]:
-    """The rows that train."""
+    """Caption rows of the training splits."""
     return training_rows(valid_captions, split)
 
 
 def build_method(method: str, method_views: Mapping[str, Any]) -> Method:
-    """The method that draws the views; wrong settings are refused before minutes of parsing."""
+    """Create the configured method, which draws the views; wrong settings fail before parsing."""
     return registry.build(method, method_views)
 
 
@@ -51,7 +51,7 @@ def parse_captions(
     if not needs.parses:
         return []
     read = None if needs.further_parses else 1
-    fingerprint = f"{rows.fingerprint} {name_and_version(loaded(language_model))} {read}"
+    fingerprint = f"{rows.fingerprint} {name_and_version(load_once(language_model))} {read}"
     parser = CaptionParser(rows, language_model, read)
     return Parts("parsing captions", parser, len(rows), fingerprint, prepare)
 
@@ -59,7 +59,7 @@ def parse_captions(
 def join_annotations(
     rows: Table[Caption], method: Method, views: ViewSettings
 ) -> Sequence[Annotation]:
-    """What the external table `views.from_table` has for the rows; empty where none is named."""
+    """Columns of the external table `views.from_table` joined to the rows; empty if unset."""
     contents = annotated_contents(method, views.from_table)
     if not contents:
         return []
@@ -78,9 +78,9 @@ def choose_context(
     language_model: str,
     seed: int,
 ) -> tuple[ViewContext, str]:
-    """What views are drawn from besides the captions, and a fingerprint of it."""
+    """Parses, counterfactuals and annotations for drawing views, with a fingerprint."""
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
-    language = name_and_version(loaded(language_model)) if parses else ""
+    language = name_and_version(load_once(language_model)) if parses else ""
     others = annotations_of(method, views.from_table, annotations)
     context = ViewContext.from_parses(parsed, language, seed, by_sample(edited), others)
     fingerprints = f"{parsed.fingerprint} {edited.fingerprint} {others.fingerprint}"
@@ -96,7 +96,7 @@ def draw_views(
     prepare: PrepareSettings,
     data: DataSettings,
 ) -> FolderWriter:
-    """The views of every epoch, a table each; they are drawn when they are written."""
+    """Function that draws and writes the training views of every epoch, one table each."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
     mixture = Mixture.from_weights(data.weights, data.epoch_rows, context.seed)
@@ -123,7 +123,7 @@ def preview_views(
     seed: int,
     root: Path,
 ) -> FolderWriter:
-    """A page of random views of the first epoch, to look at."""
+    """Function that writes an HTML page of random training views of the first epoch."""
     shown = views_page.Heading(method, dataset, epoch=0, seed=seed)
     rows = EpochViews(views).epoch(0)
     page = partial(views_page.write, rows, Path(root))

@@ -16,7 +16,10 @@ from compo_pipeline.pipelines.views.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Valid captions to parses to views, and a page of them to look at."""
+    """Kedro pipeline that parses valid captions and draws training views of every epoch.
+
+    It also writes a page of views to look at.
+    """
     return Pipeline(
         [
             node(

@@ -37,8 +37,9 @@ def choose_validation_items(
     root: Path,
     evaluation: EvaluationSettings,
 ) -> Sequence[Subtask]:
-    """The items that choose a ratio: those of `tuning`, none of which is reported; empty where
-    there are none.
+    """Held-out items (of `tuning`) that choose a WiSE-FT ratio; may be empty.
+
+    None of them is reported.
     """
     try:
         return study_items(
@@ -57,7 +58,7 @@ def score_mixtures(
     wise_ft: SweepSettings,
     evaluation: EvaluationSettings,
 ) -> pd.DataFrame:
-    """Every metric at every ratio, a row each, on the reported and on the validation items."""
+    """Table of every metric at every WiSE-FT ratio, on reported and validation items."""
     models = loaders(model, None, checkpoint, evaluation.device)
     record = read_record(checkpoint).get("training", {})
     tables = []
@@ -69,7 +70,7 @@ def score_mixtures(
 
 
 def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> FolderWriter:
-    """The page, the plot and the table; prints the trade-off."""
+    """Function that writes the WiSE-FT page, plot and table; prints the trade-off by ratio."""
     facts = {
         **site.facts("wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
@@ -92,7 +93,7 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
 
 
 def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str, Any]) -> None:
-    """Log the page and the means by ratio to the run."""
+    """Log the WiSE-FT page and the mean metrics by ratio to the MLflow run."""
     means = page.summary(_reported_rows(wise_ft))
     # MLflow's steps are whole numbers: the ratio in per cent.
     steps = means.assign(step=(100 * means.index.to_numpy()).round())
@@ -103,5 +104,5 @@ def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str,
 
 
 def _reported_rows(wise_ft: pd.DataFrame) -> pd.DataFrame:
-    """The rows that were measured on the items that are reported."""
+    """Rows of the WiSE-FT table that were measured on the reported benchmark items."""
     return wise_ft[wise_ft.measured_on == page.REPORTED]

@@ -13,7 +13,7 @@ from compo_pipeline.pipelines.wise_ft.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """The WiSE-FT pipeline."""
+    """Kedro pipeline that scores WiSE-FT weight mixtures of base and fine-tuned model."""
     return Pipeline(
         [
             node(

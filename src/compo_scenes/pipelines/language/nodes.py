@@ -18,22 +18,22 @@ log = logging.getLogger(__name__)
 
 
 def convert_treebank(root: str) -> FolderWriter:
-    """The treebank's splits in spaCy's format."""
+    """Function that writes the treebank's splits in spaCy's format."""
     return partial(compo_en.prepare, root)
 
 
 def train_networks(treebank: Path, settings: LanguageModelSettings) -> FolderWriter:
-    """The trained networks, best and last."""
+    """Function that writes the trained spaCy networks, best and last."""
     return lambda folder: compo_en.train(treebank, folder, settings)
 
 
 def assemble_pipeline(networks: Path) -> FolderWriter:
-    """The pipeline that the package ships."""
+    """Function that writes the shipped spaCy pipeline compo_en."""
     return partial(compo_en.assemble, networks)
 
 
 def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]]:
-    """Accuracy on the treebank's test split and on the hand-tagged captions."""
+    """Accuracy of the spaCy pipeline on the treebank's test split and on tagged captions."""
     nlp = load(str(pipeline))
     test = list(DocBin().from_disk(treebank / "test.spacy").get_docs(nlp.vocab))
     figures = accuracy.report(nlp, test, accuracy.read_gold(RESOURCES / "gold_captions.txt"))

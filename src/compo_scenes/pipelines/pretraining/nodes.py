@@ -11,13 +11,16 @@ from compo_pipeline.models.export import export
 from compo_pipeline.run.compute import Compute, resolve
 from compo_pipeline.storage.files import FolderWriter
 from compo_scenes.base_model import text_tower as base
-from compo_scenes.base_model.image_tower import build, train_tower, with_tower
+from compo_scenes.base_model.image_tower import build, load_tower, train_tower
 from compo_scenes.dataset import SceneSettings
 from compo_scenes.settings import PretrainingSettings
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
-    """The image tower, taught by the renderer's ground truth; its state in the folder resumes."""
+    """Function that trains the image tower on rendered ground truth, and writes it.
+
+    Its state in the folder resumes.
+    """
     compute, seed = _resolve_compute(pretraining), pretraining.seed
     loaded, world = build(seed, compute.device), scenes.world.world()
     train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
@@ -27,10 +30,10 @@ def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -
 def train_base_model(
     tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings
 ) -> tuple[FolderWriter, dict[str, Any]]:
-    """The whole base model, and what linear readouts recover from its embedding."""
+    """Train the base model: function that writes its folder, and a report with probes."""
     compute, world, seed = _resolve_compute(pretraining), scenes.world.world(), pretraining.seed
     loaded = build(seed, compute.device)
-    readouts = with_tower(loaded, tower / "tower.safetensors", world)
+    readouts = load_tower(loaded, tower / "tower.safetensors", world)
     curve = base.train_base(loaded, readouts, world, pretraining.base, compute, seed=seed)
     count = pretraining.probed
     shown = list(itertools.islice(world.scenes(seed, "train", "probe"), count))
@@ -48,5 +51,5 @@ def train_base_model(
 
 
 def _resolve_compute(settings: PretrainingSettings) -> Compute:
-    """The device and precision of the settings."""
+    """Device and precision for computation, from the settings."""
     return resolve(settings.device, settings.precision, key="pretraining")

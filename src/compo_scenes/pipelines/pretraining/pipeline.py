@@ -8,7 +8,7 @@ from compo_scenes.pipelines.pretraining.nodes import train_base_model, train_ima
 
 
 def create_pipeline() -> Pipeline:
-    """Nothing but scenes to the base model that the package ships."""
+    """Kedro pipeline that trains the shipped base model `scenes-base` on rendered scenes."""
     return Pipeline(
         [
             node(
