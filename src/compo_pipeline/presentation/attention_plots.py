@@ -87,7 +87,7 @@ class AttentionPanel:
 def panels_of(
     base: LoadedModel, tuned: LoadedModel, cases: Sequence[Case], limits: Limits
 ) -> list[AttentionPanel]:
-    """Attention panels of cases under two models; cases with an unreadable image are left out.
+    """Attention panels of phrase-image cases under two models, without unreadable images.
 
     Raises:
         TowersDiffer: the image towers of the two models differ.

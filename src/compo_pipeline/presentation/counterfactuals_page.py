@@ -150,7 +150,7 @@ def _draw(
     count: int,
     random_state: random.Random,
 ) -> list[int]:
-    """Indices of the captions to show: some at random, and more until each kind is shown."""
+    """Indices of captions to show: some at random, and more until each kind of edit is shown."""
     order = random_state.sample(range(len(edits)), len(edits))
     drawn = order[:count]
     seen = Counter[Kind]()

@@ -86,7 +86,7 @@ def sampled_cards(
 def hardest_cards(
     subtasks: Sequence[Subtask], changes: Iterable[ItemChange], count: int
 ) -> list[ItemCard]:
-    """Cards of the items on which the wrong model is furthest from right, over all subtasks.
+    """Cards of the items that one of two models misses by most, spread over the subtasks.
 
     Args:
         subtasks: that were scored.
@@ -121,7 +121,7 @@ def _take_in_turn(pools: Mapping[Any, Sequence[T]], count: int) -> list[T]:
 
 
 def _showable_cards(cards: Iterable[ItemCard]) -> list[ItemCard]:
-    """The item cards whose images can all be read; logs a warning for each other image."""
+    """The item cards whose images can all be read; logs a warning for an image that cannot."""
     found = []
     for card in cards:
         problems = [image for image in card.images if image.problem]

@@ -77,6 +77,6 @@ def write(
 
 
 def _draw_rows(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:
-    """Randomly drawn table rows, in their order."""
+    """Random sample of table rows, in their original order."""
     places = rng("recaptions", dataset).sample(range(len(rows)), min(count, len(rows)))
     return [rows[place] for place in sorted(places)]

@@ -151,7 +151,7 @@ def _objective_plots(study: Study, place: int) -> Iterator[StudyPlot]:
 
 
 def _make_plot(title: str, note: str, missing: str, draw: Callable[[], go.Figure]) -> StudyPlot:
-    """Draw an Optuna plot with its note; with the reason instead if it cannot be drawn."""
+    """Draw an Optuna plot with its note, or give the reason why it cannot be drawn."""
     if missing:
         return StudyPlot(title, note, missing=missing)
     with warnings.catch_warnings():

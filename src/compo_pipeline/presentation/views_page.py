@@ -217,7 +217,7 @@ def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
 def synthetic_pairs(
     view: View, folder: Path | None, limits: Limits = ACCEPTED
 ) -> Iterator[SyntheticPair]:
-    """Yield a view's counterfactual pairs, negative and positive; none if it has none."""
+    """Yield a view's negative and positive counterfactual (text and image), if it has any."""
     if not view.counterfactuals:
         return
     kinds = (edit_kind(origins_of(view)), "")

@@ -264,7 +264,7 @@ def write_plain_json(path: Path, value: Any, indent: int | None = 2) -> None:
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether `write_json` wrote a JSON file, even if the file is damaged since."""
+    """Whether a JSON file was written by `write_json`, even if it has been damaged since."""
     content = path.read_bytes()
     return _CHECKSUM in content or f'"{_KEY}"'.encode() in content
 

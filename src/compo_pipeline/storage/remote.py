@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteError(PlainError):
-    """Exception: object storage cannot be used. No OSError: an outage quarantines no image."""
+    """Exception: object storage cannot be used; no OSError, which would quarantine the image."""
 
     def __init__(self, message: str) -> None:
         # Of an error in a loader's process, torch puts the traceback before the message.
@@ -384,7 +384,7 @@ def _evict(cache: Path, most: int) -> None:
 
 
 def _remove_leftovers(cache: Path) -> None:
-    """Remove what killed downloads left in a cache, and a cache without index (earlier format)."""
+    """Remove partial files of killed downloads, and a cache of an earlier format without index."""
     if not (cache / _INDEX).exists():
         for folder in (*cache.glob("*:"), cache / _PARTIAL):
             shutil.rmtree(folder, ignore_errors=True)

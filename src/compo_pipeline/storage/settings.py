@@ -106,7 +106,7 @@ def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
 
 
 def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
-    """List the objects at all URLs that a pipeline reads, and check the URL for results.
+    """List the objects at all URLs that a pipeline reads, and check the URL where results go.
 
     Args:
         parameters: the project's, after `configure`.

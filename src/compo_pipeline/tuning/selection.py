@@ -172,7 +172,7 @@ def held_out(
 def _unreported(
     items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
 ) -> list[Subtask]:
-    """Remove the benchmark items that are also reported from those that select.
+    """The benchmark items that select weights or settings, without those that are also reported.
 
     Foils may have images that retrieval over the data's own split ranks: sets of foils that share
     a split have other images and texts than one another, and are no items of retrieval.

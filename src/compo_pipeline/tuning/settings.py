@@ -119,7 +119,7 @@ class StudySettings:
 
 @settings
 class GuardedFigures:
-    """Settings of a constraint: metrics whose mean may fall below the base's by few points."""
+    """Settings of a constraint: metrics whose mean may fall at most `drop` below the base's."""
 
     figures: tuple[str, ...] = ()
     """Each as `benchmark/metric/name`; none: no constraint."""

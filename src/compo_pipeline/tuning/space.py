@@ -122,7 +122,7 @@ class Space:
         values: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.active(values):
-                value = at(parameters, parameter.name)
+                value = configured_value(parameters, parameter.name)
                 if not parameter.contains(value):
                     raise SettingsError(
                         f"{parameter.name}: {value!r} is outside the search space, "
@@ -143,7 +143,7 @@ class Space:
         )
 
 
-def at(parameters: Mapping[str, Any], name: str) -> Any:
+def configured_value(parameters: Mapping[str, Any], name: str) -> Any:
     """The configured value at a dotted key; an error if the key is not configured.
 
     Raises:
@@ -219,7 +219,7 @@ def _distribution(
     known = {
         f"{prefix}.{leaf}": value
         for prefix in settings
-        for leaf, value in leaves(at(configured, prefix))
+        for leaf, value in leaves(configured_value(configured, prefix))
     }
     if name not in known:
         raise SettingsError(
@@ -330,7 +330,7 @@ def _check_values(
     values: dict[str, Value] = {}
     for parameter in space.parameters:
         if parameter.active(values):
-            own = at(configured, parameter.name)
+            own = configured_value(configured, parameter.name)
             allowed = required.get(parameter.name, (own,))
             other = own if own in allowed else allowed[0]
             values[parameter.name] = chosen.get(parameter.name, other)
@@ -340,7 +340,7 @@ def _check_values(
     for prefix, type_ in settings.items():
         if any(name.startswith(f"{prefix}.") for name in (*chosen, *required)):
             try:
-                parse(type_, at(changed, prefix), prefix)
+                parse(type_, configured_value(changed, prefix), prefix)
             except SettingsError as error:
                 shown = " with ".join(f"{name} = {value!r}" for name, value in chosen.items())
                 raise SettingsError(f"{shown} is refused by the settings: {error}") from None

@@ -341,7 +341,7 @@ def _prepare_task(
 
 @contextmanager
 def _recorded_later(number: int) -> Iterator[None]:
-    """Context manager: log an unreachable MLflow; the runs are completed at the study's end."""
+    """Context manager: log that MLflow is unreachable; runs are completed at the study's end."""
     try:
         yield
     except SettingsError as error:

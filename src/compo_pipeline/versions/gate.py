@@ -39,7 +39,7 @@ CHALLENGER, OPPONENT = "challenger", "opponent"
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class ComparedMetric:
     """A metric of challenger and opponent, and their difference with its confidence interval."""
 
     items: int
@@ -64,14 +64,14 @@ class Check:
     subject: str
     passed: bool
     finding: str
-    numbers: Numbers | None = None
+    numbers: ComparedMetric | None = None
     key: str = ""
     enough: float | None = None
     absent: Role | None = None
 
     @property
     def waived(self) -> Role | None:
-        """The benchmark role that is missing but waived by `promotion.waive`; otherwise None."""
+        """The benchmark role (such as retrieval) that is missing but waived; None if none is."""
         return self.absent if self.passed else None
 
 
@@ -149,7 +149,7 @@ def _invalid_scores(name: str, scores: Sequence[Score]) -> Iterator[Check]:
 
 
 def _role_checks(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iterator[Check]:
-    """Yield the checks of a rule about a benchmark role: of each set, or of their mean."""
+    """Yield the checks of a rule about a benchmark role (such as retrieval), by set or by mean."""
     for label in found.unscored:
         yield Check(name, label, False, "a part of it has no item that could be scored")
     if rule.must == "hold":
@@ -166,7 +166,7 @@ def _role_checks(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iter
 
 
 def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
-    """The check of a rule whose benchmark role has no scores: it passes only if waived."""
+    """The check of a rule whose benchmark role has no scores; it passes only if waived."""
     subject = ROLE_LABELS[role]
     if role in waive:
         finding = "no set of it was scored, which promotion.waive allows"
@@ -214,7 +214,7 @@ def _figure_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
         enough = math.ceil(-10 * difference.low) / 10
     finding = f"lower end of the interval must be {wanted}"
     key = f"promotion.gate.rules.{name}.by"
-    numbers, enough = _numbers(row), None if passed else enough
+    numbers, enough = _compared_metric(row), None if passed else enough
     return Check(name, _figure_label(row), passed, finding, numbers, key, enough)
 
 
@@ -249,12 +249,12 @@ def _no_fall_check(name: str, row: Row, sets: int, gate: Gate) -> Check:
     finding = f"p of a fall must be at least {limit:.2g} (5% over {sets} sets)"
     if not passed:
         finding += f" and is {row.difference.p:.2g}"
-    return Check(name, _figure_label(row), passed, finding, _numbers(row))
+    return Check(name, _figure_label(row), passed, finding, _compared_metric(row))
 
 
 def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
     """The failed check of a metric with too few items, too many skipped or NaN; None if usable."""
-    subject, numbers = _figure_label(row), _numbers(row)
+    subject, numbers = _figure_label(row), _compared_metric(row)
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
@@ -273,9 +273,9 @@ def _figure_label(row: Row) -> str:
     return f"{row.label}, {row.slice}" if row.slice else row.label
 
 
-def _numbers(row: Row) -> Numbers:
+def _compared_metric(row: Row) -> ComparedMetric:
     """Item counts, both models' values and their difference with interval, of a comparison row."""
-    return Numbers(
+    return ComparedMetric(
         items=row.items,
         skipped=row.skipped,
         opponent=row.values[OPPONENT].value,

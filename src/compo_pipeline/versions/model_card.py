@@ -78,7 +78,7 @@ def write_card(
 
 
 def card_limits(comparison: Comparison, waive: Collection[Role]) -> list[str]:
-    """Sentences for the model card about what the run's evaluation shows the model cannot do."""
+    """Sentences for the model card on the model's limits, as the run's evaluation shows them."""
     return list(_limitations(comparison, waive))
 
 

@@ -149,7 +149,7 @@ class Decision:
 
     @property
     def waived(self) -> list[Role]:
-        """Benchmark roles that were not scored, and that `promotion.waive` allows to be missing."""
+        """Benchmark roles (such as retrieval) that were not scored, as `promotion.waive` allows."""
         return list(dict.fromkeys(check.waived for check in self.checks if check.waived))
 
     def summary(self) -> str:
@@ -248,7 +248,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.with_alias(name, PREVIOUS, previous), Path(folder), signing)
+            verified(versions.aliased_version(name, PREVIOUS, previous), Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -318,7 +318,7 @@ def _intact_version(name: str, number: int, signing: SigningSettings) -> int | N
     """Number of the version that was champion before; None if its files were changed."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.with_alias(name, PREVIOUS, number), Path(folder), signing)
+            verified(versions.aliased_version(name, PREVIOUS, number), Path(folder), signing)
     except VersionError as error:
         log.warning("Not made champion again: %s", error.message)
         return None
@@ -364,7 +364,7 @@ def _decide_by_gate(
     decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
     """Compare the challenger with the champion by the gate: a decision to promote or to refuse."""
-    challenger = versions.with_alias(decision.name, alias, decision.version)
+    challenger = versions.aliased_version(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
         raise PromotionError(
@@ -378,7 +378,7 @@ def _decide_by_gate(
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
-        champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
+        champion = versions.aliased_version(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
         checks = _gate_checks(challenger, champion, alias, settings, signing)
@@ -457,7 +457,7 @@ def _find_agreement(
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> Agreement | str:
-    """The stored agreement of challenger and champion, or a text that says why it is missing."""
+    """The stored agreement of challenger and champion on requests, or a text why it is missing."""
     asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
     if not asking:
         return ""

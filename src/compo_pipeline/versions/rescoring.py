@@ -60,7 +60,7 @@ class TrainingDataset:
 
 @dataclass(frozen=True)
 class Benchmarking:
-    """Items, training data, base model and settings with which a version is scored again.
+    """Inputs to score a version again: benchmark items, training data, base model and settings.
 
     Attributes:
         items: what is scored.

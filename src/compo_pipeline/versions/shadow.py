@@ -84,7 +84,7 @@ class Agreement:
 
 
 def write_agreement(version: ModelVersion, agreement: Agreement, signing: SigningSettings) -> None:
-    """Store the agreement of two models as an MLflow artefact; replaces an earlier one.
+    """Store the agreement of two models on requests as an MLflow artefact; replaces an earlier one.
 
     Raises:
         SettingsError: the private key cannot be used.
@@ -103,7 +103,7 @@ def write_agreement(version: ModelVersion, agreement: Agreement, signing: Signin
 def read_agreement(
     version: ModelVersion, challenger: str, champion: str, signing: SigningSettings
 ) -> Agreement | None:
-    """Read the stored agreement of a version with a champion; None if none is stored.
+    """Read the stored agreement of challenger and champion on requests; None if none is stored.
 
     Args:
         version: of the registry.

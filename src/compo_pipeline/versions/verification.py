@@ -104,10 +104,10 @@ def verified(
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    return with_model(verified_files(version, folder, signing, store))
+    return load_verified_model(verified_files(version, folder, signing, store))
 
 
-def with_model(files: VerifiedFiles) -> VerifiedVersion:
+def load_verified_model(files: VerifiedFiles) -> VerifiedVersion:
     """Load the model of verified files; checks its fingerprint, probe embeddings and reference.
 
     Raises:

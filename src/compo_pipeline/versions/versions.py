@@ -77,10 +77,12 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
             f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
             "challenger that passes the gate champion; any other is named by alias or number"
         )
-    return with_alias(name, alias, int(aliases[alias]), key or "--alias")
+    return aliased_version(name, alias, int(aliases[alias]), key or "--alias")
 
 
-def with_alias(name: str, alias: str, number: int, key: str = "registration.name") -> ModelVersion:
+def aliased_version(
+    name: str, alias: str, number: int, key: str = "registration.name"
+) -> ModelVersion:
     """The registered version with the number that an alias names; an error if it was deleted.
 
     Args:
