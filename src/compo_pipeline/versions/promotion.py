@@ -465,7 +465,10 @@ def _find_agreement(
     if champion is None:
         return f"there is no champion to compare with; set {instead} to null for the first version"
     # Of verified files.
-    ours, theirs = Lineage.from_registry(challenger).fingerprint, Lineage.of(champion).fingerprint
+    ours, theirs = (
+        Lineage.from_registry(challenger).fingerprint,
+        Lineage.from_registry(champion).fingerprint,
+    )
     assert ours is not None and theirs is not None
     try:
         found = read_agreement(challenger, ours, theirs, signing)
