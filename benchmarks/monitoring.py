@@ -198,7 +198,7 @@ def simulated(
     if kind:
         changed = (rng_.random(own.max() + 1) < share)[own]
         other = drawn(every, scenes, said, KINDS[kind])
-        rows = rows.with_rows(other).of(np.arange(size) + size * changed)
+        rows = rows.with_rows(other).take(np.arange(size) + size * changed)
     nothing = np.full(size, None, dtype=object)
     window = Window(
         TIME, TIME, nothing, own, rows.images, rows.texts, np.ones(size, dtype=bool),
@@ -353,7 +353,7 @@ def timed(every: Pool) -> dict[str, float]:
     order = np.random.default_rng(0).permutation(IMAGES)
     rows = drawn(every, order, np.zeros(IMAGES, dtype=np.int64), ("images", "plain"))
     begun = time.process_time(), time.perf_counter()
-    measure_drift(compare_rows(rows.of(order[:2000]), rows.of(order[2000:7000]), 0), 0)
+    measure_drift(compare_rows(rows.take(order[:2000]), rows.take(order[2000:7000]), 0), 0)
     return {
         "processor": round(time.process_time() - begun[0], 2),
         "clock": round(time.perf_counter() - begun[1], 2),

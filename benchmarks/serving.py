@@ -73,12 +73,12 @@ def shipped(folder: Path) -> str:
 
     from compo_pipeline.versions import registration
 
-    example = registration._example()
+    example = registration._input_example()
     mlflow.pyfunc.save_model(
         folder,
         python_model=str(Path(registration.__file__).with_name("model.py")),
         artifacts={"model": str(BASE)},
-        signature=registration._signature(),
+        signature=registration._model_signature(),
         input_example=example,
         pip_requirements=registration.requirements(BASE),
     )

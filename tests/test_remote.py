@@ -53,7 +53,7 @@ def mirrored(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def held_content(path: Path) -> Path:
     """The file in the cache for the content of a mirror's file."""
-    found = remote._object(path)
+    found = remote._mirrored_object(path)
     assert found is not None
     return found.content
 

@@ -35,7 +35,9 @@ def test_kinds_are_read_from_the_texts_of_a_table(view: Callable[..., View]) -> 
         view(CAPTION, "Something else altogether."),
         view(CAPTION),
     ]
-    asked = asked_changes([Negatives.of(row) for row in rows], partial(parses_of, "compo_en"))
+    asked = asked_changes(
+        [Negatives.from_view(row) for row in rows], partial(parses_of, "compo_en")
+    )
     assert (asked.captions, asked.negatives) == (4, 4)
     assert asked.asked == {"swapped_attributes": 1, "replaced_object": 1, "replaced_attribute": 1}
     assert asked.shown == {}
@@ -44,5 +46,5 @@ def test_kinds_are_read_from_the_texts_of_a_table(view: Callable[..., View]) -> 
 def test_of_a_pair_the_anchors_negatives_count(view: Callable[..., View]) -> None:
     made = view(CAPTION, "A blue cat sits beside a green dog.", "Two parks run in a dog.")
     pair = replace(made, kind="pair", positives=(CAPTION, "Two dogs run in a park."))
-    assert Negatives.of(pair) == (CAPTION, ["A blue cat sits beside a green dog."], False)
-    assert len(Negatives.of(made).texts) == 2
+    assert Negatives.from_view(pair) == (CAPTION, ["A blue cat sits beside a green dog."], False)
+    assert len(Negatives.from_view(made).texts) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.monitoring.distances import (
-    described,
+    hard_requests,
     hardest,
     measure_distances,
     neighbour_distances,
@@ -107,7 +107,7 @@ def test_the_hardest_are_sorted_and_of_different_images(
             if window.clusters[place] not in window.clusters[shown]:
                 shown.append(int(place))
         assert lists[name].tolist() == shown[:6]
-    one = described(window, distances, over_others, lists)["own_margin"][1]
+    one = hard_requests(window, distances, over_others, lists)["own_margin"][1]
     assert (one.request, one.image_hash, one.caption) == ("r0-3", hashes[3], "3")
     worth = worth_captioning(window, distances, lists, 8)
     assert len(set(worth)) == len(worth) == 8

@@ -15,6 +15,7 @@ from compo_pipeline.monitoring.drift import (
     FigureDrift,
     PairRows,
     adjusted_p_values,
+    classifier_auc,
     compare_rows,
     energy_statistics,
     kernel_statistics,
@@ -24,7 +25,6 @@ from compo_pipeline.monitoring.drift import (
     permuted_labels,
     random_features,
     superiority,
-    told_apart,
 )
 
 Draw = Callable[..., PairRows]
@@ -144,9 +144,9 @@ def test_superiority_is_mann_whitneys() -> None:
 def test_a_classifier_tells_what_differs_apart(draw: Draw) -> None:
     inside = np.arange(800) < 400
     same, shifted = draw(800, 1).images, draw(400, 2, shift=4.0).images
-    assert told_apart(same, inside, np.random.default_rng(0)) == pytest.approx(0.5, abs=0.06)
+    assert classifier_auc(same, inside, np.random.default_rng(0)) == pytest.approx(0.5, abs=0.06)
     both = np.concatenate([shifted, same[:400]])
-    assert told_apart(both, inside, np.random.default_rng(0)) > 0.95
+    assert classifier_auc(both, inside, np.random.default_rng(0)) > 0.95
 
 
 def test_margins_are_over_the_best_other_text(draw: Draw) -> None:
@@ -204,7 +204,7 @@ def test_what_rows_lack_is_not_compared(draw: Draw) -> None:
     found = report(alone, reference)
     assert {name for name, each in found.items() if each.p is not None} == {"images"}
     assert found["images"].requests == 100 and found["cosines"].requests == 0
-    few = report(window.of(np.arange(drift.FEWEST_ROWS - 1)), reference)
+    few = report(window.take(np.arange(drift.FEWEST_ROWS - 1)), reference)
     assert {each.p for each in few.values()} == {None}
 
 

@@ -73,7 +73,7 @@ def test_requests_are_read_as_they_were_logged(draw: Draw, log: Log) -> None:
 def test_texts_that_were_chosen_are_no_captions(draw: Draw, log: Log) -> None:
     rows = draw(4, 0)
     log(rows, task=["score", "rank", "classify", "embed"], candidates=[1, 3, 1, None])
-    found = read(log(rows.of(np.arange(1)), text=[None], tokens=[None], words=[None]))
+    found = read(log(rows.take(np.arange(1)), text=[None], tokens=[None], words=[None]))
     assert found.given.tolist() == [True, False, False, True, False]
     pairs = found.pairs(np.arange(5))
     assert np.isnan(pairs.texts[~found.given]).all() and np.isnan(pairs.words[~found.given]).all()
@@ -159,7 +159,7 @@ def test_a_request_that_is_repeated_is_no_drift_and_is_counted(
 ) -> None:
     monkeypatch.setattr(windows, "MOST_OF_AN_IMAGE", 100)
     log(draw(60, 3))
-    one = draw(1, 5).of(np.zeros(10_000, dtype=int))
+    one = draw(1, 5).take(np.zeros(10_000, dtype=int))
     far = list(-one.images.astype(np.float16))
     found = read(log(one, image=far, image_hash=["e" * 16] * 10_000))
     assert len(found) == 60 + 100 and sorted(found.sizes)[-1] == 10_000

@@ -74,7 +74,9 @@ def run(
         tags = version_files(load(base), folder)
         tags["base_fingerprint"] = tags["fingerprint"]
         (export,) = (folder / "artifacts").iterdir()
-        write_evidence(export, Evidence.of(comparison), by_role, scored_items([subtask]))
+        write_evidence(
+            export, Evidence.from_comparison(comparison), by_role, scored_items([subtask])
+        )
         run_id = tracking.open_run("promoted", {})
         made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
         client.set_registered_model_alias(NAME, alias, made.version)

@@ -101,7 +101,9 @@ def scored_files(
         by_role = {
             role: scores.having("model", [model.name]) for role, model in comparison.models.items()
         }
-        write_evidence(export, Evidence.of(comparison), by_role, scored_items([subtask], slices))
+        write_evidence(
+            export, Evidence.from_comparison(comparison), by_role, scored_items([subtask], slices)
+        )
         return {**tags, "base_fingerprint": comparison.models[BASE].fingerprint}, list(scores)
 
     return write

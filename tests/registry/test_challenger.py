@@ -704,7 +704,7 @@ def test_a_challenger_that_cannot_be_tried_is_refused(
     registry.serve(Trial("2", shadow=0.1))
 
     loaded: list[Any] = []
-    monkeypatch.setattr(deployments, "with_model", loaded.append)
+    monkeypatch.setattr(deployments, "load_verified_model", loaded.append)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(PlainError, match="1,000 are free"):
         registry.serve(Trial("challenger", shadow=0.1))

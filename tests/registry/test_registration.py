@@ -72,7 +72,7 @@ def registered_in_a_run(
     tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
     scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
     export_with_card(checkpoint, folder, run, MADE_FROM, scored, settings)
-    write_evidence(folder, Evidence.of(scored), {role: [] for role in MODELS}, [])
+    write_evidence(folder, Evidence.from_comparison(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:
         return register(folder, record, MANIFEST, comparison, str(folder.parent), settings)

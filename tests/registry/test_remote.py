@@ -202,7 +202,7 @@ def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
         scored = replace(comparison, models=models, scored=(SCORED,), overlaps=(CLEAN,))
         export_with_card(checkpoint, folder, run, MADE_FROM, scored, settings)
         scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
-        write_evidence(folder, Evidence.of(scored), scores, ITEMS)
+        write_evidence(folder, Evidence.from_comparison(scored), scores, ITEMS)
         write_reference(folder, load(folder), [], tmp_path, 0, EvaluationSettings())
         with tracking.adopt(run_id) as record:
             return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)

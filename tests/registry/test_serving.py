@@ -61,8 +61,8 @@ def logged(folder: Path) -> dict[str, Any]:
     return {
         "python_model": str(Path(model.__file__)),
         "artifacts": {"model": str(folder)},
-        "signature": registration._signature(),
-        "input_example": registration._example(),
+        "signature": registration._model_signature(),
+        "input_example": registration._input_example(),
         "pip_requirements": registration.requirements(folder),
     }
 
@@ -265,7 +265,7 @@ def test_no_rows_no_answers(server: TestClient) -> None:
 
 
 def test_the_logged_example_is_answered(server: TestClient) -> None:
-    table, params = registration._example()
+    table, params = registration._input_example()
     (answer,) = answers(server, payload(*table.to_dict("records"), **params))
     assert sorted(answer["texts"]) == sorted(params["texts"])
 
@@ -279,7 +279,7 @@ def test_the_signature_names_every_answer(server: TestClient) -> None:
         payload(ROWS[0], task="classify", labels=TEXTS),
     ]
     names = {name for body in asked for name in answers(server, body)[0]}
-    assert names == set(registration._signature().outputs.input_names())
+    assert names == set(registration._model_signature().outputs.input_names())
 
 
 JSON = {"content-type": "application/json"}

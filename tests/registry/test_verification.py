@@ -26,7 +26,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import signing as signatures
-from compo_pipeline.versions.copies import copy_version, same_model
+from compo_pipeline.versions.copies import copy_version, find_same_model
 from compo_pipeline.versions.evidence import Evidence
 from compo_pipeline.versions.promotion import roll_back
 from compo_pipeline.versions.reference import REFERENCE, WORDS
@@ -477,20 +477,20 @@ def test_no_alias_moves_to_a_changed_version(
 def test_a_changed_version_is_not_found_again(version: ModelVersion, files: Path) -> None:
     client = mlflow.MlflowClient()
     evidence = Evidence(version.tags["fingerprint"], "", (), {}, (OVERLAP,))
-    found = same_model(client, version.name, version.tags, evidence, UNSIGNED)
+    found = find_same_model(client, version.name, version.tags, evidence, UNSIGNED)
     assert found is not None and int(found.version) == 2
     tagged = {**version.tags, "checkpoint_sha256": "d" * 64}
     client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "d" * 64)
-    assert same_model(client, version.name, tagged, evidence, UNSIGNED) is None
+    assert find_same_model(client, version.name, tagged, evidence, UNSIGNED) is None
     client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "c" * 64)
     scored = ScoresFingerprint("sugar_crepe_pp", "i", "m", "c", {})
     for anew in (
         replace(evidence, overlaps=(replace(OVERLAP, same_bytes=2),)),
         replace(evidence, scored=(scored,)),
     ):
-        assert same_model(client, version.name, version.tags, anew, UNSIGNED) is None
+        assert find_same_model(client, version.name, version.tags, anew, UNSIGNED) is None
     weights_become(Path(found.source), lambda tensor: tensor + 1)
-    assert same_model(client, version.name, version.tags, evidence, UNSIGNED) is None
+    assert find_same_model(client, version.name, version.tags, evidence, UNSIGNED) is None
 
 
 @pytest.fixture

@@ -526,7 +526,7 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
         nonlocal began
         if step == 2:
             remote._evict(tmp_path / "cache", 0)
-            remote._block.cache_clear()
+            remote._download_block.cache_clear()
             if error is FileNotFoundError:
                 bucket.remove("set/0.tar")
             else:

@@ -5,7 +5,7 @@ import pytest
 
 from compo_pipeline.configuration.settings import SettingsError, parse, with_values
 from compo_pipeline.methods.registry import METHODS, build
-from compo_pipeline.tuning.space import at, read, searchable
+from compo_pipeline.tuning.space import configured_value, read, searchable
 
 SEARCHED = {
     "clic": {"contrastive", "s_neg", "unimodal", "lr", "positives"},
@@ -45,7 +45,7 @@ def test_what_shipped_spaces_suggest_parses(parameters, method):
         values = space.suggest(study.ask())
         names |= {name.split(".")[-1] for name in values}
         for key, settings in searchable(method).items():
-            parse(settings, at(with_values(params, values), key), key)
+            parse(settings, configured_value(with_values(params, values), key), key)
     assert names == SEARCHED.get(method, {"lr"})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 
 from compo_pipeline.configuration.settings import SettingsError, overlay, parse, with_values
-from compo_pipeline.tuning.space import at, read
+from compo_pipeline.tuning.space import configured_value, read
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -249,7 +249,7 @@ def test_times_are_of_the_configured_value():
 
 def test_a_setting_that_is_not_configured_is_refused():
     with pytest.raises(SettingsError, match="training.lr: searched, but not configured"):
-        at({"training": {"epochs": 1}}, LR)
+        configured_value({"training": {"epochs": 1}}, LR)
 
 
 def test_null_takes_a_kind_away():
@@ -285,7 +285,7 @@ def test_overlays_hold_exactly_the_values(values):
     leaves = {name for name in values if not any(o.startswith(f"{name}.") for o in values)}
     values = {name: values[name] for name in leaves}
     nested = overlay(values)
-    assert {name: at(nested, name) for name in values} == values
+    assert {name: configured_value(nested, name) for name in values} == values
     zeros = overlay(dict.fromkeys(values, 0.0))
     assert with_values(zeros, values) == nested
     assert zeros == overlay(dict.fromkeys(values, 0.0)), "what was given has changed"

@@ -37,12 +37,12 @@ _COMMAND = f"kedro run --pipelines={','.join(PIPELINES)}"
 
 
 class CellsFailed(PlainError, RuntimeError):
-    """Runs of a set failed; each has printed its own error."""
+    """Exception: some runs of a comparison failed; each has printed its own error."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellSet:
-    """A set of cells (a method under a variant), and how often each is run."""
+    """Cells of a comparison (each a method under a variant), and the number of seeds of each."""
 
     name: str
     """Name of the set."""
@@ -55,7 +55,7 @@ class CellSet:
 def run_cells(
     chosen: CellSet, data_hash: str, folder: Path, store: str | None
 ) -> list[dict[str, Any]]:
-    """Run the cells that were not run yet; each with its seeds and the folders of their results.
+    """Run the cells of a comparison that are not done; returns them with their result folders.
 
     A cell is run again if its options, the configuration, the code or the data have changed; its
     training then resumes or is refused as in a run by hand. A cell that fails does not stop the
@@ -83,7 +83,7 @@ def run_cells(
         for seed in range(chosen.seeds):
             params = {**cell["params"], **shared, "seed": seed}
             place = folder / params["method"] / params["variant"] / f"seed={seed}"
-            if not _run(cell["env"], params, place, state, _stored(place, store)):
+            if not _run_cell(cell["env"], params, place, state, _stored_results(place, store)):
                 failed.append(_COMMAND + options(cell["env"], params))
             folders.append(str(place))
         cells.append({"label": label, **cell, "folders": folders})
@@ -96,7 +96,7 @@ def run_cells(
 
 
 def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The options of a comparison's command that each of its runs gets, by dotted key.
+    """Options of a comparison's command that are passed on to each run, by dotted key.
 
     Raises:
         SettingsError: an option that each cell has of its own.
@@ -115,7 +115,7 @@ def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
 def find_cells(
     name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
 ) -> CellSet:
-    """The cells of a set.
+    """Read the cells of a configured comparison: environment and parameters of each.
 
     Raises:
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
@@ -155,7 +155,7 @@ def find_cells(
 
 
 def _read_globals(env: str, key: str) -> dict[str, Any]:
-    """The values of an environment's globals.yml, over those of conf/base."""
+    """Values of an environment's globals.yml, merged over those of conf/base."""
     if not (CONF / env).is_dir():
         known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
         raise SettingsError(
@@ -169,8 +169,8 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
     }
 
 
-def _stored(place: Path, store: str | None) -> list[Stored]:
-    """Copies of a run's compared results, and of its mark of completion, on object storage."""
+def _stored_results(place: Path, store: str | None) -> list[Stored]:
+    """Copies on object storage of a run's results and completion file; empty without a store."""
     if store is None:
         return []
     paths = [place / name for name in (SCORES, COMPARISON, DONE)]
@@ -178,14 +178,14 @@ def _stored(place: Path, store: str | None) -> list[Stored]:
     return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
 
 
-def _run(
+def _run_cell(
     env: str | None,
     params: Mapping[str, Any],
     place: Path,
     state: Mapping[str, Any],
     stored: list[Stored],
 ) -> bool:
-    """Run a cell's pipelines in their own process, unless done; return whether they succeeded."""
+    """Run a cell's pipelines in a new process, unless done; returns whether they succeeded."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
     there = all(each.exists() for each in stored)
@@ -206,6 +206,6 @@ def _run(
 
 
 def _configuration_fingerprint() -> str:
-    """Fingerprint of the files of conf, without those that only list cells."""
+    """Hash of the configuration files in conf, without those that only list cells."""
     files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
     return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)

@@ -21,7 +21,7 @@ MOST_TIMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A value to set, and why."""
+    """A setting to change: its key, the advised value and the reason."""
 
     key: str
     value: Any
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training: method, kinds of change in its negatives, and what of the model is trained.
+    """A training run: method, epochs, kinds of change in its negatives, trained parts of the model.
 
     Attributes:
         method: its name.
@@ -54,19 +54,19 @@ class TrainingRun:
 
     @cached_property
     def asked(self) -> AskedChanges:
-        """The counted kinds of change in the negatives of a pass."""
+        """Counts of the kinds of change in the hard negatives of one training pass."""
         return self.count()
 
 
 class _Choice(NamedTuple):
-    """Rules for a setting, and the kinds of change that they make."""
+    """Rules chosen for a setting, and counts of the kinds of change that they make."""
 
     setting: RuleSetting
     rules: tuple[str, ...]
     asked: AskedChanges
 
     def value(self, kinds: Sequence[Change], method: str) -> tuple[float, float, bool, int]:
-        """Sort key, the larger the better.
+        """Sort key of a choice of rules; the best choice has the largest.
 
         Shares of the captions with an image of a negative, and with a negative, of the kind that
         has fewest; then whether it is the run's method, and the fewer negatives in all.
@@ -83,12 +83,12 @@ def advise(
     run: TrainingRun,
     settings: Iterable[RuleSetting],
 ) -> tuple[Step, ...]:
-    """Settings to change so that training has negatives of the kinds in which the model is weak.
+    """Settings to change so that training has negatives of the kinds of change the model misses.
 
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
     negatives, since a negative that no image shows can be recognised by its text alone. The passes
-    are what the gain of the kind that the run asked for most says (`_passes`).
+    are what the gain of the kind that the run asked for most says (`_epoch_steps`).
 
     What the base only guesses is in neither of its embeddings: the image tower trains too where the
     negatives have images, and how much of the base's weights is mixed in is chosen after training.
@@ -110,14 +110,14 @@ def advise(
     best = max(fit, key=lambda choice: choice.value(kinds, run.method))
     guessed = [one.change for one in weak if one.change is not None and one.at_chance]
     return (
-        *_negatives(kinds, run, best),
-        *_passes(weak, results, run, best.asked),
-        *(_weights(guessed, run, best) if guessed else ()),
+        *_method_steps(kinds, run, best),
+        *_epoch_steps(weak, results, run, best.asked),
+        *(_weight_steps(guessed, run, best) if guessed else ()),
     )
 
 
 def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
-    """A setting's rules with the best one for each weak kind; None if it cannot have all."""
+    """A setting's rules with the best one for each weak kind added; None if it cannot have all."""
     asked = {rule: _changes_by_rules(setting, (rule,)) for rule in setting.allowed}
     alone = {rule: found for rule, found in asked.items() if found is not None}
     if not alone:
@@ -129,21 +129,21 @@ def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | Non
 
 
 def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChanges | None:
-    """Changes that these rules make in training; None if the setting refuses the rules."""
+    """Count the changes that rules make in training; None if the setting refuses the rules."""
     try:
         return setting.asked(rules)
     except SettingsError:
         return None
 
 
-def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
-    """The method, and the rules of its negatives."""
+def _method_steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+    """Yield the steps that change the method and the rules of its negatives."""
     setting, asked = choice.setting, choice.asked
     if setting.method != run.method:
         shown = min(map(asked.shown_share, weak))
         images = f", with images of {shown:.0%}" if shown else ""
         reason = f"its negatives ask {min(map(asked.share, weak)):.0%} of the captions{images}"
-        yield Step("method", setting.method, f"{reason}, for {words(weak)}")
+        yield Step("method", setting.method, f"{reason}, for {join_kinds(weak)}")
     if run.from_table:
         yield Step("views.from_table.file", None, "beside a table, rules make no negatives")
     if choice.rules != setting.current or run.from_table:
@@ -155,13 +155,15 @@ def _negatives(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Ite
         yield Step(setting.key, list(choice.rules), reason)
 
 
-def _passes(
+def _epoch_steps(
     weak: Sequence[KindResult],
     results: Iterable[KindResult],
     run: TrainingRun,
     asked: AskedChanges,
 ) -> Iterator[Step]:
-    """The passes that bring the kinds from the base's accuracy to one that is no weakness.
+    """Yield the step that raises the number of epochs, if the weak kinds of change need more.
+
+    The passes bring the kinds from the base's accuracy to one that is no weakness.
 
     The log odds of a right answer are taken to grow with the number of captions that were asked, as
     they did for the kind that the run asked for most. Where that kind has gained nothing, the kinds
@@ -189,9 +191,9 @@ def _passes(
         yield Step("training.epochs", epochs, reason)
 
 
-def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
-    """The weights that train, and those that are exported."""
-    method, why = choice.setting.method, f"the base only guesses {words(guessed)}"
+def _weight_steps(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
+    """Yield the steps on which weights train, and how they are mixed with the base's."""
+    method, why = choice.setting.method, f"the base only guesses {join_kinds(guessed)}"
     if min(map(choice.asked.shown_share, guessed)) > 0 and not (
         run.trains_images and method == run.method
     ):
@@ -210,10 +212,10 @@ def _weights(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> It
 
 
 def _kind_name(kind: str) -> str:
-    """The name of a kind of change without underscores."""
+    """The name of a kind of change, with spaces in place of underscores."""
     return kind.replace("_", " ")
 
 
-def words(kinds: Iterable[str]) -> str:
-    """Kinds of change for readers."""
+def join_kinds(kinds: Iterable[str]) -> str:
+    """The names of kinds of change as one text, separated by commas."""
     return ", ".join(map(_kind_name, kinds))

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from compo_pipeline.configuration.settings import parse
-from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, words
+from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
 from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.diagnosis.weaknesses import (
     RULE,
@@ -25,7 +25,7 @@ from compo_pipeline.evaluation.comparison import Row
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A diagnosis, as stored on disk.
+    """Diagnosis of a model: results by kind of foil, weak kinds, and settings to change.
 
     Attributes:
         kinds: results by kind; none where no foils were scored.
@@ -45,36 +45,36 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """What it says, in a sentence or two."""
+        """The diagnosis as text: weak kinds, and for which of them there is advice."""
         if not self.weak:
             return "No kind of change is missed and seldom asked for."
-        found = f"Missed and seldom asked for: {words(self.weak)}."
+        found = f"Missed and seldom asked for: {join_kinds(self.weak)}."
         if not self.steps:
-            return f"{found} No rule of any method makes negatives of {words(self.first)}."
-        return f"{found} The advice is for {words(self.first)}."
+            return f"{found} No rule of any method makes negatives of {join_kinds(self.first)}."
+        return f"{found} The advice is for {join_kinds(self.first)}."
 
     @property
     def advice(self) -> dict[str, Any]:
-        """The values to set, by dotted key."""
+        """The advised values of settings, by dotted key."""
         return {step.key: step.value for step in self.steps}
 
     @property
     def yaml(self) -> str:
-        """The settings as YAML, each with its reason before it."""
-        return "\n".join(_lines({step.key: step for step in self.steps}))
+        """The advised settings as YAML, each with its reason in a comment before it."""
+        return "\n".join(_yaml_lines({step.key: step for step in self.steps}))
 
     @property
     def rule(self) -> str:
-        """What a weakness is."""
+        """A text that defines when a kind of change is a weakness."""
         return RULE
 
     def to_json(self) -> dict[str, Any]:
-        """Plain mappings and lists."""
+        """The diagnosis as plain mappings and lists."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Diagnosis:
-        """Read what `to_json` wrote."""
+        """Read a diagnosis from the mappings that `to_json` gives."""
         return parse(cls, content, "diagnosis")
 
 
@@ -85,7 +85,7 @@ def diagnose(
     run: TrainingRun,
     settings: Callable[[], Iterable[RuleSetting]],
 ) -> Diagnosis:
-    """Diagnose a model.
+    """Diagnose a model: which kinds of change it misses, and which settings to change.
 
     Args:
         rows: of a comparison; those of foils count.
@@ -111,8 +111,8 @@ def diagnose(
     )
 
 
-def _lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
-    """Lines of YAML for steps by what is left of their keys."""
+def _yaml_lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
+    """Yield nested YAML lines for steps, by the remaining parts of their dotted keys."""
     groups: dict[str, dict[str, Step]] = {}
     for key, step in steps.items():
         name, _, rest = key.partition(".")
@@ -123,4 +123,4 @@ def _lines(steps: Mapping[str, Step], indent: str = "") -> Iterator[str]:
             yield from (f"{indent}# {leaf.reason}", f"{indent}{name}: {flow.strip()[1:-1]}")
         else:
             yield f"{indent}{name}:"
-            yield from _lines(inner, f"{indent}  ")
+            yield from _yaml_lines(inner, f"{indent}  ")

@@ -18,8 +18,9 @@ from compo_pipeline.storage.files import write_text
 def write_environment(
     folder: Path, conf: Path, env: str | None, params: Mapping[str, Any], advice: Mapping[str, Any]
 ) -> None:
-    """Write the files of an environment: those of the run's own, its named variant, `--params`, and
-    advice.
+    """Write a Kedro environment: the configuration of a run, overridden by advised settings.
+
+    It has the files of the run's own environment, its named variant, `--params`, and advice.
 
     Args:
         folder: for the files.
@@ -45,7 +46,7 @@ def write_environment(
 
 
 def _merged_files(folders: Sequence[Path], kind: str) -> dict[str, Any]:
-    """The files of one kind in several folders, merged; files of later folders override."""
+    """Merge configuration files of one kind from several folders; later folders override."""
     contents = [each for folder in folders for each in keys.read(folder, kind).values()]
     merged = OmegaConf.to_container(OmegaConf.merge({}, *contents))
     return {str(name): value for name, value in cast(dict[Any, Any], merged).items()}

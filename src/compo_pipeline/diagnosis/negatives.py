@@ -16,7 +16,10 @@ Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 
 
 class RememberedParses:
-    """A parser that parses no text twice: methods share most of their rules."""
+    """A parser with a cache, so that no text is parsed twice.
+
+    Methods share most of their rules.
+    """
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
@@ -30,7 +33,7 @@ class RememberedParses:
 
 
 class Negatives(NamedTuple):
-    """The hard negatives of a caption, and whether training sees images of them.
+    """A caption with its hard negatives, and whether training shows images of them.
 
     Of an image of a negative, the negative is the right text. Without images a model can learn to
     tell negatives by their text alone.
@@ -41,8 +44,8 @@ class Negatives(NamedTuple):
     shown: bool = False
 
     @classmethod
-    def of(cls, view: View) -> Negatives:
-        """Take the negatives of a view; of a pair, those of the anchor."""
+    def from_view(cls, view: View) -> Negatives:
+        """Take caption and negatives from a view; of a pair, those of the anchor."""
         own = view.negatives
         if view.kind == PAIR:
             own = own[: len(own) // 2]
@@ -53,7 +56,7 @@ class Negatives(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskedChanges:
-    """The kinds of change in the hard negatives of a pass of training.
+    """Counts of captions by the kind of change in their hard negatives, in one training pass.
 
     Attributes:
         captions: number of captions.
@@ -69,16 +72,16 @@ class AskedChanges:
     shown: Mapping[Change, int]
 
     def share(self, kind: Change) -> float:
-        """Share of the captions with a negative of a kind."""
+        """Share of the captions that have a hard negative of a kind of change."""
         return self.asked.get(kind, 0) / self.captions
 
     def shown_share(self, kind: Change) -> float:
-        """Share of the captions with an image of such a negative."""
+        """Share of the captions with a hard negative of a kind of change and an image of it."""
         return self.shown.get(kind, 0) / self.captions
 
 
 def asked_changes(rows: Sequence[Negatives], parser: Parser) -> AskedChanges:
-    """Count the negatives by the kind of change that they make to their caption.
+    """Count captions by the kind of change that their hard negatives make.
 
     Args:
         rows: of every caption, at least one.

@@ -23,7 +23,7 @@ from compo_pipeline.storage.records import Caption
 
 @dataclass(frozen=True, slots=True)
 class RuleSetting:
-    """A setting that lists the rules of a method's negatives."""
+    """A setting that lists the rules by which a method's hard negatives are made."""
 
     method: str
     """Whose negatives they make."""
@@ -38,7 +38,7 @@ class RuleSetting:
 
 
 class Sample(NamedTuple):
-    """Training captions on which rules are measured."""
+    """Training captions with their parses, on which rules of negatives are measured."""
 
     captions: Sequence[Caption]
     context: ViewContext
@@ -53,7 +53,7 @@ def rule_settings(
     opening: Opening,
     sample: Sample,
 ) -> Iterator[RuleSetting]:
-    """The settings of all methods that list rules of negatives.
+    """Yield the settings of all methods that list rules of hard negatives.
 
     Args:
         views: settings of the views, by method; others have their defaults.
@@ -63,13 +63,13 @@ def rule_settings(
     """
     editor = CAPTION_EDITORS[counterfactuals.caption_editor]
     # The methods that train on edited captions share the editor.
-    edited = cache(partial(_asked_of_editor, counterfactuals, opening, sample))
+    edited = cache(partial(_editor_changes, counterfactuals, opening, sample))
     for name, entry in METHODS.items():
         kind = method_type(name)
         if entry.counterfactuals and editor.negatives_setting:
             key = f"{KEY}.{counterfactuals.caption_editor}"
             values = getattr(counterfactuals, counterfactuals.caption_editor)
-            yield _setting(
+            yield _rule_setting(
                 name,
                 key,
                 parse(editor.settings, values, key),
@@ -78,36 +78,36 @@ def rule_settings(
             )
         elif kind.negatives_setting:
             own = views.get(name, {})
-            yield _setting(
+            yield _rule_setting(
                 name,
                 f"{name}.views",
                 build(name, own).view_settings,
                 kind.negatives_setting,
-                partial(_asked_of_method, name, own, sample),
+                partial(_method_changes, name, own, sample),
             )
 
 
-def _setting(
+def _rule_setting(
     method: str,
     place: str,
     settings: Any,
     name: str,
     asked: Callable[[str, tuple[str, ...]], AskedChanges],
 ) -> RuleSetting:
-    """A list of rules in the settings of a method or of the caption editor."""
+    """The RuleSetting for a list of rules in the settings of a method or a caption editor."""
     (rules, _) = get_args(get_type_hints(type(settings))[name])
     current = getattr(settings, name)
     return RuleSetting(method, f"{place}.{name}", current, get_args(rules), partial(asked, name))
 
 
-def _asked_of_method(
+def _method_changes(
     method: str, views: Mapping[str, Any], sample: Sample, setting: str, rules: tuple[str, ...]
 ) -> AskedChanges:
-    """The kinds of change in the negatives of a method with these rules."""
+    """Count the kinds of change in the negatives that a method makes with these rules."""
     built = build(method, {**views, setting: list(rules)})
     drawn = {view.sample_id: view for view in built.views(sample.captions, sample.context)}
     rows = [
-        Negatives.of(drawn[row.sample_id])
+        Negatives.from_view(drawn[row.sample_id])
         if row.sample_id in drawn
         else Negatives(row.sentences[0], ())
         for row in sample.captions
@@ -115,14 +115,14 @@ def _asked_of_method(
     return asked_changes(rows, sample.parser)
 
 
-def _asked_of_editor(
+def _editor_changes(
     settings: CounterfactualSettings,
     opening: Opening,
     sample: Sample,
     setting: str,
     rules: tuple[str, ...],
 ) -> AskedChanges:
-    """The kinds of change in edited captions with these rules, and in their images, if any."""
+    """Count the kinds of change in the captions that an editor makes with these rules."""
     name = settings.caption_editor
     values = {**getattr(settings, name), setting: list(rules)}
     changed: dict[str, Any] = {name: values}

@@ -30,7 +30,7 @@ _GUESSED = 50.0  # of two texts
 
 @dataclass(frozen=True, slots=True)
 class KindResult:
-    """A model on the items of a kind: accuracies in per cent, the difference from the base.
+    """Result on one kind of foil: accuracies of base and model in per cent, and the difference.
 
     Attributes:
         kind: its name.
@@ -56,7 +56,7 @@ class KindResult:
 
     @property
     def corrected(self) -> tuple[float, float, float]:
-        """Share of the base's errors that the model corrects, net of new ones, and its interval."""
+        """Net share of the base's errors that the model corrects, with its interval."""
         wrong = 100.0 - self.base.value
         if self.gain is None or wrong <= 0:
             return (0.0, 0.0, 0.0) if wrong > 0 else (1.0, 1.0, 1.0)
@@ -64,33 +64,33 @@ class KindResult:
 
     @property
     def model_errors(self) -> float:
-        """Per cent of the items that the model has wrong."""
+        """Error rate of the model on the items, in per cent."""
         return 100.0 - self.model.value
 
     def log_odds(self, accuracy: Estimate) -> float:
-        """Log odds of a right answer, finite where all items are right, or none."""
+        """Log odds of an accuracy, smoothed so that they are finite at 0 and 100%."""
         right = accuracy.value / 100 * self.items
         return math.log((right + 0.5) / (self.items - right + 0.5))
 
     @property
     def missing_log_odds(self) -> float:
-        """What the base's log odds lack of an accuracy that is no weakness."""
+        """Log odds that the base lacks to an accuracy that is no weakness; at least 0."""
         enough = math.log((100 - LEAST_WRONG) / LEAST_WRONG)
         return max(0.0, enough - self.log_odds(self.base))
 
     @property
     def at_chance(self) -> bool:
-        """Whether the base may be guessing, by the interval of its accuracy."""
+        """Whether the confidence interval of the base's accuracy reaches down to chance."""
         return self.base.low <= self.chance
 
 
 def foil_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows of a comparison about one kind of foils each."""
+    """The rows of a comparison that are about one kind of foil each."""
     return [row for row in rows if row.benchmark == FOILS and not row.averaged and not row.slice]
 
 
 def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindResult:
-    """The result of a kind.
+    """Build the result of one kind of foil from a row of a comparison.
 
     Args:
         row: of a comparison.
@@ -114,7 +114,7 @@ def kind_result(row: Row, base: str, model: str, asked: AskedChanges) -> KindRes
 
 
 def weaknesses(results: Sequence[KindResult], asked: AskedChanges) -> list[KindResult]:
-    """The kinds that a model misses and that its training seldom asks for, the worst first.
+    """Kinds of change that a model misses and its training seldom has negatives of, worst first.
 
     A kind is missed if the interval of its accuracy is below 90%, and that of the share of the
     base's errors that the model corrects below a half. It is seldom asked for if at most half as
@@ -133,5 +133,5 @@ def weaknesses(results: Sequence[KindResult], asked: AskedChanges) -> list[KindR
 
 
 def worst(weak: Sequence[KindResult]) -> list[KindResult]:
-    """The weaknesses with at least half as many errors as the first: what is changed first."""
+    """The weaknesses with at least half as many errors as the worst one."""
     return [one for one in weak if 2 * one.model_errors >= weak[0].model_errors]

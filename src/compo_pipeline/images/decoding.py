@@ -118,7 +118,7 @@ def file_name(name: str) -> str:
 
 def is_file_name(name: str) -> bool:
     """Whether a name is that of a file alone: neither of a crop nor of an image in an archive."""
-    return file_name(name) == name and not archives.parted(name)[1]
+    return file_name(name) == name and not archives.split_member(name)[1]
 
 
 def locate(root: Path, relative: str, limits: Limits) -> Path:
@@ -128,7 +128,7 @@ def locate(root: Path, relative: str, limits: Limits) -> Path:
         ImageError: it is outside the root (out_of_root), or there is no such file (missing).
     """
     relative = file_name(relative)
-    archive, member = archives.parted(relative)
+    archive, member = archives.split_member(relative)
     try:
         path = path_below(root, relative, follow_symlinks=limits.follow_symlinks)
         found = path.is_file()
@@ -163,7 +163,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
     name = file_name(relative)
     if path == root / name:
         return remote.open_file(path)
-    _, member = archives.parted(name)
+    _, member = archives.split_member(name)
     try:
         content = archives.read(path, member)
     except ValueError as error:
@@ -184,7 +184,7 @@ def source_name(root: Path, relative: str, limits: Limits) -> str:
     if path == root / name:
         return name
     try:
-        return archives.source_name(path, archives.parted(name)[1])
+        return archives.source_name(path, archives.split_member(name)[1])
     except ValueError as error:
         raise ImageError("truncated", f"{shown(name)}: {error}") from error
 

@@ -30,7 +30,7 @@ _COLUMNS = ("image", "request", "row", "requested_text")
 
 
 def request_rows(window: Window, hashes: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The first request of each image, by its hash, as columns of the table."""
+    """Id, table row and text of the first request with each image, by the image's hash."""
     first: dict[str, int] = {}
     for place, name in enumerate(window.hashes):
         first.setdefault(name, place)
@@ -47,7 +47,7 @@ def request_rows(window: Window, hashes: Iterable[str]) -> dict[str, dict[str, s
 def add_images(
     rows: Mapping[str, Mapping[str, str]], found: Iterable[tuple[str, bytes]], folder: Path
 ) -> None:
-    """Add images to the folder, each checked by decoding it.
+    """Add logged images to the folder of images to caption, each checked by decoding it.
 
     Args:
         rows: columns of the table by hash.
@@ -56,10 +56,10 @@ def add_images(
     """
     (folder / IMAGES).mkdir(parents=True, exist_ok=True)
     table, refused = (
-        _read(folder / name, key) for name, key in ((TABLE, "image"), (REFUSED, "hash"))
+        _read_table(folder / name, key) for name, key in ((TABLE, "image"), (REFUSED, "hash"))
     )
     for name, content in found:
-        path = f"{IMAGES}/{name}.{_ending(content)}"
+        path = f"{IMAGES}/{name}.{_file_extension(content)}"
         with atomic_file(folder / path) as temporary:
             temporary.write_bytes(content)
         problem = inspect(folder, path, Limits()).error
@@ -68,17 +68,17 @@ def add_images(
         else:
             (folder / path).unlink()
             refused[name] = {"hash": name, "reason": problem}
-    _write(folder / TABLE, _COLUMNS, table)
-    _write(folder / REFUSED, ("hash", "reason"), refused)
+    _write_table(folder / TABLE, _COLUMNS, table)
+    _write_table(folder / REFUSED, ("hash", "reason"), refused)
 
 
 def image_files(folder: Path) -> dict[str, str]:
-    """Paths of the images below the folder, by hash."""
-    return {Path(path).stem: path for path in _read(folder / TABLE, "image")}
+    """Paths of the images in the folder of images to caption, by hash."""
+    return {Path(path).stem: path for path in _read_table(folder / TABLE, "image")}
 
 
 def source_lines(folder: Path, data_root: Path, name: str, sources: Collection[str]) -> str:
-    """YAML that adds the folder to the data of a training.
+    """YAML settings that add the folder of logged images to the data of a training.
 
     Args:
         folder: of the images.
@@ -104,8 +104,8 @@ def source_lines(folder: Path, data_root: Path, name: str, sources: Collection[s
     return yaml.safe_dump(lines, sort_keys=False, allow_unicode=True)
 
 
-def _ending(content: bytes) -> str:
-    """The ending of an image file's name; `bin` of what is no image."""
+def _file_extension(content: bytes) -> str:
+    """File extension for the bytes of an image; `bin` if they are no image."""
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return _ENDINGS.get(image.format or "", (image.format or "bin").lower())
@@ -113,11 +113,13 @@ def _ending(content: bytes) -> str:
         return "bin"
 
 
-def _read(path: Path, key: str) -> dict[str, dict[str, str]]:
+def _read_table(path: Path, key: str) -> dict[str, dict[str, str]]:
+    """Read the rows of a CSV file, by their value in a key column; empty if there is no file."""
     return {row[key]: row for row in read_csv(path)} if path.exists() else {}
 
 
-def _write(path: Path, columns: Iterable[str], rows: Mapping[str, Mapping[str, str]]) -> None:
+def _write_table(path: Path, columns: Iterable[str], rows: Mapping[str, Mapping[str, str]]) -> None:
+    """Write rows as a CSV file with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()

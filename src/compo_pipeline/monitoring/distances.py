@@ -31,7 +31,7 @@ LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class OutsideShare:
-    """The share of requests that are farther from the reference than nearly all of its own rows.
+    """Share of requests that are out of distribution: beyond a distance from the reference.
 
     Attributes:
         kind: images or texts.
@@ -58,7 +58,7 @@ class OutsideShare:
 
 @dataclass(frozen=True, slots=True)
 class HardRequest:
-    """A request of a list of `LISTS`.
+    """A logged request in a list of the hardest ones, with the value it is ranked by.
 
     Attributes:
         request: its id.
@@ -77,7 +77,7 @@ class HardRequest:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Cosine distances to a neighbour among the reference, NaN where there is no embedding.
+    """Cosine distances of requests to the reference sample; NaN where there is no embedding.
 
     Attributes:
         images: of the requests [n].
@@ -90,13 +90,13 @@ class Distances:
     thresholds: Mapping[str, float]
 
     def outside(self, kind: str) -> NDArray[np.bool_]:
-        """Whether a request is beyond the threshold [n]."""
+        """Mask [n] of the requests that are farther from the reference than the threshold."""
         values = self.images if kind == "images" else self.texts
         return np.asarray(values > self.thresholds[kind])
 
 
 def neighbour_distances(rows: Floats, reference: Floats, neighbours: int) -> Floats:
-    """Cosine distance [n] of unit vectors [n, D] to the k-th of their neighbours [m, D]."""
+    """Cosine distance [n] of unit vectors [n, D] to their k-th nearest neighbour of [m, D]."""
     found = [np.zeros(0)]
     for start in range(0, len(rows), _BLOCK):
         similar = rows[start : start + _BLOCK] @ reference.T
@@ -107,7 +107,7 @@ def neighbour_distances(rows: Floats, reference: Floats, neighbours: int) -> Flo
 def measure_distances(
     window: Window, reference: Reference, settings: MonitoringSettings
 ) -> Distances:
-    """Distances of all requests, and what is far.
+    """Measure the distances of all requests to the reference sample, and the thresholds.
 
     Raises:
         SettingsError: the reference has too few rows.
@@ -136,7 +136,7 @@ def measure_distances(
 def outside_shares(
     window: Window, distances: Distances, settings: MonitoringSettings
 ) -> list[OutsideShare]:
-    """The shares of images and of texts; a kind that no request has is left out."""
+    """Shares of out-of-distribution images and texts; a kind without embeddings is left out."""
     shares = []
     for kind, values in (("images", distances.images), ("texts", distances.texts)):
         there = ~np.isnan(values)
@@ -167,7 +167,7 @@ def outside_shares(
 def hardest(
     window: Window, distances: Distances, margins: Floats, count: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Places of the hardest requests by list of `LISTS`, the hardest first, one of each cluster.
+    """Indices of the hardest requests by each ranking (margins, distances), one of each cluster.
 
     Args:
         window: the requests.
@@ -176,17 +176,17 @@ def hardest(
         count: of each list.
     """
     found = {}
-    for name, values in _sorted_by(window, distances, margins).items():
+    for name, values in _ranking_values(window, distances, margins).items():
         farthest_first = -values if name.endswith("distance") else values
-        found[name] = _least(farthest_first, window.clusters, count)
+        found[name] = _smallest(farthest_first, window.clusters, count)
     return found
 
 
-def described(
+def hard_requests(
     window: Window, distances: Distances, margins: Floats, lists: Mapping[str, Iterable[int]]
 ) -> dict[str, list[HardRequest]]:
-    """The requests of each list."""
-    values = _sorted_by(window, distances, margins)
+    """Convert the indices of the hardest requests to HardRequest objects, by ranking."""
+    values = _ranking_values(window, distances, margins)
     return {
         name: [
             HardRequest(
@@ -205,8 +205,10 @@ def described(
 def worth_captioning(
     window: Window, distances: Distances, lists: Mapping[str, NDArray[np.int64]], count: int
 ) -> list[str]:
-    """Hashes of images that training would learn from: of the hardest requests, in turn of each
-    list, then those out of distribution, the farthest first.
+    """Hashes of images that are worth captioning: of hard and of out-of-distribution requests.
+
+    The hardest requests come first, in turn of each list, then those out of distribution, the
+    farthest first.
     """
     far = np.flatnonzero(distances.outside("images") | distances.outside("texts"))
     far = far[np.argsort(-np.nan_to_num(distances.images[far]), kind="stable")]
@@ -218,14 +220,14 @@ def worth_captioning(
     return list(dict.fromkeys(name for name in hashes if name is not None))[:count]
 
 
-def _sorted_by(window: Window, distances: Distances, margins: Floats) -> dict[str, Floats]:
-    """The number of each request [n] by list."""
+def _ranking_values(window: Window, distances: Distances, margins: Floats) -> dict[str, Floats]:
+    """The values [n] of all requests in each ranking, such as margins and distances."""
     numbers = window.margins, margins, distances.images, distances.texts
     return dict(zip(LISTS, numbers, strict=True))
 
 
-def _least(values: Floats, clusters: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Places of the least numbers, one of each cluster."""
+def _smallest(values: Floats, clusters: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Indices of the smallest values, one of each cluster; NaN is left out."""
     order = np.argsort(values, kind="stable")
     order = order[~np.isnan(values[order])]
     _, first = np.unique(clusters[order], return_index=True)

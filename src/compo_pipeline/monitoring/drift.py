@@ -54,7 +54,7 @@ _GRID = 256
 
 @dataclass(frozen=True, eq=False)
 class PairRows:
-    """Images with a text each; what a row lacks is NaN.
+    """Rows of an image with a text, as embeddings and word counts; a missing value is NaN.
 
     Attributes:
         images: embeddings [n, D], of length 1.
@@ -73,12 +73,12 @@ class PairRows:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def of(self, places: NDArray[np.integer] | Bools) -> PairRows:
-        """Some of the rows."""
+    def take(self, places: NDArray[np.integer] | Bools) -> PairRows:
+        """The rows at given indices, or where a mask is true."""
         return PairRows(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
 
     def with_rows(self, other: PairRows) -> PairRows:
-        """These rows, then others."""
+        """These rows and the rows of another object, concatenated."""
         names = (each.name for each in fields(self))
         return PairRows(
             **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
@@ -87,7 +87,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class FigureDrift:
-    """One figure of a window against the reference.
+    """Drift of one figure between requests and reference: p values and effect sizes.
 
     Attributes:
         name: of the figure, of `FIGURES`.
@@ -117,7 +117,7 @@ class FigureDrift:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """The values of a window and of the reference.
+    """Values of the compared figures for requests and reference, in one array per figure.
 
     Attributes:
         values: [n] or [n, D] by figure; NaN where a row lacks it.
@@ -129,7 +129,7 @@ class Compared:
 
 
 def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
-    """The values that are compared, of at most `MOST_ROWS` rows of the window.
+    """Compute the figures to compare, from at most `MOST_ROWS` requests and the reference.
 
     Args:
         window: one row for each image.
@@ -138,10 +138,10 @@ def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
     """
     rng = np.random.default_rng(seed)
     if len(window) > MOST_ROWS:
-        window = window.of(np.sort(rng.permutation(len(window))[:MOST_ROWS]))
+        window = window.take(np.sort(rng.permutation(len(window))[:MOST_ROWS]))
     drawn = rng.permutation(len(reference))
     others = min(OTHERS, len(reference) // 10)
-    rows = window.with_rows(reference.of(np.sort(drawn[others:])))
+    rows = window.with_rows(reference.take(np.sort(drawn[others:])))
     values = {
         "images": rows.images,
         "texts": rows.texts,
@@ -155,7 +155,7 @@ def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
 
 
 def margins(images: Floats, texts: Floats, others: Floats) -> Floats:
-    """Cosine [n] of images with their texts, less that with the most similar of other texts.
+    """Cosine margin [n] of each image: its own text over the most similar other text.
 
     Texts that are equal to the image's own one are no others; NaN where there is no other.
 
@@ -174,7 +174,7 @@ def margins(images: Floats, texts: Floats, others: Floats) -> Floats:
 def measure_drift(
     compared: Compared, seed: int, *, permutations: int = PERMUTATIONS
 ) -> list[FigureDrift]:
-    """Compare a window with the reference.
+    """Test each figure for drift between requests and reference, and measure effect sizes.
 
     Args:
         compared: of `compare_rows`.
@@ -202,7 +202,7 @@ def measure_drift(
             if name in EMBEDDINGS:
                 features = random_features(own, rng)
                 statistics[name] = kernel_statistics(features, labels[key], counts[0])
-                figure = replace(figure, apart=told_apart(own, inside, rng))
+                figure = replace(figure, apart=classifier_auc(own, inside, rng))
             else:
                 statistics[name] = energy_statistics(own, labels[key], counts[0])
                 figure = _with_effects(figure, own, inside)
@@ -217,7 +217,7 @@ def measure_drift(
 
 
 def permuted_labels(keys: Floats, inside: Bools) -> Floats:
-    """[P + 1, n], 1 of the rows that are of the window: as it is, then permuted.
+    """Labels [P + 1, n], 1 for rows of the window: the observed ones, then random permutations.
 
     Args:
         keys: random numbers [P, n]; the rows with the least ones are the window's.
@@ -232,7 +232,7 @@ def permuted_labels(keys: Floats, inside: Bools) -> Floats:
 
 
 def random_features(rows: Floats, rng: np.random.Generator, count: int = FEATURES) -> Floats:
-    """Features [n, F] whose products are those of a Gaussian kernel, about, less their mean.
+    """Centred random Fourier features [n, F] that approximate a Gaussian kernel.
 
     The kernel's width is the median distance of rows.
     """
@@ -247,7 +247,7 @@ def random_features(rows: Floats, rng: np.random.Generator, count: int = FEATURE
 
 
 def kernel_statistics(features: Floats, labels: Floats, count: int) -> Floats:
-    """Squared distance [P + 1] of the means of both sides.
+    """Kernel two-sample statistic [P + 1] for the observed labels and each permutation.
 
     Args:
         features: centred, [n, F].
@@ -261,7 +261,7 @@ def kernel_statistics(features: Floats, labels: Floats, count: int) -> Floats:
 
 
 def energy_statistics(values: Floats, labels: Floats, count: int) -> Floats:
-    """Energy distance [P + 1] of the numbers of both sides, between 256 quantiles of all numbers.
+    """Energy distance [P + 1] of two samples for the observed labels and each permutation.
 
     Args:
         values: numbers [n].
@@ -278,7 +278,7 @@ def energy_statistics(values: Floats, labels: Floats, count: int) -> Floats:
 
 
 def adjusted_p_values(statistics: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
-    """P of each figure, and p for all of them together.
+    """Permutation p value of each figure, and the one adjusted for all figures together.
 
     Args:
         statistics: by figure, [P + 1], larger for more drift, the observed one first; the same
@@ -298,15 +298,15 @@ def adjusted_p_values(statistics: Mapping[str, Floats]) -> dict[str, tuple[float
 
 
 def permutation_p_values(statistics: Floats) -> Floats:
-    """The share [P + 1] of all permutations whose statistic is at least as large."""
+    """P value [P + 1] of each statistic: the share of statistics that are at least as large."""
     # Equal divisions of the rows differ by rounding.
     rounded = np.round(statistics, 12)
     ranked = np.sort(rounded)
     return np.asarray((len(ranked) - np.searchsorted(ranked, rounded)) / len(ranked))
 
 
-def told_apart(rows: Floats, inside: Bools, rng: np.random.Generator) -> float:
-    """How often a linear classifier ranks a row of the window above one of the reference.
+def classifier_auc(rows: Floats, inside: Bools, rng: np.random.Generator) -> float:
+    """Cross-fitted AUC of a linear classifier that tells requests from reference rows.
 
     Linear discriminants with a ridge, each fitted on one half and applied to the other.
 
@@ -333,7 +333,7 @@ def told_apart(rows: Floats, inside: Bools, rng: np.random.Generator) -> float:
 
 
 def superiority(values: Floats, inside: Bools) -> float:
-    """Probability that a number of the window is above one of the reference, ties counting half."""
+    """Probability that a request's value is above a reference row's, ties counting half (AUC)."""
     distinct, place = np.unique(values, return_inverse=True)
     counts = [np.bincount(place[side], minlength=len(distinct)) for side in (inside, ~inside)]
     below = np.cumsum(counts[1]) - counts[1] / 2
@@ -341,7 +341,7 @@ def superiority(values: Floats, inside: Bools) -> float:
 
 
 def _with_effects(figure: FigureDrift, values: Floats, inside: Bools) -> FigureDrift:
-    """The figure with effect sizes of numbers."""
+    """The figure's drift with effect sizes: AUC, means and standardised difference."""
     sides = values[inside], values[~inside]
     means = float(sides[0].mean()), float(sides[1].mean())
     error = math.sqrt(sum(float(side.var(ddof=1)) / len(side) for side in sides))

@@ -30,14 +30,14 @@ ALARM_STATUS = 3
 
 
 class Alarm(PlainError):
-    """A report with drift; the run has written everything."""
+    """Exception: a monitoring report found drift; raised after all results are written."""
 
     exit_code = ALARM_STATUS
 
 
 @dataclass(frozen=True, eq=False)
 class MonitoredVersion:
-    """The version whose requests are looked at.
+    """A registered version whose requests are monitored, with its reference sample.
 
     Attributes:
         name: of the registered model.
@@ -52,14 +52,14 @@ class MonitoredVersion:
     reference: Reference
 
     @classmethod
-    def of(cls, lineage: Lineage, reference: Reference) -> MonitoredVersion:
-        """The version of a lineage."""
+    def from_lineage(cls, lineage: Lineage, reference: Reference) -> MonitoredVersion:
+        """Build from a version's lineage and its reference sample."""
         return cls(lineage.name, lineage.version, lineage.fingerprint or "", reference)
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of a window.
+    """Measurements of a window of requests: drift, distances, hardest requests, images to caption.
 
     Attributes:
         compared: values of requests and reference.
@@ -80,7 +80,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Words of the logged texts; `texts` is the number of images with one."""
+    """Shifted and new words of the logged texts; `texts` is the number of images with a text."""
 
     texts: int
     shifts: Sequence[WordShift]
@@ -88,7 +88,7 @@ class Words:
 
 
 def measure(window: Window, reference: Reference, settings: MonitoringSettings) -> Measured:
-    """Compare a window with the reference of its version.
+    """Compare a window of requests with the reference sample of their version.
 
     Raises:
         SettingsError: the reference has too few rows.
@@ -104,7 +104,7 @@ def measure(window: Window, reference: Reference, settings: MonitoringSettings) 
         measure_drift(compared, settings.seed),
         distances,
         far.outside_shares(window, distances, settings),
-        far.described(window, distances, over_others, lists),
+        far.hard_requests(window, distances, over_others, lists),
         far.worth_captioning(window, distances, lists, settings.images),
     )
 
@@ -116,7 +116,7 @@ def summary(
     words: Words,
     settings: MonitoringSettings,
 ) -> dict[str, Any]:
-    """The report as JSON has it."""
+    """The monitoring report as a dict that can be written as JSON."""
     drifted = [
         each.name
         for each in measured.figures
@@ -154,7 +154,7 @@ def summary(
 
 
 def metrics(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of a report for MLflow: p values, effect sizes, shares."""
+    """MLflow metrics of a monitoring report: p values, effect sizes and shares."""
     found: dict[str, Any] = {"alarm": float(report["alarm"]), "requests": report["requests"]}
     for each in report["figures"]:
         numbers = {
@@ -174,7 +174,7 @@ def metrics(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(report: Mapping[str, Any]) -> None:
-    """Raise the alarm of a report.
+    """Raise the exception Alarm if a monitoring report found drift.
 
     Raises:
         Alarm: a figure has drifted.

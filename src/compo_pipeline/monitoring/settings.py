@@ -13,7 +13,7 @@ from compo_pipeline.versions.settings import CHAMPION, Alias
 
 @settings
 class MonitoringSettings:
-    """The YAML key `monitoring`."""
+    """Settings of monitoring (YAML key `monitoring`)."""
 
     alias: Alias = CHAMPION
     """Alias of the version of `registration.name` whose requests are compared with its reference
@@ -49,7 +49,7 @@ class MonitoringSettings:
             raise ValueError(f"until: expected a time after since ({self.since}), got {self.until}")
 
     def window(self, now: datetime) -> tuple[datetime, datetime]:
-        """Begin and end of the window; what is after `now` belongs to none."""
+        """Begin and end of the time window of requests; it ends at `now` at the latest."""
         until = min(self.until or now, now)
         since = self.since or until - timedelta(hours=self.window_hours)
         return since.astimezone(UTC), until.astimezone(UTC)

@@ -31,7 +31,7 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class WordShift:
-    """A word whose share of all words differs between requests and training captions.
+    """A word whose share of all words differs between logged texts and training captions.
 
     Attributes:
         word: in lower case.
@@ -50,7 +50,7 @@ class WordShift:
 
 @dataclass(frozen=True, slots=True)
 class NewWord:
-    """A word that no training caption has.
+    """A word of the logged texts that no training caption has.
 
     Attributes:
         word: in lower case.
@@ -66,7 +66,7 @@ class NewWord:
 
 
 def word_shifts(texts: Sequence[str], counts: Mapping[str, int], alpha: float) -> list[WordShift]:
-    """Words that are more or less frequent than in the training captions, the surest first.
+    """Words significantly more or less frequent in logged texts than in training captions.
 
     The variance of a word's count is that between texts (a ratio estimate over clusters), so that a
     text which repeats a word counts once. A word of the training captions that no text has is
@@ -116,7 +116,7 @@ def new_words(
     counts: Mapping[str, int],
     parses: Callable[[Iterable[str]], Mapping[str, Parse]],
 ) -> list[NewWord]:
-    """Words of `PARTS` that no training caption has, the most frequent first.
+    """Words of the logged texts that no training caption has, the most frequent first.
 
     Args:
         texts: one of each image; at most `MOST_PARSED` of those that have new words are parsed.

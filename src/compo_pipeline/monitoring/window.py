@@ -53,7 +53,7 @@ _END = datetime(9999, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The requests of a window; a number that a request lacks is NaN.
+    """The logged requests of a time window as arrays; a number that a request lacks is NaN.
 
     Attributes:
         since: when it begins.
@@ -99,14 +99,14 @@ class Window:
         return len(self.requests)
 
     def one_of_each(self, seed: int) -> NDArray[np.int64]:
-        """A request of each cluster, drawn at random; with a given text where there is one."""
+        """Draw one request of each cluster at random, where possible one with a single text."""
         order = np.random.default_rng(seed).permutation(len(self))
         order = order[np.argsort(~self.given[order], kind="stable")]
         _, first = np.unique(self.clusters[order], return_index=True)
         return np.sort(order[first])
 
     def pairs(self, places: NDArray[np.int64]) -> PairRows:
-        """Requests as rows to compare, without texts that were chosen among several."""
+        """The requests at given indices as PairRows, without texts chosen among several."""
         given = self.given[places]
         numbers = (
             np.where(given, values[places], np.nan)
@@ -117,7 +117,7 @@ class Window:
 
 
 def reference_pairs(reference: Reference) -> PairRows:
-    """The rows of a version's reference, as those of a window."""
+    """A version's reference sample as PairRows, to compare with those of requests."""
     unknown = reference.unknown_words
     return PairRows(
         reference.images,
@@ -131,7 +131,7 @@ def reference_pairs(reference: Reference) -> PairRows:
 def read_window(
     folder: Path | None, fingerprint: str, width: int, settings: MonitoringSettings, now: datetime
 ) -> Window:
-    """Read the requests of a window that the weights of a version answered.
+    """Read the logged requests of a time window that a version's weights answered.
 
     Args:
         folder: of the log.
@@ -153,10 +153,10 @@ def read_window(
     left_out: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     usable = (
-        _usable(batch, fingerprint, width, left_out)
+        _usable_rows(batch, fingerprint, width, left_out)
         for batch in read_requests(folder, since, until, skipped, _COLUMNS)
     )
-    chosen, sizes = _draw(usable, settings.rows)
+    chosen, sizes = _draw_clusters(usable, settings.rows)
     read = sum(map(len, chosen))
     future = sum(len(batch) for batch in read_requests(folder, now, _END, Counter(), ("time",)))
     if future:
@@ -202,7 +202,7 @@ def read_window(
 def image_bytes(
     folder: Path, since: datetime, until: datetime, hashes: Sequence[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """The logged images with these hashes, each once, whose bytes have that hash.
+    """Yield hash and bytes of the logged images with the given hashes, each once.
 
     Args:
         folder: of the log.
@@ -224,10 +224,10 @@ def image_bytes(
                 yield name, content
 
 
-def _usable(
+def _usable_rows(
     batch: pa.RecordBatch, fingerprint: str, width: int, left_out: Counter[str]
 ) -> pa.RecordBatch:
-    """The rows of these weights with an embedding of an image or a text; counts the others."""
+    """Rows that these weights answered and that have an embedding; counts the rest by reason."""
     own = pc.equal(batch.column("fingerprint"), fingerprint)
     left_out["answered by another model"] += len(batch) - (pc.sum(own).as_py() or 0)
     batch = batch.filter(own)
@@ -250,7 +250,7 @@ def _usable(
 
 
 def _embeddings(column: pa.Array | pa.ChunkedArray, width: int) -> NDArray[np.float32]:
-    """Vectors [n, D]; one that is null or of another width is NaN."""
+    """Embeddings [n, D] of an Arrow column of lists; a null or another width gives NaN."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     found = np.full((len(column), width), np.nan, dtype=np.float32)
@@ -261,11 +261,12 @@ def _embeddings(column: pa.Array | pa.ChunkedArray, width: int) -> NDArray[np.fl
 
 
 def _numbers(column: pa.ChunkedArray) -> Floats:
+    """Values of a numeric Arrow column as float64, with NaN for nulls."""
     return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def _cluster_names(batch: pa.RecordBatch) -> list[str]:
-    """The image's hash; of a request without an image a hash of its text's embedding."""
+    """Cluster of each row: the image's hash or, if it has none, a hash of the text's embedding."""
     texts = batch.column("text")
     return [
         name or hashlib.sha256(np.array(texts[place].as_py()).tobytes()).hexdigest()
@@ -273,10 +274,10 @@ def _cluster_names(batch: pa.RecordBatch) -> list[str]:
     ]
 
 
-def _draw(
+def _draw_clusters(
     batches: Iterable[pa.RecordBatch], most: int
 ) -> tuple[list[pa.RecordBatch], Counter[str]]:
-    """Rows of clusters that are drawn at random, and how many rows each cluster has.
+    """Draw clusters at random and return their rows, with the number of rows of every cluster.
 
     Args:
         batches: usable rows.
@@ -293,23 +294,26 @@ def _draw(
         own = batch.append_column("cluster", pa.array(clusters, pa.string())).filter(
             pa.array(few, pa.bool_())
         )
-        chosen.append(_drawn(own, threshold))
+        chosen.append(_rows_below(own, threshold))
         read += len(chosen[-1])
         while read > most:
             threshold /= 2
-            chosen = [_drawn(each, threshold) for each in chosen]
+            chosen = [_rows_below(each, threshold) for each in chosen]
             read = sum(map(len, chosen))
     return chosen, sizes
 
 
-def _drawn(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
-    """The rows of clusters whose names have a hash below a share of all hashes."""
+def _rows_below(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
+    """The rows whose cluster's name hashes to a number below a threshold."""
     if threshold == 1:
         return batch
-    drawn = [_uniform(name) < threshold for name in batch.column("cluster").to_pylist()]
+    drawn = [_hash_fraction(name) < threshold for name in batch.column("cluster").to_pylist()]
     return batch.filter(pa.array(drawn, pa.bool_()))
 
 
-def _uniform(name: str) -> float:
-    """A number from 0 to 1 that depends on the name alone; clients choose images, not this hash."""
+def _hash_fraction(name: str) -> float:
+    """A pseudo-random number from 0 to 1 that is a hash of a name.
+
+    Clients choose images, not this hash.
+    """
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64

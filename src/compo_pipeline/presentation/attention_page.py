@@ -26,7 +26,7 @@ _LABELS = {"base": "base", "control": "control", "fine_tuned": "fine-tuned"}
 
 @dataclass(frozen=True, slots=True)
 class AttentionSummary:
-    """The measures of a run's attention analysis, and how many phrases they are of."""
+    """Result of a run's attention analysis: measures by model, and phrases that were left out."""
 
     name: str
     """Name of the run."""
@@ -41,7 +41,7 @@ class AttentionSummary:
 
     @property
     def case_count(self) -> int:
-        """Number of cases, including those that could not be measured."""
+        """Number of cases (a phrase in an image), including those that were not measured."""
         return len(self.base)
 
     @property
@@ -52,23 +52,23 @@ class AttentionSummary:
 
     @property
     def unreadable(self) -> list[str]:
-        """Examples of images that could not be read."""
+        """Paths of images that could not be read, at most five."""
         images = (row.image for row in self.base if "unreadable" in (row.problem or ""))
         return list(dict.fromkeys(images))[:_EXAMPLES]
 
     @property
     def roles(self) -> list[str]:
-        """The models that were measured."""
+        """Roles of the measured models, such as `base` and `fine_tuned`."""
         return list(self.rows[0].values) if self.rows else []
 
     @property
     def opponents(self) -> list[str]:
-        """The models that the fine-tuned one is compared with."""
+        """Roles of the models that the fine-tuned model is compared with."""
         return [each.against for each in self.rows[0].differences] if self.rows else []
 
 
 def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Values for the run's metrics in MLflow, by measure."""
+    """The attention measures as metrics for MLflow, by measure and model."""
     found = {}
     for row in rows:
         values = {role: each.value for role, each in row.values.items()}
@@ -78,7 +78,7 @@ def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Path:
-    """Write `attention.html`, a page that needs no other file and no network."""
+    """Write the page of the attention analysis, `attention.html`, as one self-contained file."""
     images = []
     for path in grids:
         with Image.open(path) as image:
@@ -93,7 +93,7 @@ def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Pat
 
 
 def show(summary: AttentionSummary, page: Path, console: Console | None = None) -> None:
-    """Print the measures of all models, what was left out, and the path of the page."""
+    """Print the attention measures of all models, the phrases left out, and the page's path."""
     console = terminal(console)
     if summary.rows:
         first = summary.rows[0]

@@ -43,7 +43,7 @@ _PERCENTILES = (1.0, 99.0)
 
 
 class TowersDiffer(SettingsError):
-    """The image towers of two models differ, so that their maps cannot be subtracted.
+    """Exception: two models' image towers differ, so that attention maps cannot be subtracted.
 
     Args:
         names: of the models.
@@ -58,7 +58,7 @@ class TowersDiffer(SettingsError):
 
 
 class ColourScales(NamedTuple):
-    """Colours of attention and of its difference, the same in all grids of a run."""
+    """Colour scales of attention and of its difference, the same in all grids of a run."""
 
     attention: ScalarMappable
     difference: ScalarMappable
@@ -66,7 +66,7 @@ class ColourScales(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttentionPanel:
-    """One phrase in one image, under the base and after fine-tuning."""
+    """Attention maps of one phrase in one image, of the base and of the fine-tuned model."""
 
     phrase: str
     image: str
@@ -87,7 +87,7 @@ class AttentionPanel:
 def panels_of(
     base: LoadedModel, tuned: LoadedModel, cases: Sequence[Case], limits: Limits
 ) -> list[AttentionPanel]:
-    """Panels of some cases; those whose image cannot be read are left out.
+    """Attention panels of phrase-image cases under two models, without unreadable images.
 
     Raises:
         TowersDiffer: the image towers of the two models differ.
@@ -105,7 +105,7 @@ def panels_of(
 def _make_panel(
     base: LoadedModel, before: AttentionResult, after: AttentionResult, limits: Limits
 ) -> AttentionPanel | None:
-    """The panel of a phrase under two models; None if one could not be measured."""
+    """The attention panel of a phrase under two models; None if one could not be measured."""
     if before.attention is None or after.attention is None:
         return None
     case, plain = before.case, before.attention.plain
@@ -126,7 +126,7 @@ def _make_panel(
 
 
 def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
-    """Write `attention_<nn>.png` of a few rows each; those of an earlier run are removed."""
+    """Write the attention grids as `attention_<nn>.png`; removes those of an earlier run."""
     for earlier in folder.glob("attention_*.png"):
         earlier.unlink()
     paths: list[Path] = []
@@ -137,7 +137,7 @@ def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
 
 
 def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
-    """Grids of a few rows each, as images on one scale."""
+    """Yield images with grids of a few attention panels each, all on one colour scale."""
     if not panels:
         return
     scales = _colour_scales(panels)
@@ -149,7 +149,7 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
 
 
 def _colour_scales(panels: Sequence[AttentionPanel]) -> ColourScales:
-    """Colour scales that fit the values of all panels."""
+    """Colour scales that fit the attention values of all panels."""
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
     low, high = np.percentile(both, _PERCENTILES)
     # Two models may agree everywhere: the scale needs some width.
@@ -161,7 +161,7 @@ def _colour_scales(panels: Sequence[AttentionPanel]) -> ColourScales:
 
 
 def _plot_grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
-    """Plot a figure with a row for each panel, and colour bars below."""
+    """Plot a figure with a row for each attention panel, and colour bars below."""
     across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
     figure = Figure(figsize=(across * _INCH, height))
     axes = figure.subplots(len(panels), across, squeeze=False)
@@ -180,7 +180,7 @@ def _plot_grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure
 
 
 def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales) -> None:
-    """Plot one row: the image, and three maps over a pale gray copy of it."""
+    """Plot an attention panel: the image, and three maps over a pale grey copy of it."""
     gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
     tints = (
         scales.attention.to_rgba(panel.base),
@@ -197,13 +197,13 @@ def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales)
     line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
     label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
     label.set_parse_math(False)
-    for ax, title in zip(line[1:], _titles(panel), strict=True):
-        _outline(ax, panel)
+    for ax, title in zip(line[1:], _map_titles(panel), strict=True):
+        _plot_outline(ax, panel)
         ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
 
 
-def _titles(panel: AttentionPanel) -> tuple[str, str, str]:
-    """Titles of the maps: the share of attention on the named thing, if its region is known."""
+def _map_titles(panel: AttentionPanel) -> tuple[str, str, str]:
+    """Titles of a panel's three attention maps, with the share in the region if it is known."""
     (first, second), (before, after) = panel.names, panel.rows
     if np.isnan(before.share):
         return first, second, "difference"
@@ -215,7 +215,7 @@ def _titles(panel: AttentionPanel) -> tuple[str, str, str]:
 
 
 def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Colours of the patches, [G, G, 4], over a pale image, [H, H]: white leaves it as it is."""
+    """Blend colours of image patches [G, G, 4] over a pale grey image [H, H]."""
     pale = _resized(0.62 + 0.38 * gray, _SIDE)
     # Each pixel has the colour of its patch, so that patches keep their edges.
     patch = np.arange(_SIDE) * len(colours) // _SIDE
@@ -224,13 +224,13 @@ def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArr
 
 
 def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
-    """A map scaled to side x side, in 0..1."""
+    """An array resized bicubically to side x side pixels, clipped to 0..1."""
     image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(image).clip(0, 1)
 
 
-def _outline(ax: Axes, panel: AttentionPanel) -> None:
-    """The border of the region, light and dark, so that it shows on any image."""
+def _plot_outline(ax: Axes, panel: AttentionPanel) -> None:
+    """Plot the border of a panel's region, light and dark, so that it shows on any image."""
     if panel.region is None or not (panel.region > 0.5).any():
         return
     left, right = ax.get_xlim()
@@ -243,7 +243,7 @@ def _outline(ax: Axes, panel: AttentionPanel) -> None:
 def _plot_colour_bar(
     figure: Figure, place: tuple[float, float, float, float], colours: ScalarMappable, label: str
 ) -> None:
-    """Plot a colour bar with its label."""
+    """Plot a horizontal colour bar with its label."""
     bar = figure.colorbar(
         colours, cax=figure.add_axes(place), orientation="horizontal", extend="both"
     )

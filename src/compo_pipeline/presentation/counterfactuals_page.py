@@ -25,7 +25,7 @@ Kind = tuple[str, str]
 
 
 class EditCard(NamedTuple):
-    """One edit of a caption."""
+    """An edit of a caption as the page shows it: changed words, kind of edit and image."""
 
     row: Counterfactual
     kind: Kind
@@ -34,7 +34,7 @@ class EditCard(NamedTuple):
 
 
 class CaptionCard(NamedTuple):
-    """One caption with its image and its edits."""
+    """A caption as the page of counterfactuals shows it, with its image and its edits."""
 
     sample_id: str
     sentence: int
@@ -44,7 +44,7 @@ class CaptionCard(NamedTuple):
 
 
 class KindShare(NamedTuple):
-    """Number of edits of a kind, and their share of all edits of the role."""
+    """Number of caption edits of one kind, and their share of all edits of the same role."""
 
     kind: Kind
     times: int
@@ -61,7 +61,7 @@ def write(
     *,
     count: int = COUNT,
 ) -> Path:
-    """Write a page of edited captions and their images; it needs no other file and no network.
+    """Write the page of edited captions and their images, as one self-contained HTML file.
 
     Args:
         rows: all counterfactuals, those of a caption one after another.
@@ -95,18 +95,20 @@ def write(
         "shares": shares,
         "reasons": failure_reasons(rows)[:_REASONS],
         "least": LEAST,
-        "cards": [_card(by_sample[group[0].sample_id], group, root, images) for group in drawn],
+        "cards": [
+            _caption_card(by_sample[group[0].sample_id], group, root, images) for group in drawn
+        ],
     }
     return pages.write(file, "counterfactuals.html", context)
 
 
 def kind(row: Counterfactual) -> Kind:
-    """Role and kind of an edit: its detail up to a colon, or that it failed."""
+    """Role (negative or positive) and kind of an edited caption; a failed edit has its own kind."""
     return row.role, FAILED if row.state == FAILED else row.detail.partition(":")[0]
 
 
 class _Edits:
-    """The rows of each caption, which are beside one another, and their kinds: 12 bytes a row."""
+    """Compact index from a caption to its counterfactual rows and their kinds of edit."""
 
     def __init__(self, rows: Sequence[Counterfactual]) -> None:
         self._rows, self._starts, self._kinds = rows, array("q"), array("i")
@@ -127,13 +129,13 @@ class _Edits:
         return self._rows[self._starts[place] : self._starts[place + 1]]
 
     def kinds(self, place: int | None = None) -> Counter[Kind]:
-        """How many edits of each kind a caption has, or all have."""
+        """Number of edits by kind, of one caption or of all captions."""
         own = slice(None) if place is None else slice(*self._starts[place : place + 2])
         return Counter(self._names[number] for number in self._kinds[own])
 
 
 def _kind_shares(edits: _Edits) -> list[KindShare]:
-    """The kinds of each role: failed edits, then the most frequent."""
+    """Count and share of each kind of edit by role: failed ones first, then the most frequent."""
     shares, every = list[KindShare](), edits.kinds()
     for role in sorted({role for role, _ in every}):
         counts = Counter({name: n for name, n in every.items() if name[0] == role})
@@ -148,7 +150,7 @@ def _draw(
     count: int,
     random_state: random.Random,
 ) -> list[int]:
-    """Indices of captions: some at random, then as many as show `LEAST` of each of the kinds."""
+    """Indices of captions to show: some at random, and more until each kind of edit is shown."""
     order = random_state.sample(range(len(edits)), len(edits))
     drawn = order[:count]
     seen = Counter[Kind]()
@@ -162,8 +164,10 @@ def _draw(
     return sorted(drawn)
 
 
-def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path) -> CaptionCard:
-    """The card of a caption with its edits and their images."""
+def _caption_card(
+    row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path
+) -> CaptionCard:
+    """The page's card of a caption with its edits and their images."""
     caption = row.sentences[edits[0].sentence]
     return CaptionCard(
         sample_id=row.sample_id,

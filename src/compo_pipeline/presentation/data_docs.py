@@ -38,7 +38,7 @@ _POLICY = (
 
 
 def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> None:
-    """Rewrite a site's pages in place.
+    """Rewrite the HTML pages of Great Expectations' Data Docs so that they need no network.
 
     Args:
         site: the folder that Great Expectations filled.

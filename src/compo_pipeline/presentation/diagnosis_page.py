@@ -30,7 +30,7 @@ def write(
     command: CommandOptions,
     folder: Path,
 ) -> None:
-    """Write the page of several models, and an environment for each with advice.
+    """Write the page with the diagnoses of several models, and an environment for each with advice.
 
     Args:
         diagnoses: by the model's name.
@@ -50,7 +50,7 @@ def write(
 def write_advised(
     diagnosis: Diagnosis, command: CommandOptions, folder: Path, base: Mapping[str, Any]
 ) -> None:
-    """Write the environment of a run with the advised settings; none without advice.
+    """Write a Kedro environment with the settings that a diagnosis advises; none without advice.
 
     Args:
         diagnosis: with the settings.
@@ -65,7 +65,7 @@ def write_advised(
 
 
 def show(diagnoses: Mapping[str, Diagnosis], console: Console | None = None) -> None:
-    """Print a line for each model and kind, and what to change."""
+    """Print the accuracy of each model by kind of foil, and the settings that are advised."""
     table = plain_table("per cent of the foils; asked: of the training captions")
     for name in ("model", "kind", "items", "base", "accuracy", "asked"):
         table.add_column(name, justify="left" if name in ("model", "kind") else "right")

@@ -27,7 +27,7 @@ def write(
     links: Sequence[pages.Link],
     folder: Path,
 ) -> Path:
-    """Write `diff.html`; return the folder.
+    """Write `diff.html`, the page of items on which two models differ; returns the folder.
 
     Args:
         diff: the comparison.
@@ -57,7 +57,7 @@ def write(
 
 
 def show(diff: Comparison, console: Console | None = None) -> None:
-    """Print the headline metrics with the numbers of fixed and broken items."""
+    """Print the headline differences of two models, with the numbers of fixed and broken items."""
     baseline, model = diff.labels.values()
     table = figure_table(
         f"{model} against {baseline}: points, 95% intervals; items",

@@ -21,7 +21,7 @@ PAGE = "review.html"
 
 
 class ItemToJudge(NamedTuple):
-    """An item with its image; of both texts the words in which they differ are marked."""
+    """A foil on the review page: its image, and both texts with the differing words marked."""
 
     item: str
     kind: str
@@ -31,7 +31,7 @@ class ItemToJudge(NamedTuple):
 
 
 def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Path) -> Path:
-    """Write the page for judging foils; it needs no other file and no network.
+    """Write the page on which a person reviews foils, as one self-contained HTML file.
 
     Args:
         drawn: its items, in their order; at least one.
@@ -63,7 +63,7 @@ def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Pa
 
 
 class KindRow(NamedTuple):
-    """A kind in the report: accuracies, accuracy by text alone, and share of false items.
+    """A kind of foil in a run's report: accuracies, accuracy by text alone, and label noise.
 
     `corrected` are the accuracies without false items by role, in per cent.
     """
@@ -77,7 +77,7 @@ class KindRow(NamedTuple):
 
 
 class UnusedKind(NamedTuple):
-    """A kind that is not scored, and why."""
+    """A kind of foil that is not scored, with its number of items and the reason."""
 
     kind: str
     items: int
@@ -86,7 +86,7 @@ class UnusedKind(NamedTuple):
 
 @dataclass(frozen=True)
 class FoilsSection:
-    """The foils in a run's report; `noise` is that of all reviewed items."""
+    """The part of a run's report about foils; `noise` is the label noise of all reviewed items."""
 
     kinds: Sequence[KindRow] = ()
     unused: Sequence[UnusedKind] = ()
@@ -100,7 +100,7 @@ def section(
     split: str | None,
     noise: Mapping[str, Noise],
 ) -> FoilsSection:
-    """The foils of a set, by kind.
+    """The part of a run's report about one set of foils: scored and unscored kinds.
 
     Args:
         comparison: of the run.
@@ -114,7 +114,7 @@ def section(
     return FoilsSection(
         [_kind_row(name, rows[name], kinds[name], noise.get(name)) for name in used],
         [
-            UnusedKind(name, found["items"], _reason(found))
+            UnusedKind(name, found["items"], _unused_reason(found))
             for name, found in kinds.items()
             if found["state"] != USED
         ],
@@ -123,7 +123,7 @@ def section(
 
 
 def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None) -> KindRow:
-    """The row of a kind, with accuracies corrected for its noise."""
+    """The report's row of a kind of foil, with accuracies corrected for its label noise."""
     without = {
         role: noise and corrected(each.value / 100, each.low / 100, each.high / 100, noise)
         for role, each in row.values.items()
@@ -142,8 +142,8 @@ def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None
     )
 
 
-def _reason(found: Mapping[str, Any]) -> str:
-    """Why a kind is not scored, with its accuracy by text alone if that was measured."""
+def _unused_reason(found: Mapping[str, Any]) -> str:
+    """Why a kind of foil is not scored, with its accuracy by text alone if that was measured."""
     reason = STATES[found["state"]]
     if (limit := found["text_accuracy_limit"]) is None:
         return reason

@@ -20,7 +20,7 @@ _SIDE = 2200  # of a grid, in pixels
 
 @dataclass(frozen=True, slots=True)
 class ItemAttention:
-    """Grids of attention maps, or the reason why there are none; both empty without items."""
+    """Grids of attention maps of benchmark items, or the reason why there are none."""
 
     grids: tuple[ImageCard, ...] = ()
     problem: str = ""
@@ -34,7 +34,7 @@ def item_attention(
     parser: Parser,
     count: int,
 ) -> ItemAttention:
-    """Attention of the phrases of some items under two models, and the difference.
+    """Grids of the attention that two models give to the phrases of some benchmark items.
 
     Args:
         cards: the items of a page; those without an image are left out.
@@ -44,14 +44,14 @@ def item_attention(
         parser: of texts.
         count: items of each kind of card.
     """
-    chosen = list(_chosen(cards, subtasks, count))
+    chosen = list(_choose_cards(cards, subtasks, count))
     if not chosen:
         return ItemAttention()
-    parses = parser({text: None for _, _, item in chosen for text in _compared(item)})
+    parses = parser({text: None for _, _, item in chosen for text in _compared_texts(item)})
     cases = {
         case: f"{card.subtask} {card.item}, {card.change}"
         for card, task, item in chosen
-        for case in item_cases(task, item, [parses[text] for text in _compared(item)])
+        for case in item_cases(task, item, [parses[text] for text in _compared_texts(item)])
     }
     try:
         panels = panels_of(*models, list(cases), subtasks[0].limits)
@@ -67,15 +67,15 @@ def item_attention(
     )
 
 
-def _compared(item: Item) -> tuple[str, ...]:
-    """The first right text and the first wrong one."""
+def _compared_texts(item: Item) -> tuple[str, ...]:
+    """The first positive and the first negative text of a benchmark item."""
     return (*item.positives[:1], *item.negatives[:1])
 
 
-def _chosen(
+def _choose_cards(
     cards: Iterable[ItemCard], subtasks: Sequence[Subtask], count: int
 ) -> Iterator[tuple[ItemCard, Subtask, Item]]:
-    """The first cards of each kind that have an image, with their items."""
+    """Yield the first item cards with an image of each kind (fixed, broken, wrong)."""
     tasks = {(task.benchmark, task.name): task for task in subtasks}
     seen: Counter[str] = Counter()
     for card in cards:

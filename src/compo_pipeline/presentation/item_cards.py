@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ItemLine(NamedTuple):
-    """What two things of an item are compared, whether they match, and their cosine by model."""
+    """A line of a benchmark item's card: texts, whether they match, and each model's cosine."""
 
     text: str
     positive: bool
@@ -31,7 +31,7 @@ class ItemLine(NamedTuple):
 
 
 class ItemCard(NamedTuple):
-    """An item with its cosines, and whether each model has it right."""
+    """A benchmark item as pages show it: images, texts, cosines, whether each model is right."""
 
     change: str
     benchmark: str
@@ -48,7 +48,7 @@ def sampled_cards(
     models: Mapping[str, str],
     count: int,
 ) -> list[ItemCard]:
-    """A random sample of fixed, broken and still wrong items, spread evenly over the subtasks.
+    """Cards of randomly drawn items that are fixed, broken or still wrong, over all subtasks.
 
     Args:
         subtasks: the image-to-text subtasks to sample from.
@@ -74,19 +74,19 @@ def sampled_cards(
         for name, keys in pool.items():
             keys.sort()
             rng("gallery", 0, name).shuffle(keys)
-        for key in _in_turn(pool, count):
+        for key in _take_in_turn(pool, count):
             own = [by_item[key][name] for name in models.values()]
             similarities = [score.similarities for score in own]
             correct = [bool(score.correct) for score in own]
             task = tasks[key[:2]]
-            cards.append(_card(change, task, items[key], own[0].metric, similarities, correct))
-    return _shown(cards)
+            cards.append(_item_card(change, task, items[key], own[0].metric, similarities, correct))
+    return _showable_cards(cards)
 
 
 def hardest_cards(
     subtasks: Sequence[Subtask], changes: Iterable[ItemChange], count: int
 ) -> list[ItemCard]:
-    """The items on which the wrong model is furthest from right, spread over the subtasks.
+    """Cards of the items that one of two models misses by most, spread over the subtasks.
 
     Args:
         subtasks: that were scored.
@@ -105,23 +105,23 @@ def hardest_cards(
     for change, pool in pools.items():
         for own in pool.values():
             own.sort(key=lambda one: -one.shortfall)
-        for one in _in_turn(pool, count):
+        for one in _take_in_turn(pool, count):
             item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
             both = one.baseline_similarities, one.model_similarities
             correct = [change == "broken", change == "fixed"]
             task = tasks[one.benchmark, one.subtask]
-            cards.append(_card(change, task, item, one.metric, both, correct))
-    return _shown(cards)
+            cards.append(_item_card(change, task, item, one.metric, both, correct))
+    return _showable_cards(cards)
 
 
-def _in_turn(pools: Mapping[Any, Sequence[T]], count: int) -> list[T]:
-    """Up to `count` entries, one of each pool in turn, in the order of the pools' names."""
+def _take_in_turn(pools: Mapping[Any, Sequence[T]], count: int) -> list[T]:
+    """Up to `count` entries, taken from each pool in turn, in the order of the pools' names."""
     turns = zip_longest(*(pool for _, pool in sorted(pools.items())))
     return [entry for turn in turns for entry in turn if entry is not None][:count]
 
 
-def _shown(cards: Iterable[ItemCard]) -> list[ItemCard]:
-    """The cards whose images can be shown."""
+def _showable_cards(cards: Iterable[ItemCard]) -> list[ItemCard]:
+    """The item cards whose images can all be read; logs a warning for an image that cannot."""
     found = []
     for card in cards:
         problems = [image for image in card.images if image.problem]
@@ -132,7 +132,7 @@ def _shown(cards: Iterable[ItemCard]) -> list[ItemCard]:
     return found
 
 
-def _card(
+def _item_card(
     change: str,
     task: Subtask,
     item: Item,
@@ -140,7 +140,7 @@ def _card(
     similarities: Sequence[Sequence[float]],
     correct: list[bool],
 ) -> ItemCard:
-    """The card of a benchmark item; of a choice among images, with the one that misled most."""
+    """The card of a benchmark item; for a choice among images, with the most misleading one."""
     places = task.image_locations(item)
     columns: Sequence[int] = range(len(similarities[0]))
     if metric == "t2i":
@@ -149,7 +149,7 @@ def _card(
         places, columns = (places[0], places[rival]), (0, rival)
     elif metric == "tot":
         places = ()
-    lines = zip(_compared(metric, item), columns, strict=True)
+    lines = zip(_compared_pairs(metric, item), columns, strict=True)
     return ItemCard(
         change,
         task.benchmark,
@@ -164,8 +164,8 @@ def _card(
     )
 
 
-def _compared(metric: str, item: Item) -> Iterator[tuple[str, bool]]:
-    """What each similarity that a card shows is of, and whether that matches."""
+def _compared_pairs(metric: str, item: Item) -> Iterator[tuple[str, bool]]:
+    """Yield for each cosine on a card the texts or images compared, and whether they match."""
     right, wrong = item.positives, item.negatives
     if metric in ("accuracy", "itt"):
         yield from ((text, True) for text in right)

@@ -40,7 +40,7 @@ _COLUMNS = 2
 
 
 class HardCard(NamedTuple):
-    """A request of a list: image, text, the number that the list is sorted by."""
+    """A hard request as the page shows it: image, caption, and the value it is ranked by."""
 
     image: ImageCard
     caption: str | None
@@ -56,7 +56,7 @@ def write(
     facts: Mapping[str, str],
     folder: Path,
 ) -> None:
-    """Write the page and its plot.
+    """Write the page of a monitoring report, `monitoring.html`, and its plot.
 
     Args:
         report: of `monitoring.report.summary`.
@@ -109,7 +109,7 @@ def write(
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """What the report concludes."""
+    """One sentence on whether the requests drifted from the reference sample, and in what."""
     tested = [each for each in report["figures"] if each["p"] is not None]
     if not tested:
         return "Nothing could be compared: there are too few images and texts."
@@ -120,7 +120,7 @@ def sentence(report: Mapping[str, Any]) -> str:
 
 
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print the figures of a report."""
+    """Print a monitoring report: the drift figures, and the shares out of distribution."""
     table = plain_table("p for all figures together; apart: 50% is no drift")
     for name in ("figure", "requests", "reference", "mean", "of the reference", "apart", "p"):
         table.add_column(name, justify="left" if name == "figure" else "right")
@@ -146,7 +146,7 @@ def show(report: Mapping[str, Any], console: Console | None = None) -> None:
 
 
 def draw(measured: Measured, path: Path) -> str:
-    """Histograms of requests and reference as SVG; empty where no figure was compared.
+    """Plot histograms of requests and reference sample; returns SVG, empty if none was compared.
 
     Args:
         measured: with the values.

@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A related page; `command` makes it where it does not exist yet, else None."""
+    """A link to a related page, with the command that makes it if it does not exist yet."""
 
     label: str
     href: str
@@ -35,7 +35,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """An edited caption in `pieces`, each with whether it is new; `gone` are the removed pieces."""
+    """An edited caption in `pieces`, each with whether it is new; `gone` are removed pieces."""
 
     pieces: tuple[tuple[str, bool], ...] = ()
     gone: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class EditedText:
 
 @dataclass(frozen=True, slots=True)
 class ImageCard:
-    """An image as a data URI, or the reason why it cannot be shown; neither if there is none."""
+    """An image as a data URI, or the reason why it cannot be shown; empty if there is none."""
 
     label: str = ""
     uri: str = ""
@@ -53,7 +53,7 @@ class ImageCard:
 
 
 def render(template: str, context: Mapping[str, Any], **filters: Callable[..., str]) -> str:
-    """A page from a template of this package: values are escaped, an unknown name is an error.
+    """Render a Jinja template of this package; values are escaped, an unknown name is an error.
 
     Args:
         template: file name below `templates`.
@@ -76,13 +76,13 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
 def write(
     file: Path, template: str, context: Mapping[str, Any], **filters: Callable[..., str]
 ) -> Path:
-    """Render a template to a file and return the file; the arguments are those of `render`."""
+    """Render a Jinja template of this package to a file; the arguments are those of `render`."""
     write_text(file, render(template, context, **filters))
     return file
 
 
 def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
-    """A JPEG of at most `side` pixels either way as a data URI, its width and its height."""
+    """JPEG thumbnail of an image as a data URI, with its width and height in pixels."""
     small = image.copy()
     small.thumbnail((side, side))
     buffer = io.BytesIO()
@@ -92,7 +92,7 @@ def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
 
 
 def image_card(folder: Path, path: str, limits: Limits = ACCEPTED) -> ImageCard:
-    """The card of an image file; a file that cannot be read gives a card with its problem."""
+    """The thumbnail card of an image file, or a card with the problem if it cannot be read."""
     try:
         return ImageCard(path, *thumbnail(load(folder, path, limits)))
     except (ImageError, OSError) as error:
@@ -100,7 +100,7 @@ def image_card(folder: Path, path: str, limits: Limits = ACCEPTED) -> ImageCard:
 
 
 def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Pieces of a text, each with whether it differs from the most similar of the other texts.
+    """Yield pieces of a text, each with whether it differs from the most similar other text.
 
     Texts are compared word by word, ignoring case.
     """
@@ -120,7 +120,7 @@ def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]
 
 
 def pieces(text: str, spans: Iterable[tuple[int, int, T]], between: T) -> Iterator[tuple[str, T]]:
-    """Pieces of a text: spans with the mark of each, and what is between them.
+    """Split a text into marked spans and the pieces between them; yields each with its mark.
 
     Args:
         text: the whole.
@@ -138,7 +138,7 @@ def pieces(text: str, spans: Iterable[tuple[int, int, T]], between: T) -> Iterat
 
 
 def edited_text(text: str | None, caption: str) -> EditedText:
-    """The changes of a text against its caption; empty without a text."""
+    """Mark the words that an edited text adds to its caption, and those that it removes."""
     if not text:
         return EditedText()
     gone = tuple(piece for piece, changed in changed_words(caption, [text]) if changed)
@@ -146,28 +146,29 @@ def edited_text(text: str | None, caption: str) -> EditedText:
 
 
 def number(value: float) -> str:
-    """One decimal."""
+    """Format a number with one decimal."""
     return minus(f"{value:.1f}")
 
 
 def signed(value: float) -> str:
-    """One decimal and always a sign."""
+    """Format a number with one decimal and always a sign."""
     return minus(f"{value:+.1f}")
 
 
 def p_value(p: float) -> str:
-    """Three decimals without the zero before them."""
+    """Format a p-value with three decimals, without the leading zero."""
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def minus(text: str) -> str:
-    """A text with typographic minus signs before its numbers."""
+    """Replace the hyphens before numbers in a text by typographic minus signs."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def links_by_command(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:
-    """Group links to pages that do not exist yet by the command that makes them; commands that
-    differ in their pipeline alone are one, with NAME in its place.
+    """Group links to pages that do not exist yet by the command that makes them.
+
+    Commands that differ in their pipeline alone are one, with NAME in its place.
 
     Returns:
         Each command, and its links with the pipeline's name, empty where the command says it.
@@ -184,7 +185,7 @@ def links_by_command(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, L
 
 
 def links(folder: Path, pages: Mapping[str, tuple[Path, str]]) -> list[Link]:
-    """Relative links from a page to others.
+    """Build relative links from a page to other pages.
 
     Args:
         folder: of the page that shows the links.

@@ -61,7 +61,10 @@ _BESIDE = {(6, 0): "left", (-6, 0): "right", (0, 8): "center", (0, -8): "center"
 
 
 class FrontierPanel(NamedTuple):
-    """One panel of a frontier plot: `points` are (across, up) by model, the baseline first."""
+    """One panel of a Pareto plot: models as points by two metrics.
+
+    `points` are (across, up) by model, the baseline first.
+    """
 
     across: str
     up: str
@@ -70,7 +73,7 @@ class FrontierPanel(NamedTuple):
 
 
 def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> str:
-    """Save a figure as PNG and return it as SVG in the CSS colours of a page.
+    """Save a figure as PNG, and return it as SVG in the CSS colours of a page.
 
     Call it within `rc_context(STYLE)`.
 
@@ -123,7 +126,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
 
 
 def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
-    """Plot values with their intervals, a colour for each model, and chance levels."""
+    """Plot metric values with their intervals, a colour for each model, and chance levels."""
     places = range(len(panel))
     for shift, role in enumerate(models):
         found = [row.values[role] for row in panel]
@@ -179,7 +182,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
                 drawn = part[["step", name]].dropna()
                 if len(drawn):
-                    _curve(ax, drawn["step"], drawn[name], colour, str(label))
+                    _plot_curve(ax, drawn["step"], drawn[name], colour, str(label))
             ax.set_title(name.replace("_", " "))
             ax.grid(lw=0.8)
         for ax in axes[len(names) :]:
@@ -191,14 +194,14 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
 
 
 def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Curves without the total loss of models that have a column of their own loss."""
+    """Training curves without the total loss of models that have their own loss column."""
     own = [name for name in frame[label].unique() if name in frame.columns]
     mixed = frame[label].isin([name for name in own if frame[name].notna().any()])
     return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")
 
 
-def _curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str) -> None:
-    """One curve; few points have markers, without which a single one would be invisible."""
+def _plot_curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str) -> None:
+    """Plot one training curve; few points get markers, long curves are smoothed."""
     name = str(values.name)
     style: dict[str, Any] = {"color": colour, "lw": 1.3, "label": label}
     if name.startswith("val/") or len(values) == 1:
@@ -210,7 +213,7 @@ def _curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, label: st
 
 
 def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
-    """Plot one quantity of many models against others; a line joins the models at the frontier.
+    """Plot one metric of many models against others, with a line through the Pareto front.
 
     A model is at the frontier if no other is at least as good both ways and better one way.
 
@@ -235,8 +238,8 @@ def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
         return save(figure, path)
 
 
-def _best(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points at the frontier, from left to right."""
+def _pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points on the Pareto front, from left to right."""
     return sorted(
         point
         for point in points.values()
@@ -248,15 +251,15 @@ def _best(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _labelled_points(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
-    """The points that get a label; where models are many, the base and those on the frontier."""
-    points, best = panel.points, _best(panel.points)
+    """Points that get a label: all, or of many the base and those on the Pareto front."""
+    points, best = panel.points, _pareto_front(panel.points)
     named = {next(iter(points)), *(name for name in points if points[name] in best)}
     return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}
 
 
 def _plot_frontier(ax: Axes, panel: FrontierPanel) -> None:
-    """Plot the models' points, and the line through those that no other model dominates."""
-    points, best = panel.points, _best(panel.points)
+    """Plot the models' points, and the line through the Pareto front."""
+    points, best = panel.points, _pareto_front(panel.points)
     ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
     baseline = next(iter(points))
     for name, point in points.items():
@@ -275,7 +278,7 @@ def _plot_frontier(ax: Axes, panel: FrontierPanel) -> None:
 def _name_points(
     ax: Axes, named: Mapping[str, tuple[float, float]], points: Iterable[tuple[float, float]]
 ) -> None:
-    """Write names beside their points, where they cover no point and no other name."""
+    """Write model names beside their points, where they cover no point and no other name."""
     centres = ax.transData.transform(list(points))
     taken = [Bbox([centre - 4, centre + 4]) for centre in centres]
     for name, point in named.items():

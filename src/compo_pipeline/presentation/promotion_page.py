@@ -29,7 +29,7 @@ _UNBROKEN = ("items", "before", "now", "difference")
 
 
 def decision_page(decision: Decision, site: Site) -> FolderWriter:
-    """A decision of the gate, or a rollback, as `promotion.html` and `promotion.md`.
+    """A function that writes the page of a promotion or rollback, as HTML and Markdown.
 
     Args:
         decision: what was decided.
@@ -41,19 +41,19 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
     if decision.waived:
         own["waived (promotion.waive)"] = ", ".join(decision.waived)
     return partial(
-        _write,
+        _write_page,
         title=f"{decision.name} version {decision.version}: {decision.outcome}",
         dry_run=decision.dry_run,
         reason=decision.reason,
         facts={**own, **site.facts(decision.pipeline)},
-        links=_links(site),
-        checks=[_cells(check) for check in decision.checks],
+        links=_report_links(site),
+        checks=[_check_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),
     )
 
 
 def copy_page(name: str, settings: PromotionSettings, version: str, site: Site) -> FolderWriter:
-    """A copy to another registry as `promotion.html` and `promotion.md`.
+    """A function that writes the page of a copy to another registry, as HTML and Markdown.
 
     Args:
         name: of the registered model.
@@ -63,13 +63,13 @@ def copy_page(name: str, settings: PromotionSettings, version: str, site: Site) 
     """
     copy = settings.copy
     return partial(
-        _write,
+        _write_page,
         title=f"{name}: copied",
         dry_run=settings.dry_run,
         reason=f"The version with the alias '{copy.alias}' is {version} of the other registry, "
         f"with the alias '{copy.gives}'.",
         facts={"target": masked(str(copy.to)), **site.facts("copy")},
-        links=_links(site),
+        links=_report_links(site),
         checks=[],
         next_steps=[],
     )
@@ -78,7 +78,7 @@ def copy_page(name: str, settings: PromotionSettings, version: str, site: Site) 
 def repair_page(
     name: str, settings: PromotionSettings, repaired: Sequence[str], site: Site
 ) -> FolderWriter:
-    """A repair of aliases as `promotion.html` and `promotion.md`; prints what was repaired.
+    """A function that writes the page of an alias repair, as HTML and Markdown; prints the result.
 
     Args:
         name: of the registered model.
@@ -90,19 +90,19 @@ def repair_page(
     dry = "dry run: " if settings.dry_run else ""
     terminal(None).print(f"{dry}{name}: {reason}", markup=False)
     return partial(
-        _write,
+        _write_page,
         title=f"{name}: aliases repaired",
         dry_run=settings.dry_run,
         reason=reason,
         facts=site.facts("repair"),
-        links=_links(site),
+        links=_report_links(site),
         checks=[],
         next_steps=[],
     )
 
 
 def report(decision: Decision, folder: Path, console: Console | None = None) -> None:
-    """Print a decision whose page is in a folder.
+    """Print a promotion's decision, and raise an error if the challenger was refused.
 
     Raises:
         PromotionError: the challenger was refused.
@@ -113,8 +113,8 @@ def report(decision: Decision, folder: Path, console: Console | None = None) -> 
         raise PromotionError(f"{decision.summary()} More in {page}; the rules: promotion.gate")
 
 
-def _links(site: Site) -> list[pages.Link]:
-    """The reports of all runs of the dataset."""
+def _report_links(site: Site) -> list[pages.Link]:
+    """Links to the reports of all runs on the dataset."""
     folder = site.folder("promotion_report")
     reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
     named = {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
@@ -122,14 +122,16 @@ def _links(site: Site) -> list[pages.Link]:
 
 
 def show(decision: Decision, console: Console | None = None) -> None:
-    """Print the table of checks, the outcome and the next steps."""
+    """Print the gate's table of checks, the outcome of a promotion, and the next steps."""
     console = terminal(console)
     if decision.checks:
         table = plain_table()
         for column in _COLUMNS:
             table.add_column(column, no_wrap=column in _UNBROKEN)
         for check in decision.checks:
-            table.add_row(*map(escape, _cells(check).values()), style="" if check.passed else "red")
+            table.add_row(
+                *map(escape, _check_cells(check).values()), style="" if check.passed else "red"
+            )
         console.print(table)
     console.print(decision.summary(), markup=False)
     for step in next_steps(decision.checks):
@@ -138,8 +140,9 @@ def show(decision: Decision, console: Console | None = None) -> None:
 
 
 def next_steps(checks: Sequence[Check]) -> list[str]:
-    """What each failed check found, its YAML key, and what can be done; of a version that passed,
-    how to score what was waived.
+    """Sentences on what each failed gate check found, its YAML key, and what can be done.
+
+    Of a version that passed, they say how to score what was waived.
     """
     failed = [check for check in checks if not check.passed]
     steps = [_failure_in_words(check) for check in failed]
@@ -173,7 +176,7 @@ def next_steps(checks: Sequence[Check]) -> list[str]:
 
 
 def _failure_in_words(check: Check) -> str:
-    """What a failed check found, and its YAML key."""
+    """A sentence on what a failed gate check found, with its YAML key."""
     key = f" ({check.key})" if check.key else ""
     subject = f"{check.rule}, {check.subject}" if check.subject else check.rule
     found = check.numbers
@@ -183,8 +186,8 @@ def _failure_in_words(check: Check) -> str:
     return f"{subject}: {change}; {check.finding}{key}."
 
 
-def _cells(check: Check) -> dict[str, str]:
-    """A row of the table, by column."""
+def _check_cells(check: Check) -> dict[str, str]:
+    """The cells of a gate check's table row, by column."""
     cells = dict.fromkeys(_COLUMNS, "")
     cells[""] = "waived" if check.waived else "passed" if check.passed else "FAILED"
     # What would fill an absent role is among the next steps.
@@ -197,8 +200,8 @@ def _cells(check: Check) -> dict[str, str]:
     return cells
 
 
-def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
-    """Write the page of a decision as HTML and Markdown."""
+def _write_page(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
+    """Write the page of a decision, copy or repair as HTML and Markdown."""
     if dry_run:
         title += " (dry run: nothing was changed)"
     for name in (MARKDOWN, PAGE):

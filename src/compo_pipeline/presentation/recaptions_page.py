@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 
 
 class RecaptionCard(NamedTuple):
-    """An image with its old captions and its new one, or the reason why it has none."""
+    """An image with its original captions and the model's caption, or why it has none."""
 
     image: ImageCard
     originals: Sequence[str]
@@ -37,7 +37,7 @@ def write(
     *,
     count: int = COUNT,
 ) -> Path:
-    """Write a page of images with old and new captions; it needs no other file and no network.
+    """Write the page of images with original and model captions, as one self-contained file.
 
     Args:
         recaptioning: captions, images without one, and their numbers.
@@ -51,11 +51,11 @@ def write(
     report = recaptioning.report
     shown = [
         RecaptionCard(image_card(root, row.image), row.originals, row.caption, "", "")
-        for row in _drawn(rows, count, dataset)
+        for row in _draw_rows(rows, count, dataset)
     ]
     refused = [
         RecaptionCard(image_card(root, row.image), (), "", row.rule, row.detail)
-        for row in _drawn(rejected, _REJECTED, dataset)
+        for row in _draw_rows(rejected, _REJECTED, dataset)
     ]
     dates = sorted({row.date[:10] for row in rows} - {""})
     facts = {
@@ -76,7 +76,7 @@ def write(
     return pages.write(file, "recaptions.html", context)
 
 
-def _drawn(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:
-    """Some of the rows, at random, in their order."""
+def _draw_rows(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:
+    """Random sample of table rows, in their original order."""
     places = rng("recaptions", dataset).sample(range(len(rows)), min(count, len(rows)))
     return [rows[place] for place in sorted(places)]

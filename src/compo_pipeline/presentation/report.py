@@ -31,7 +31,7 @@ CURVES = "curves.png"
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """The run that a report is of: facts, settings, command and related pages."""
+    """What a report says about its run: facts, training settings, command, related pages."""
 
     facts: Mapping[str, str]
     """Facts about the run, label to text: date, command, commit, recipe, ..."""
@@ -45,7 +45,7 @@ class ReportFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """What the report of a run shows: comparison, items, curves, rejected rows and foils."""
+    """Inputs of a run's report: comparison, item cards, curves, rejected rows and foils."""
 
     comparison: Comparison
     cards: Sequence[ItemCard]
@@ -63,7 +63,7 @@ class ReportInputs:
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write `report.html`, its plots, and the environment that the diagnosis advises.
+    """Write a run's `report.html`, its plots, and the environment that the diagnosis advises.
 
     The page itself needs no other file and no network.
     """
@@ -110,7 +110,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
 
 
 def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows grouped by benchmark, in the order of their first rows."""
+    """Group the rows of metrics by benchmark, in the order of their first rows."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.benchmark, []).append(row)
@@ -118,14 +118,14 @@ def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _key_rows(rows: Sequence[Row]) -> list[Row]:
-    """The metrics at the top of the page, at most four."""
+    """Rows of the main metrics for the top of the report, at most four."""
     found = {row.key: row for row in rows}
     keys = [found[key] for key in (*MAIN_METRICS, TEXT_ONLY) if key in found]
     return (keys + [row for row in rows if row.metric == "i2t_r1"])[:4]
 
 
 def _plot_limit(rows: Iterable[Row]) -> float:
-    """The largest difference within the small interval plots."""
+    """Axis limit of the small interval plots, from the largest headline difference."""
     ends = [1.0]
     for row in rows:
         for difference in row.differences:

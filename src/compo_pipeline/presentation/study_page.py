@@ -32,7 +32,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """A trial in the table."""
+    """A row of the table of trials on the page of an Optuna study."""
 
     number: int
     state: str
@@ -55,7 +55,7 @@ def write(
     run: TunedRun,
     confirmation: StoredConfirmation | None = None,
 ) -> Path:
-    """Write `study.html`; it needs no other file and no network.
+    """Write `study.html`, the page of an Optuna study, as one self-contained file.
 
     Args:
         study: finished or running.
@@ -85,7 +85,7 @@ def write(
 def _template_variables(
     study: Study, configured: Mapping[str, Value], space: Space, run: TunedRun
 ) -> dict[str, Any]:
-    """The variables of the study page's template."""
+    """The variables of the study page's Jinja template."""
     trials = study.get_trials()
     best, plain = results.best(study), results.baseline(study, configured)
     table = rows(study, configured)
@@ -113,7 +113,7 @@ def _template_variables(
 
 
 def rows(study: Study, configured: Mapping[str, Value]) -> list[TrialRow]:
-    """The table of all trials, in the order of their numbers."""
+    """Rows of the study page's table of trials, in the order of trial numbers."""
     trials = study.get_trials()
     short = results.short_names(name for trial in trials for name in trial.params)
     names = list(dict.fromkeys(name for trial in trials for name in trial.constraints))
@@ -135,7 +135,7 @@ def rows(study: Study, configured: Mapping[str, Value]) -> list[TrialRow]:
 
 
 def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int]) -> list[str]:
-    """Remarks on a trial in the table of trials: best, configured values, retry, why it ended."""
+    """Remarks on a trial in the table: best, configured values, retry, why it ended."""
     remarks = []
     if trial.number in front:
         remarks.append("best" if len(trial.values) == 1 else "front")
@@ -151,7 +151,7 @@ def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int
 
 
 def _objective_values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
-    """A trial's objective values; None for each that it does not have."""
+    """A trial's objective values without penalty; None for each that it does not have."""
     if trial.state == TrialState.COMPLETE:
         return tuple(results.scores(trial))
     if count == 1 and SCORE in trial.user_attrs:
@@ -160,7 +160,7 @@ def _objective_values(trial: FrozenTrial, count: int) -> tuple[float | None, ...
 
 
 def _plot_html(plot: StudyPlot, place: int) -> str:
-    """The HTML of a plot; empty where there is no figure."""
+    """The HTML of an Optuna plot; empty if it has no figure."""
     if plot.figure is None:
         return ""
     html: str = plot.figure.to_html(
@@ -174,5 +174,5 @@ def _plot_html(plot: StudyPlot, place: int) -> str:
 
 
 def _format_number(value: float | None) -> str:
-    """A number with four digits, or a dash for None."""
+    """Format a number with four digits, and None as a dash."""
     return "\N{EN DASH}" if value is None else pages.minus(f"{value:.4g}")

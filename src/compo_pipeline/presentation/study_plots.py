@@ -36,7 +36,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class StudyPlot:
-    """A plot, or the reason why there is none."""
+    """An Optuna plot with title and note, or the reason why it cannot be drawn."""
 
     title: str
     note: str
@@ -45,7 +45,7 @@ class StudyPlot:
 
 
 def snapshot(study: Study, change: Callable[[FrozenTrial], None] | None = None) -> Study:
-    """A copy in memory, which does not change while workers continue the study.
+    """Copy a study into memory, where it does not change while workers continue.
 
     Args:
         study: finished or running.
@@ -60,7 +60,7 @@ def snapshot(study: Study, change: Callable[[FrozenTrial], None] | None = None) 
 
 
 def readable(study: Study) -> Study:
-    """A copy of a study with short parameter names, and values without penalties."""
+    """Copy a study with short parameter names, and objective values without penalties."""
     short = short_names(name for trial in study.get_trials(deepcopy=False) for name in trial.params)
 
     def change(trial: FrozenTrial) -> None:
@@ -75,33 +75,33 @@ def readable(study: Study) -> Study:
 
 
 def plots(study: Study) -> list[StudyPlot]:
-    """All plots of a study, in the order of the page."""
+    """All plots of an Optuna study, in the order of the page."""
     return list(_plots(readable(study)))
 
 
 def _plots(study: Study) -> Iterator[StudyPlot]:
-    """The plots of a study: trade-off, objectives and parameters."""
+    """Yield the plots of a study: trade-off, objectives, parallel coordinates and curves."""
     names = metric_names(study)
     if len(names) > 1:
-        yield _plot(
+        yield _make_plot(
             "Trade-off",
             "Each point is a finished trial; no trial is better than the red ones, the Pareto "
             "front, in every objective: the means of `tuning.objective.maximise` and `.second`.",
-            _missing(study, 1),
+            _missing_reason(study, 1),
             lambda: visualization.plot_pareto_front(study, target_names=names),
         )
     for place in range(len(names)):
         yield from _objective_plots(study, place)
-    yield _plot(
+    yield _make_plot(
         "Parallel coordinates",
         "Each line is a finished trial; None: the parameter was not searched with the other "
         "values.",
-        _missing(study, 2, parameters=1),
+        _missing_reason(study, 2, parameters=1),
         lambda: visualization.plot_parallel_coordinate(study, target_name=names[0]),
     )
     if len(names) == 1:
         reported = any(trial.intermediate_values for trial in study.get_trials(deepcopy=False))
-        yield _plot(
+        yield _make_plot(
             "Curves",
             "Values that trials reported during training, penalty included; a line that ends "
             "early was pruned.",
@@ -111,7 +111,7 @@ def _plots(study: Study) -> Iterator[StudyPlot]:
 
 
 def _objective_plots(study: Study, place: int) -> Iterator[StudyPlot]:
-    """The plots of one objective."""
+    """Yield the plots of one objective: history, parameter importance and slices."""
     name, several = metric_names(study)[place], len(study.directions) > 1
     suffix = f": {name}" if several else ""
     sign = -1 if study.directions[place] == StudyDirection.MAXIMIZE else 1
@@ -125,33 +125,33 @@ def _objective_plots(study: Study, place: int) -> Iterator[StudyPlot]:
     target: dict[str, Any] = {"target": value if several else None, "target_name": name}
     # Importances explain low values; Optuna turns those of a single objective itself.
     importance = {**target, "target": loss if several else None}
-    yield _plot(
+    yield _make_plot(
         f"History{suffix}",
         "The finished trials in the order of their start; pale ones violate a constraint. Values "
         "are without the penalty for that.",
-        _missing(study, 1),
+        _missing_reason(study, 1),
         lambda: visualization.plot_optimization_history(study, **target),
     )
-    yield _plot(
+    yield _make_plot(
         f"Parameter importance{suffix}",
         "Share of each parameter in the differences between trials (PED-ANOVA). With few trials "
         "the order is a hint, and the numbers are less.",
-        _missing(study, _MIN_TRIALS_FOR_IMPORTANCE, parameters=2, differing=place),
+        _missing_reason(study, _MIN_TRIALS_FOR_IMPORTANCE, parameters=2, differing=place),
         lambda: visualization.plot_param_importances(study, **importance).update_layout(
             xaxis_title="share", yaxis_title=None
         ),
     )
-    yield _plot(
+    yield _make_plot(
         f"Slices{suffix}",
         "Each parameter on its own; darker points are later trials, pale grey ones violate a "
         "constraint.",
-        _missing(study, 1, parameters=1),
+        _missing_reason(study, 1, parameters=1),
         lambda: visualization.plot_slice(study, **target).update_xaxes(nticks=4),
     )
 
 
-def _plot(title: str, note: str, missing: str, draw: Callable[[], go.Figure]) -> StudyPlot:
-    """A plot with its note; if something is missing, that instead of a figure."""
+def _make_plot(title: str, note: str, missing: str, draw: Callable[[], go.Figure]) -> StudyPlot:
+    """Draw an Optuna plot with its note, or give the reason why it cannot be drawn."""
     if missing:
         return StudyPlot(title, note, missing=missing)
     with warnings.catch_warnings():
@@ -160,8 +160,10 @@ def _plot(title: str, note: str, missing: str, draw: Callable[[], go.Figure]) ->
         return StudyPlot(title, note, draw().update_layout(**_STYLE))
 
 
-def _missing(study: Study, trials: int, parameters: int = 0, differing: int | None = None) -> str:
-    """The reason why a plot cannot be drawn; empty if it can."""
+def _missing_reason(
+    study: Study, trials: int, parameters: int = 0, differing: int | None = None
+) -> str:
+    """Why an Optuna plot cannot be drawn (too few trials or parameters); empty if it can."""
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(finished) < trials:
         return f"Finished trials needed: {trials}; there are {len(finished)}."

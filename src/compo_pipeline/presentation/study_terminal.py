@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class StudyDisplay:
-    """Shows a running study; `show` is called with it from time to time.
+    """Shows the progress of a running Optuna study in the terminal, or as log lines.
 
     Args:
         expected: number of trials that the study is to have.
@@ -70,7 +70,7 @@ class StudyDisplay:
         self._live.stop()
 
     def show(self, study: Study) -> None:
-        """Show the study's present state."""
+        """Update the display with the study's present counts and best trial."""
         trials = study.get_trials(deepcopy=False)
         counts = count(trials)
         expected = max(self._expected, counts.begun)
@@ -79,7 +79,7 @@ class StudyDisplay:
         self._progress.update(self._progress.task_ids[0], total=expected, completed=counts.finished)
         top = best(study)
         lines = [] if top is None else [f"best: {_trial_line(study, top)}"]
-        lines += [others] if (others := _others(study, trials)) else []
+        lines += [others] if (others := _other_counts(study, trials)) else []
         if self._console.is_terminal:
             texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
             self._live.update(Group(study.study_name, self._progress, *texts), refresh=True)
@@ -91,14 +91,14 @@ class StudyDisplay:
 
 
 def _trial_line(study: Study, trial: FrozenTrial) -> str:
-    """A trial's number, result and parameter values on one line."""
+    """A trial's number, result and parameter values as one line of text."""
     names = short_names(trial.params)
     values = ", ".join(f"{names[key]}={format_value(value)}" for key, value in trial.params.items())
     return f"trial {trial.number}, {describe(study, trial)} with {values}"
 
 
-def _others(study: Study, trials: list[FrozenTrial]) -> str:
-    """Counts of the trials that cannot be the best, with the reason of the last failure."""
+def _other_counts(study: Study, trials: list[FrozenTrial]) -> str:
+    """Counts of pruned, infeasible and failed trials as text, with the last failure's reason."""
     states = [trial.state for trial in trials]
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     counts = {

@@ -28,7 +28,7 @@ FRONTIER = "frontier.png"
 def cards_of(
     suite: Suite, scores: Sequence[Score], subtasks: Sequence[Subtask], count: int
 ) -> dict[str, list[ItemCard]]:
-    """The hardest fixed and broken items of each model against the first, by the model's name.
+    """Item cards of each model's hardest fixed and broken items against the first model.
 
     Args:
         suite: the scored models.
@@ -52,7 +52,7 @@ def write(
     cards: Mapping[str, Sequence[ItemCard]] = MappingProxyType({}),
     attention: Mapping[str, ItemAttention] = MappingProxyType({}),
 ) -> Path:
-    """Write `benchmark.html` and `benchmark.md`, and the plot beside them; return the folder.
+    """Write several models' scores as `benchmark.html` and `benchmark.md`; returns the folder.
 
     Args:
         suite: the scored models.
@@ -63,7 +63,7 @@ def write(
         attention: of phrases of their items, by the model's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    panels = _panels(suite)
+    panels = _frontier_panels(suite)
     context = {
         "title": title,
         "facts": facts,
@@ -80,10 +80,8 @@ def write(
     return folder
 
 
-def _panels(suite: Suite) -> list[plots.FrontierPanel]:
-    """Compositionality of several models against what was scored of zero-shot classification and
-    retrieval.
-    """
+def _frontier_panels(suite: Suite) -> list[plots.FrontierPanel]:
+    """Panels of the frontier plot: compositionality against zero-shot accuracy and retrieval."""
     up, rights = suite.trade_off
     above = suite.means(up) if up.members else {}
     if len(above) < 2:
@@ -100,7 +98,7 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
 
 
 def show(suite: Suite, console: Console | None = None) -> None:
-    """Print the headline metrics of all models, and what was left out."""
+    """Print the headline metrics of all models of a suite, and what was left out."""
     console = terminal(console)
     coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
     title = "per cent" + coloured * (len(suite.names) > 1)
@@ -118,7 +116,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
 
 
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
-    """Print which benchmarks are there, with their numbers of items, and what is missing."""
+    """Print which benchmarks are present, with their numbers of items, and what is missing."""
     console = terminal()
     table = plain_table("benchmarks")
     for column in ("name", "benchmark", "subtasks", "items", "images", "missing images", "state"):

@@ -20,7 +20,7 @@ _ANY_WIDTH = 1000
 
 
 def figure_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:
-    """A table of columns of figures, and of their labels in a first column without a name."""
+    """A Rich table with right-aligned columns of numbers, and an unnamed first column of labels."""
     table = plain_table(caption, collapse_padding=collapse_padding)
     table.add_column("")
     for column in columns:
@@ -29,7 +29,7 @@ def figure_table(caption: str, columns: Iterable[str], *, collapse_padding: bool
 
 
 def difference_text(difference: Difference, decimals: int = 1) -> Text:
-    """A difference with its interval, coloured by its significance."""
+    """A difference with its interval as Rich text, coloured by its significance."""
     return Text(difference.format(decimals), style=STYLES[difference.significance])
 
 
@@ -37,10 +37,10 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
     """Print the headline metrics of all models, what was left out, and the conclusions."""
     console = terminal(console)
     console.print()
-    table = _table(comparison, wide=True)
+    table = _comparison_table(comparison, wide=True)
     options = console.options.update(width=_ANY_WIDTH)
     if console.measure(table, options=options).maximum > console.width:
-        table = _table(comparison, wide=False)
+        table = _comparison_table(comparison, wide=False)
     console.print(table)
     for line in comparison.left_out:
         console.print(Text(line, style="yellow"))
@@ -50,8 +50,8 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
         console.print(Text(line, style="bold" if place == 0 else ""))
 
 
-def _table(comparison: Comparison, *, wide: bool) -> Table:
-    """The headline metrics; a narrow table has intervals on the differences alone."""
+def _comparison_table(comparison: Comparison, *, wide: bool) -> Table:
+    """A Rich table of headline metrics; a narrow one has intervals on the differences alone."""
     against = [] if not comparison.rows else comparison.rows[0].differences
     table = figure_table(
         "per cent; 95% intervals; differences are paired on the same items",
@@ -73,7 +73,7 @@ def _table(comparison: Comparison, *, wide: bool) -> Table:
 
 
 def _short_label(row: Row) -> str:
-    """A headline metric's label without its benchmark."""
+    """The label of a headline metric without its benchmark."""
     if row.benchmark == "sugar_crepe_pp":
         return f"{row.metric.upper()} {row.name}"
     if row.benchmark == "retrieval":
@@ -83,7 +83,7 @@ def _short_label(row: Row) -> str:
 
 
 def _estimate_text(estimate: Estimate, *, wide: bool) -> Text:
-    """A value, in wide tables with its interval."""
+    """A metric's value as Rich text, in wide tables with its interval."""
     cell = Text(f"{estimate.value:.1f}")
     if wide:
         cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")

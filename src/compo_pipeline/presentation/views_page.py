@@ -32,7 +32,7 @@ Origins = Sequence[Mapping[str, Any] | None]
 
 
 class Heading(NamedTuple):
-    """Method and dataset by name, the epoch from 0, and the run's seed."""
+    """Heading of the page of views: names of method and dataset, epoch from 0, and seed."""
 
     method: str
     dataset: str
@@ -42,7 +42,7 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A negative with its changes against the nearest positive; no pieces if it is absent."""
+    """A view's negative with its changes against the nearest positive; no pieces if absent."""
 
     pieces: tuple[tuple[str, bool], ...]
     generator: str
@@ -52,7 +52,7 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticPair:
-    """A counterfactual text and its image; `kind` is the kind of the edit, if known."""
+    """A view's counterfactual text and its image, with the kind of the edit if it is known."""
 
     role: str
     text: EditedText
@@ -62,7 +62,7 @@ class SyntheticPair:
 
 @dataclass(frozen=True, slots=True)
 class ViewCard:
-    """A view as the page shows it.
+    """A view (a training example) as the page shows it: images, caption, negatives, pairs.
 
     `caption` is the text with phrases, in pieces, each with the number of its phrase, 0 for none;
     `whole` says that the caption is its own only phrase.
@@ -77,7 +77,7 @@ class ViewCard:
 
 
 class NegativeTally(NamedTuple):
-    """How many views of an epoch have a negative at one position, and its categories."""
+    """Number of an epoch's views with a negative at one position, and its categories."""
 
     generator: str
     filled: int
@@ -86,7 +86,7 @@ class NegativeTally(NamedTuple):
 
 
 class RoleTally(NamedTuple):
-    """How many views of an epoch have a text, an image, or both of a role."""
+    """Number of an epoch's views with a counterfactual text, image, or both, for one role."""
 
     role: str
     texts: int
@@ -95,7 +95,7 @@ class RoleTally(NamedTuple):
 
 
 class PairTally(NamedTuple):
-    """Synthetic pairs of an epoch: by role, views with both pairs complete, and kinds of edits."""
+    """Counts of an epoch's counterfactual pairs: by role, complete views, kinds of edits."""
 
     roles: tuple[RoleTally, ...]
     complete: int
@@ -103,7 +103,7 @@ class PairTally(NamedTuple):
 
 
 class PhraseTally(NamedTuple):
-    """Counts of the phrases in an epoch's captions.
+    """Counts of the noun phrases in the captions of an epoch's views.
 
     Captions with phrases, phrases per caption, captions that are their own only phrase, phrases
     that differ in more than case, and the most frequent of these.
@@ -126,7 +126,7 @@ def write(
     count: int = COUNT,
     limits: Limits = ACCEPTED,
 ) -> Path:
-    """Write a page of views drawn from an epoch; it needs no other file and no network.
+    """Write a page of views (training examples) drawn from an epoch, as one self-contained file.
 
     Args:
         views: all views of one epoch.
@@ -153,7 +153,7 @@ def write(
         "cards": [
             ViewCard(
                 view=views[place],
-                images=tuple(_images(views[place], root, limits)),
+                images=tuple(_view_images(views[place], root, limits)),
                 caption=tuple(marked_phrases(views[place])) if views[place].phrases else (),
                 whole=is_own_phrase(views[place]),
                 negatives=tuple(_mark_negatives(views[place], generators)),
@@ -165,8 +165,8 @@ def write(
     return pages.write(file, "views.html", context)
 
 
-def _images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
-    """The view's image, joined as in training; its parts if one cannot be read."""
+def _view_images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
+    """Yield a view's image, composed as in training, or its parts if one cannot be read."""
     if view.axis is not None:
         try:
             first, second = (load(root, path, limits) for path in view.images)
@@ -180,7 +180,7 @@ def _images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
 
 
 def _mark_negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]:
-    """The negatives of a view, with marks at what they change."""
+    """Yield the negatives of a view, with the words marked that they change."""
     origins = zip(view.negatives, origins_of(view), generators, strict=False)
     for text, origin, generator in origins:
         if text is None or origin is None:
@@ -191,7 +191,7 @@ def _mark_negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]
 
 
 def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
-    """A tally per place of a view's negatives; one generator fills a place in every view."""
+    """Count the negatives of an epoch's views, for each position among a view's negatives."""
     filled: list[Counter[tuple[str, str]]] = []
     total = 0
     for origins in views:
@@ -217,12 +217,12 @@ def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
 def synthetic_pairs(
     view: View, folder: Path | None, limits: Limits = ACCEPTED
 ) -> Iterator[SyntheticPair]:
-    """The negative and the positive pair; none without counterfactuals."""
+    """Yield a view's negative and positive counterfactual (text and image), if it has any."""
     if not view.counterfactuals:
         return
     kinds = (edit_kind(origins_of(view)), "")
     for role, text, kind, path in zip(
-        ROLES, _texts(view), kinds, view.counterfactuals, strict=True
+        ROLES, _pair_texts(view), kinds, view.counterfactuals, strict=True
     ):
         if not path:
             image = ImageCard()
@@ -234,12 +234,12 @@ def synthetic_pairs(
 
 
 def pair_tally(views: Iterable[View]) -> PairTally | None:
-    """Counts of the synthetic pairs; None if no view has any."""
+    """Count the counterfactual pairs of an epoch's views; None if no view has any."""
     kinds = Counter[str]()
     present = Counter[tuple[tuple[bool, bool], ...]]()  # by role: text, image
     for view in views:
         if view.counterfactuals:
-            pairs = zip(_texts(view), view.counterfactuals, strict=True)
+            pairs = zip(_pair_texts(view), view.counterfactuals, strict=True)
             present[tuple((bool(text), bool(image)) for text, image in pairs)] += 1
             kinds.update([edit_kind(origins_of(view))] if view.negatives[0] else [])
     if not present:
@@ -258,23 +258,23 @@ def pair_tally(views: Iterable[View]) -> PairTally | None:
 
 
 def origins_of(view: View) -> Origins:
-    """The rule of each negative, from the view's provenance."""
+    """Generator, category and words of each negative, from the view's provenance."""
     found: Origins = json.loads(view.provenance)["negatives"]
     return found
 
 
 def edit_kind(origins: Origins) -> str:
-    """Kind of the edit behind the first negative: its category up to a colon; empty if none."""
+    """Kind of the edit that made a view's first negative; empty if there is none."""
     return origins[0]["category"].partition(":")[0] if origins and origins[0] else ""
 
 
-def _texts(view: View) -> tuple[str | None, str | None]:
-    """The edited caption and the paraphrase."""
+def _pair_texts(view: View) -> tuple[str | None, str | None]:
+    """The edited caption of a view and its paraphrase; None for one that it does not have."""
     return view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
 
 
 def phrase_tally(views: Iterable[View]) -> PhraseTally | None:
-    """Counts of the phrases; None if no view has any."""
+    """Count the noun phrases of an epoch's views; None if no view has any."""
     captions = whole = 0
     counts = Counter[str]()
     for view in views:
@@ -294,7 +294,7 @@ def phrase_tally(views: Iterable[View]) -> PhraseTally | None:
 
 
 def is_own_phrase(view: View) -> bool:
-    """Whether the caption, apart from punctuation, is its own only phrase."""
+    """Whether a view's caption is, apart from punctuation, its own only phrase."""
     if len(view.phrases) != 1:
         return False
     start, end = view.phrase_spans
@@ -303,8 +303,10 @@ def is_own_phrase(view: View) -> bool:
 
 
 def marked_phrases(view: View) -> Iterator[tuple[str, int]]:
-    """Pieces of the caption, each with the number of its phrase from 1 on, 0 between phrases. Of
-    phrases that overlap the first is marked; phrases of others may not be in the caption.
+    """Yield pieces of a view's caption, each with the number of its phrase.
+
+    Numbers count from 1, and are 0 between phrases. Of phrases that overlap the first is marked;
+    phrases of others may not be in the caption.
     """
     ends = iter(view.phrase_spans)
     spans = enumerate(zip(ends, ends, strict=True), start=1)

@@ -41,7 +41,7 @@ def write(
     links: Sequence[pages.Link],
     folder: Path,
 ) -> Path:
-    """Write `wise_ft.html`: the measures of each ratio of base and fine-tuned weights.
+    """Write `wise_ft.html`, with the metrics of each ratio of base and fine-tuned weights.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -67,7 +67,7 @@ def write(
 
 
 def describe_choice(frame: pd.DataFrame) -> str:
-    """A sentence about the ratio chosen on the validation items, or why none is chosen.
+    """A sentence on the WiSE-FT ratio chosen on the validation items, or why there is none.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
@@ -78,7 +78,7 @@ def describe_choice(frame: pd.DataFrame) -> str:
             "No ratio is chosen: there are no validation items, which tuning.benchmarks names, and "
             "the reported ones choose nothing"
         )
-    if _means(validation, COMPOSITION).empty:
+    if _role_means(validation, COMPOSITION).empty:
         return "No ratio is chosen: no set of composition is among the validation items"
     best = best_ratio(validation)
     if best is None:
@@ -91,7 +91,7 @@ def describe_choice(frame: pd.DataFrame) -> str:
         f"{best.against_base:.1f} points better at composition than the base, and no headline "
         "metric has its 95% interval below the base"
     )
-    means = _means(reported, COMPOSITION)
+    means = _role_means(reported, COMPOSITION)
     for row in means[means.ratio == best.ratio].itertuples():
         sentence += (
             f". On the reported items its composition is {row.against_base:+.1f} "
@@ -100,30 +100,32 @@ def describe_choice(frame: pd.DataFrame) -> str:
     return sentence
 
 
-def _means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
-    """The rows of the mean over a role's sets."""
+def _role_means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
+    """Rows of a WiSE-FT sweep with the mean over a benchmark role's sets."""
     return frame[(frame.benchmark == MEANS) & (frame.name == role)]
 
 
 def axis_sets(frame: pd.DataFrame) -> dict[str, str]:
-    """Label of each scored role, with the names of the sets whose mean it is."""
-    found = {role: _means(frame, role) for role in _AXES}
+    """Label of each scored benchmark role, with the names of the sets whose mean it is."""
+    found = {role: _role_means(frame, role) for role in _AXES}
     return {ROLE_LABELS[role]: own.sets.iloc[0] for role, own in found.items() if len(own)}
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means in per cent over the benchmarks of a role: a row per ratio, a column per role.
+    """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
     """
-    columns = {role: _means(frame, role).set_index("ratio").value for role in _AXES}
+    columns = {role: _role_means(frame, role).set_index("ratio").value for role in _AXES}
     return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
 
 
 def trade_off(frame: pd.DataFrame, path: Path) -> str:
-    """Plot the first scored role of composition, zero-shot classification and retrieval against
-    the others, at each WiSE-FT ratio; against the ratio if it is the only one.
+    """Plot the trade-off between composition, zero-shot accuracy and retrieval by WiSE-FT ratio.
+
+    The first of these roles that was scored is plotted against the others; against the ratio if it
+    is the only one.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
@@ -136,7 +138,7 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
     if means.empty:
         return ""
     up, *right = means.columns
-    shades = {ratio: _shade(ratio) for ratio in means.index}
+    shades = {ratio: _ratio_colour(ratio) for ratio in means.index}
     # In a page, the mixed colours follow its theme too.
     mixed = {
         shade: f"color-mix(in srgb, var(--ours) {100 * ratio:.0f}%, var(--base))"
@@ -144,7 +146,7 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
     }
     across = {f"{ROLE_LABELS[role]}, %": means[role] for role in right}
     across = across or {"share of the fine-tuned weights": means.index.to_series()}
-    interval = _means(frame, up).set_index("ratio")[["low", "high"]]
+    interval = _role_means(frame, up).set_index("ratio")[["low", "high"]]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(2.9 * len(across) + 0.3, 2.7))
         axes = figure.subplots(1, len(across), squeeze=False, sharey="row")[0]
@@ -158,8 +160,8 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
         return save(figure, path, mixed)
 
 
-def _shade(ratio: float) -> str:
-    """The colour of a ratio, from the base's to the fine-tuned model's."""
+def _ratio_colour(ratio: float) -> str:
+    """Colour of a WiSE-FT ratio, between the base's and the fine-tuned model's."""
     shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
     return to_hex(shades(ratio))
 
@@ -171,7 +173,7 @@ def _plot_ratios(
     interval: pd.DataFrame,
     shades: Mapping[float, str],
 ) -> None:
-    """Plot one panel: a dot for each ratio of the weights, with the interval of its value."""
+    """Plot one panel: a dot for each WiSE-FT ratio, with the interval of its value."""
     ends = (interval.low, interval.high)
     ax.vlines(across, *ends, color=COLOURS["base"], lw=0.7, label="95% interval")
     ax.plot(across, above, color=THEME["soft"], lw=1)
@@ -184,7 +186,7 @@ def _plot_ratios(
 
 
 def show(frame: pd.DataFrame, console: Console | None = None) -> None:
-    """Print the trade-off on the reported items, a line per ratio, and the choice."""
+    """Print the trade-off on the reported items, a line per WiSE-FT ratio, and the chosen ratio."""
     means = summary(frame[frame.measured_on == REPORTED])
     table = plain_table("per cent, by the share of the fine-tuned weights")
     for name in ("ratio", *(ROLE_LABELS[role] for role in means.columns)):

@@ -96,7 +96,7 @@ class Trial:
         found = versions.find(champion.model, name, number, option)
         # A promoted challenger keeps its alias until the next one is registered: a server that is
         # started in between waits for that.
-        if Lineage.of(found).fingerprint == champion.fingerprint and not follows:
+        if Lineage.from_registry(found).fingerprint == champion.fingerprint and not follows:
             raise SettingsError(
                 f"{option}: version {found.version} has the weights of version {champion.version}, "
                 "which answers; name another one"
@@ -244,7 +244,7 @@ class Shadow:
         compared = list(self._compared)
         if len({each.request for each in compared}) < LEAST_REQUESTS:
             return None
-        return Agreement.of(
+        return Agreement.from_shares(
             self._asked.served.fingerprint,
             self._champion,
             [each.share for each in compared],

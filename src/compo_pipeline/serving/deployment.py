@@ -28,7 +28,7 @@ from compo_pipeline.versions import versions
 from compo_pipeline.versions.model import Encoder, ImageTextModel, RequestLimits, Vectors
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, SigningSettings
-from compo_pipeline.versions.verification import verified_files, with_model
+from compo_pipeline.versions.verification import load_verified_model, verified_files
 
 # Seconds after which a refused version is tried again at the latest.
 _RETRY = 3600.0
@@ -223,7 +223,7 @@ def load_beside(
     with tempfile.TemporaryDirectory() as folder:
         files = verified_files(found, Path(folder), signing)
         _require_memory((files.export / WEIGHTS_FILE).stat().st_size, device)
-        loaded, words = with_model(files).model.to(device), read_words(files.export)
+        loaded, words = load_verified_model(files).model.to(device), read_words(files.export)
     return loaded, Served(found.name, int(found.version), loaded.fingerprint), words
 
 

@@ -124,7 +124,7 @@ def run(
         name, alias, version = (
             (registration.name, alias or CHAMPION, version)
             if model is None
-            else versions.named(model, "--model")
+            else versions.parse_uri(model, "--model")
         )
         found = versions.find(name, alias or "", version, None if model is None else "--model")
         with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ KEYS = ("sample_id", "image", "caption")
 
 @settings
 class AnnotationColumns:
-    """Columns of an external table: join keys to caption rows, and the contents that are read."""
+    """Settings: column names of an external table of annotations, as join keys and contents."""
 
     sample_id: str | None = None
     """Column with the id of the caption row, with or without the name of its split before it."""
@@ -52,12 +52,12 @@ class AnnotationColumns:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The join keys that are set: of `sample_id`, `image` and `caption`."""
+        """Names of the join keys that are set, out of `sample_id`, `image` and `caption`."""
         return tuple(name for name in KEYS if getattr(self, name) is not None)
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """Names of the columns that are set, without those of the join keys."""
+        """Names of the content fields that have a column, without the join keys."""
         names = (each.name for each in fields(self))
         return tuple(name for name in names if name not in KEYS and getattr(self, name))
 
@@ -82,7 +82,7 @@ LAYOUTS: Mapping[Layout, AnnotationColumns] = {
 
 @settings
 class AnnotationSettings:
-    """A table of texts and images that others published."""
+    """Settings of an external table of negatives, positives, phrases or images of captions."""
 
     file: str | None = None
     """The table: CSV, TSV, JSON lines or Parquet, as seen from the project's folder; null: none."""
@@ -119,12 +119,12 @@ class AnnotationSettings:
 
     @property
     def read(self) -> AnnotationColumns:
-        """The columns of the layout."""
+        """The column names of the layout: those of a published file, or the configured ones."""
         return LAYOUTS.get(self.layout, self.columns)
 
     @property
     def roles(self) -> tuple[Literal["negative", "positive"], ...]:
-        """The kinds of edited captions that the table has."""
+        """Kinds of edited captions in the external table: negative, positive or both."""
         there = self.read
         found: dict[Literal["negative", "positive"], tuple[str, ...]] = {
             "negative": there.negatives,
@@ -133,7 +133,7 @@ class AnnotationSettings:
         return tuple(role for role, columns in found.items() if columns)
 
     def usable(self, able: Collection[str], key: str, user: str) -> frozenset[str]:
-        """The contents of the table that its user reads; refuses columns that it does not use.
+        """The external table's content fields that a method can use; refuses unusable columns.
 
         Args:
             able: the contents that it has a use for.
@@ -159,7 +159,7 @@ class AnnotationSettings:
 
 @dataclass(frozen=True)
 class Annotations:
-    """The negatives, positives, phrases and neighbours that a table of others has for rows."""
+    """Negatives, positives, phrases and neighbours of caption rows, from an external table."""
 
     rows: Mapping[str, Sequence[Annotation]] = field(default_factory=dict)
     """By sample_id."""
@@ -180,7 +180,7 @@ class Annotations:
     def from_rows(
         cls, rows: Sequence[Annotation], settings: AnnotationSettings, contents: frozenset[str]
     ) -> Annotations:
-        """Build from rows of the table `annotations`."""
+        """Build the annotations from rows of the table `annotations`."""
         table = Table.of(rows, Annotation)
         columns = settings.read.negatives if "negatives" in contents else ()
         drawn_by = digest(*sorted(contents), *columns, str(settings.drawn))
@@ -189,12 +189,12 @@ class Annotations:
         )
 
     def of_sentence(self, sample_id: str, sentence: int = 0) -> list[Annotation]:
-        """The records of a sentence of a row."""
+        """The annotation records of one sentence of a caption row."""
         found = self.rows.get(sample_id, ())
         return [each for each in found if each.sentence == sentence]
 
     def negatives(self, sample_id: str, draws: random.Random) -> list[tuple[str, str] | None]:
-        """The negatives of a view and their columns, None where there is none."""
+        """Draw a view's negatives, each with its column's name; None where there are too few."""
         pool = self._negatives_of(sample_id)
         if self.drawn is None:
             own = ([one for one in pool if one[1] == name] for name in self.columns)
@@ -205,31 +205,31 @@ class Annotations:
     def negative(
         self, sample_id: str, draws: random.Random, sentence: int = 0
     ) -> tuple[str, str] | None:
-        """One negative of a sentence, of any column, and the column; None where there is none."""
+        """Draw one negative of a sentence, with its column's name; None where there is none."""
         pool = self._negatives_of(sample_id, sentence)
         return draws.choice(pool) if pool else None
 
     def positives(self, sample_id: str) -> list[str]:
-        """The texts that are true of a row's image."""
+        """Positive texts (true of the image) for the first sentence of a caption row."""
         return self._values("positives", sample_id)
 
     def phrases(self, sample_id: str) -> list[str]:
-        """The noun phrases of the first sentence, each once."""
+        """Noun phrases of the first sentence of a caption row, without repeats."""
         return list(dict.fromkeys(self._values("phrases", sample_id)))
 
     def neighbour(self, sample_id: str, draws: random.Random) -> str | None:
-        """The sample_id of a row with a similar image; None where there is none."""
+        """Draw the sample_id of a row with a similar image; None where there is none."""
         pool = self._values("neighbours", sample_id)
         return draws.choice(pool) if pool else None
 
     def _values(self, name: str, sample_id: str) -> list[str]:
-        """The values of a field for a row's first sentence; none if the field is not read."""
+        """Values of an annotation field for a row's first sentence; empty if it is not read."""
         if name not in self.contents:
             return []
         return [value for each in self.of_sentence(sample_id) for value in getattr(each, name)]
 
     def _negatives_of(self, sample_id: str, sentence: int = 0) -> list[tuple[str, str]]:
-        """The negatives of a sentence with their columns, in the table's order."""
+        """All negatives of a sentence, each with its column's name, in the table's order."""
         return [
             (text, self.columns[column])
             for each in self.of_sentence(sample_id, sentence)

@@ -42,7 +42,7 @@ _one_reader = Lock()
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The members of an archive, and whether its end is missing.
+    """Members of a tar archive or Parquet file by name, and whether the file is cut off.
 
     `members` has the place and size of each file's bytes; in a cut archive the last ones may lie
     beyond its end. In a Parquet file the place is the row, and the size is not known.
@@ -53,7 +53,7 @@ class Archive:
 
 
 class _Members(Mapping[str, tuple[int, int]]):
-    """Places and sizes by name, in the archive's order: the name and twenty bytes each."""
+    """Memory-saving mapping from the name of an archive's member to its offset and size."""
 
     def __init__(self, members: Mapping[str, tuple[int, int]]) -> None:
         self._names = np.array([name.encode() for name in members], np.bytes_)
@@ -77,8 +77,9 @@ class _Members(Mapping[str, tuple[int, int]]):
 
 
 def samples(archive: Archive) -> dict[str, dict[str, str]]:
-    """The members of WebDataset samples by their endings, by key: all of a name before its first
-    period.
+    """WebDataset samples of an archive: by key, the member names by file extension.
+
+    A key is all of a name before its first period.
     """
     found: dict[str, dict[str, str]] = {}
     for member in archive.members:
@@ -88,14 +89,14 @@ def samples(archive: Archive) -> dict[str, dict[str, str]]:
     return found
 
 
-def parted(name: str) -> tuple[str, str]:
-    """The archive and the member of an image's name; the member is empty for a plain file."""
+def split_member(name: str) -> tuple[str, str]:
+    """Split an image's name into archive path and member name (empty for a plain file)."""
     found = _INSIDE.fullmatch(name)
     return (found[1], found[2]) if found else (name, "")
 
 
 def scan(path: Path) -> Archive:
-    """The members of an archive; an archive that has not changed is scanned once.
+    """List the members of a tar archive or Parquet file; an unchanged file is scanned once.
 
     Raises:
         OSError: it cannot be read.
@@ -107,7 +108,7 @@ def scan(path: Path) -> Archive:
 
 @lru_cache(_SCANNED)
 def _scan_tar(path: Path, size: int, version: int) -> Archive:
-    """The members of a tar archive, from the index of an earlier scan if there is one."""
+    """List the members of a tar archive, from a stored index where an earlier scan left one."""
     index = sidecar(path)
     known = read_json_or_none(index) if index else None
     members, cut = known or _read_headers(path, size)
@@ -122,22 +123,22 @@ def _scan_tar(path: Path, size: int, version: int) -> Archive:
 
 
 class _HeaderFile(BufferedReader):
-    """A tar file for reading headers alone; sizes and offsets that they state are bounded."""
+    """File object that reads a tar archive's headers alone, with bounds on sizes and offsets."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read so many bytes; more than a header may have are refused."""
+        """Read bytes of a header; refuses to read more than the largest header may have."""
         if size is None or not 0 <= size <= _LONGEST_HEADER:
             # No HeaderError, which tarfile takes for the end of the archive.
             raise tarfile.TarError(f"a header of {size} bytes, at most {_LONGEST_HEADER} are read")
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset, at most to the end of the file."""
+        """Move the read position, at most to the end of the file."""
         return super().seek(min(offset, os.fstat(self.fileno()).st_size), whence)
 
 
 def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
-    """Place and size of a tar's members, and whether its headers are cut."""
+    """Offset and size of each member of a tar archive, and whether its headers are cut off."""
     members: dict[str, tuple[int, int]] = {}
     try:
         with (
@@ -157,7 +158,7 @@ def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bo
 
 
 def image_columns(file: pq.ParquetFile) -> list[str]:
-    """Columns of a Parquet file whose cells are bytes, or records with bytes."""
+    """Names of a Parquet file's columns whose cells are bytes, or structs with a field `bytes`."""
     from pyarrow.types import is_struct
 
     return [
@@ -170,14 +171,14 @@ def image_columns(file: pq.ParquetFile) -> list[str]:
 
 @lru_cache(_SCANNED)
 def _scan_parquet(path: Path, size: int, version: int) -> Archive:
-    """The images of a Parquet file as members `<column>/<row>`."""
+    """List the images of a Parquet file as members named `<column>/<row>`."""
     with parquet_file(path) as file:
-        columns, rows = image_columns(file), _starts(file)[-1]
+        columns, rows = image_columns(file), _group_starts(file)[-1]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
 
 
 def read(path: Path, member: str) -> bytes:
-    """The bytes of a member, fewer than its size where the archive is cut.
+    """Read the bytes of an archive's member; they are fewer than its size if the archive is cut.
 
     Raises:
         KeyError: there is no such file in it.
@@ -191,7 +192,7 @@ def read(path: Path, member: str) -> bytes:
 
 
 def source_name(path: Path, member: str) -> str:
-    """The name that a member had as a file; empty where a Parquet file does not tell.
+    """Original file name of an archive's member; empty if a Parquet file does not state it.
 
     Raises:
         As `read`.
@@ -200,14 +201,14 @@ def source_name(path: Path, member: str) -> str:
 
 
 class _Cell(NamedTuple):
-    """An image in a Parquet file: its bytes, none where there is no image, and its file's name."""
+    """Bytes of an image in a Parquet file (empty if it has none), and its original file name."""
 
     content: bytes
     name: str
 
 
 def _read_cell(path: Path, member: str) -> _Cell:
-    """Read an image of a Parquet file, by the name `<column>/<row>`."""
+    """Read the image of a Parquet file that is named `<column>/<row>`."""
     column, row = member.rsplit("/", 1)
     with _one_reader:
         # A forked process has a reader of its own: an open file's place is shared with it.
@@ -215,8 +216,8 @@ def _read_cell(path: Path, member: str) -> _Cell:
         return reader.cell(int(row))
 
 
-class _Reader:
-    """The images of a column of a Parquet file, read row by row; the last ones are in memory.
+class _ColumnReader:
+    """Reads the images of a Parquet column row by row, and caches the last ones in memory.
 
     Images are wanted nearly in order. Another order costs time: a row group is read from its start.
     """
@@ -224,12 +225,12 @@ class _Reader:
     def __init__(self, path: Path, column: str) -> None:
         self._path, self._column = path, column
         with parquet_file(path) as file:
-            self._starts = _starts(file)
+            self._starts = _group_starts(file)
         self._held: dict[int, _Cell] = {}
         self._restart(0)
 
     def cell(self, row: int) -> _Cell:
-        """The image of a row."""
+        """The image of a row, from the cache or read from the file."""
         if row not in self._held:
             group = bisect_right(self._starts, row) - 1
             if not min(self._starts[group], row - _HELD_ROWS) <= self._next <= row:
@@ -242,12 +243,12 @@ class _Reader:
         return self._held[row]
 
     def _restart(self, group: int) -> None:
-        """Start to read at a row group."""
+        """Start to read at the first row of a row group."""
         self._next = self._starts[group]
         self._cells = self._read_from(group)
 
     def _advance(self, row: int) -> None:
-        """Read up to a row; the last ones stay in memory."""
+        """Read images up to a row into the cache, and drop the oldest ones from it."""
         while self._next <= row:
             try:
                 self._held[self._next] = next(self._cells)
@@ -262,7 +263,7 @@ class _Reader:
                 del self._held[next(iter(self._held))]
 
     def _read_from(self, group: int) -> Iterator[_Cell]:
-        """Images from a row group on, one by one."""
+        """Yield the images from a row group on, to the end of the file."""
         groups = range(group, len(self._starts) - 1)
         with parquet_file(self._path) as file:
             for batch in chain.from_iterable(
@@ -279,12 +280,12 @@ class _Reader:
 
 
 @lru_cache(_READERS)
-def _cached_reader(path: Path, size: int, version: int, column: str, process: int) -> _Reader:
-    """The reader of a column; a changed file or another process has another one."""
-    return _Reader(path, column)
+def _cached_reader(path: Path, size: int, version: int, column: str, process: int) -> _ColumnReader:
+    """The cached reader of a Parquet column, one for each process and version of the file."""
+    return _ColumnReader(path, column)
 
 
-def _starts(file: pq.ParquetFile) -> list[int]:
-    """The first row of each row group, and the number of rows."""
+def _group_starts(file: pq.ParquetFile) -> list[int]:
+    """Number of the first row of each row group of a Parquet file, and last the number of rows."""
     counts = (file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
     return list(accumulate(counts, initial=0))

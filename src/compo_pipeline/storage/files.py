@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedFileError(PlainError, ValueError):
-    """A file that does not hold what was written."""
+    """Exception: the content of a file does not match its checksum, or it has none."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is damaged: {reason}")
@@ -46,7 +46,7 @@ class DamagedFileError(PlainError, ValueError):
 
 
 class DiskFullError(PlainError, OSError):
-    """No space is left for a file."""
+    """Exception: the disk has no space left for a file."""
 
     def __init__(self, path: Path) -> None:
         usage = shutil.disk_usage(next(place for place in path.parents if place.is_dir()))
@@ -59,14 +59,14 @@ class DiskFullError(PlainError, OSError):
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it followed from."""
+    """Yield an exception and, one after the other, the exceptions that caused it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether an error, or one that it followed from, says that a disk or a quota is full."""
+    """Whether an exception, or one of its causes, says that a disk or a quota is full."""
     numbers = (errno.ENOSPC, errno.EDQUOT)
     # Errors of SQLite and of libraries in Rust have no errno.
     texts = ("No space left on device", "disk is full")
@@ -77,8 +77,8 @@ def is_full_disk(error: BaseException) -> bool:
 
 
 @contextmanager
-def named_where_full(path: Path) -> Iterator[None]:
-    """Name the file in the error of a full disk.
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Context manager: an error of a full disk becomes a DiskFullError that names the file.
 
     Raises:
         DiskFullError: no space is left.
@@ -125,15 +125,15 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         temporary = place / folder.name
         temporary.mkdir()
         yield temporary
-        with _locked(folder.parent):
+        with _folder_lock(folder.parent):
             if folder.exists():
                 folder.rename(place / "replaced")
             temporary.rename(folder)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, waiting for others; file systems that cannot lock folders are not locked."""
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Context manager: an exclusive lock on a folder, where the file system can lock folders."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -148,11 +148,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _workspace(path: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `path`, of this writer alone; it is removed at the end.
+    """Yield an empty hidden folder beside `path` for one writer alone; it is removed at the end.
 
     Libraries that write under a name of their own first leave nothing outside it when killed.
     """
-    with named_where_full(path), ExitStack() as lock:
+    with naming_full_disk(path), ExitStack() as lock:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = _locked_folder(path, lock)
         lock.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -162,7 +162,7 @@ def _workspace(path: Path) -> Iterator[Path]:
 
 
 def _locked_folder(path: Path, held: ExitStack) -> Path:
-    """Make the first of `.<name>.0`, `.<name>.1`, ... that no other writer has; locked by `held`.
+    """Create and lock a hidden folder `.<name>.<number>` beside a path, used by no other writer.
 
     The system releases the lock of a killed process, so the next one gets what it left. File
     systems that cannot lock folders (NFS) get a random name, and leftovers stay there.
@@ -189,7 +189,7 @@ def _locked_folder(path: Path, held: ExitStack) -> Path:
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
-    """Replace a folder by files.
+    """Replace a folder atomically by one with these files.
 
     Args:
         files: text or bytes, by path in the folder.
@@ -203,7 +203,7 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
 
 
 def move_folder(source: Path, target: Path) -> None:
-    """Move a folder to the place of another one, which it replaces as a whole."""
+    """Move a folder to another path, and replace the folder there as a whole."""
     with atomic_folder(target) as new:
         new.rmdir()
         shutil.move(source, new)
@@ -235,7 +235,7 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file that `write_json` wrote.
+    """Read the value of a JSON file that `write_json` wrote, and check its checksum.
 
     Raises:
         DamagedFileError: its content has changed since, or it has no checksum.
@@ -248,7 +248,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_or_none(path: Path) -> Any:
-    """The value of a `write_json` file that can be made again; None if it is missing or damaged."""
+    """Read the value of a JSON file of `write_json`; None if the file is missing or damaged."""
     try:
         return read_json(path)
     except FileNotFoundError:
@@ -259,18 +259,18 @@ def read_json_or_none(path: Path) -> Any:
 
 
 def write_plain_json(path: Path, value: Any, indent: int | None = 2) -> None:
-    """Write a value as a JSON file for other programs, without a checksum, atomically."""
+    """Write a value as a JSON file without checksum, for other programs, atomically."""
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether a JSON file is one of `write_json`, even if one of its bits is flipped."""
+    """Whether a JSON file was written by `write_json`, even if it has been damaged since."""
     content = path.read_bytes()
     return _CHECKSUM in content or f'"{_KEY}"'.encode() in content
 
 
 def write_checksum(path: Path) -> None:
-    """Replace the `NO_CHECKSUM` in a file by the SHA-256 of the file as it is."""
+    """Replace the placeholder `NO_CHECKSUM` in a file by the SHA-256 of the file."""
     with path.open("r+b") as file:
         with _map_to_memory(file) as content:
             start, _, actual = _checksums(content)
@@ -279,7 +279,7 @@ def write_checksum(path: Path) -> None:
 
 
 def verify_checksum(path: Path) -> str:
-    """Check a file that `write_checksum` has completed, and return its checksum.
+    """Check the SHA-256 that `write_checksum` wrote into a file, and return it.
 
     Raises:
         DamagedFileError: its content has changed since, or it has no checksum.
@@ -297,12 +297,12 @@ def verify_checksum(path: Path) -> str:
 
 
 def _map_to_memory(file: BinaryIO) -> mmap.mmap:
-    """Map a file to memory, for reading."""
+    """Memory-map an open file for reading."""
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
-    """Place of a file's checksum, -1 without one, what it is, and what it should be."""
+    """Offset of the checksum in a file (-1 without one), the stored and the computed one."""
     start = content.rfind(_CHECKSUM) + len(_CHECKSUM)
     end = start + len(_BLANK)
     if start < len(_CHECKSUM):
@@ -315,7 +315,7 @@ def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
 
 
 def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
-    """Sixteen hexadecimal digits of files: their names, sizes and contents.
+    """Hash, 16 hexadecimal digits, of the names, sizes and contents of several files.
 
     Small files are read whole, large ones in 64 pieces: fine-tuned weights differ in nearly all.
 
@@ -334,6 +334,6 @@ def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes, as `sha256sum` prints it."""
+    """SHA-256 of a file's bytes in hexadecimal digits, as `sha256sum` prints it."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """One caption row. `image` is a path relative to the dataset's root, never outside it.
+    """Row of the table `captions`: an image and the sentences about it.
+
+    `image` is a path relative to the dataset's root, never outside it.
 
     `sentences[0]` is the row's own caption, the others say more about the same image. Width and
     height are in pixels, 0 where the image could not be read. `image_id` groups the rows of one
@@ -38,13 +40,13 @@ class Caption:
 
     @property
     def whole(self) -> str:
-        """All sentences as one text."""
+        """All sentences of the caption row, joined to one text."""
         return " ".join(self.sentences)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is measured of one caption row: a narrow row that validation rules read.
+    """Row of the table `facts`: what is measured of one caption row, for the validation rules.
 
     `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
     where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
@@ -73,8 +75,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row of `quarantine`: `rule` is the rule's name in parameters_validation.yml (or of the
-    reader), `detail` what was found. `row` is -1 for a record that never became a row.
+    """Row of the table `quarantine`: a rejected row or record, and the rule that it broke.
+
+    `rule` is the rule's name in parameters_validation.yml (or of the reader), `detail` what was
+    found. `row` is -1 for a record that never became a row.
     """
 
     row: int
@@ -86,8 +90,9 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Recaption:
-    """A caption that a model wrote of an image, as it is used: checked, and without the phrase that
-    introduces it as an image.
+    """Row of the table `recaptions`: a caption that a model wrote of an image.
+
+    It is as it is used: checked, and without the phrase that introduces it as an image.
 
     `image` is a path as in `Caption`, `image_hash` the sha256 of the file's bytes. `originals` are
     the captions that the source has of the image. `captioner` is the name in the settings, `model`
@@ -106,9 +111,11 @@ class Recaption:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """One parsed sentence in its original case. `sentence` is its index in the caption's
-    sentences; `offsets` are character positions of the words in `text`; noun phrases are
-    half-open word spans `[start, end)`, flattened: start0, end0, start1, end1, ...
+    """Row of the table `parses`: words, tags and noun phrases of one sentence of a caption.
+
+    The text is in its original case. `sentence` is its index in the caption's sentences; `offsets`
+    are character positions of the words in `text`; noun phrases are half-open word spans
+    `[start, end)`, flattened: start0, end0, start1, end1, ...
     """
 
     sample_id: str
@@ -123,7 +130,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """One edit of one caption, and the image generated for it.
+    """Row of the table `counterfactuals`: an edited caption, and the image generated for it.
 
     `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
     `role` says whether the edit changes the meaning ("negative") or not ("positive"). `text`
@@ -150,7 +157,7 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What a record of a table of others says of one sentence of a caption row.
+    """Row of the table `annotations`: an external table's texts and images for one sentence.
 
     `record` is the record's number in the table. `negatives` are false of the image, `positives`
     true; `negative_columns` has the number of the column that each negative is from.
@@ -173,7 +180,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a method wants to see of one sample in one epoch.
+    """Row of the table `views`: the training example of one caption row in one epoch.
 
     `sample_ids` and `images` have one entry (`kind` single, or long: the positives are the whole
     caption, and there are no negatives) or two (composite, pair): the anchor is first in
@@ -204,7 +211,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One scored benchmark item. `model` is its name in the run (base, control, clic, ...).
+    """Row of the table `scores`: one benchmark item's similarities and verdict under one model.
+
+    `model` is its name in the run (base, control, clic, ...).
 
     `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
     image, the unit of which items are no independent samples. `similarities` are every cosine
@@ -225,7 +234,7 @@ class Score:
 
     @property
     def value(self) -> float | None:
-        """From 0, wrong, to 1, right; None for an item that could not be scored."""
+        """Score of the item from 0 (wrong) to 1 (right); None if it could not be scored."""
         if self.metric in GRADED:
             return self.similarities[0] if self.similarities else None
         return None if self.correct is None else float(self.correct)
@@ -233,7 +242,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoredItem:
-    """Shape of a benchmark item, from which its verdicts follow, and the slices that it is in.
+    """Row of the table `scored_items`: a benchmark item's numbers of texts and images, and slices.
 
     `positives`, `negatives` and `other_images` are numbers of texts and images, `right_images` is
     as in a benchmark's item. `ties_right` says whether a tie is right in the subtask's choices.
@@ -257,7 +266,7 @@ GRADED = frozenset(("average_precision",))
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """A benchmark item that one of two models alone has right, with everything it was scored on.
+    """A benchmark item that exactly one of two models gets right, with all texts and similarities.
 
     `change` is `fixed` if `model` is right and `baseline` wrong, `broken` if it is the reverse.
     `shortfall` is how far the cosines of the wrong model are from right. Images and texts are those
@@ -282,7 +291,7 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Foil:
-    """A caption of an image and a foil: one expression away from it, and false.
+    """Row of the table `foils`: a caption, and a copy that one changed expression makes false.
 
     `item` is unique. `kind` is what the foil has changed, `split` the name of its set
     (`foils.splits`), `state` whether the items of kind and set measure something: "used"; "few",
@@ -317,7 +326,7 @@ Row = TypeVar("Row")
 
 
 def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
-    """Arrow type of a field's annotation, and whether it may be null."""
+    """Arrow type of a dataclass field's annotation, and whether the field may be null."""
     import pyarrow as pa
 
     scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -332,7 +341,7 @@ def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
 
 @cache
 def schema(row_type: type) -> pa.Schema:
-    """Arrow schema of a row type of this module."""
+    """Arrow schema of a row type (a dataclass) of this module."""
     import pyarrow as pa
 
     hints = typing.get_type_hints(row_type)
@@ -344,7 +353,7 @@ def schema(row_type: type) -> pa.Schema:
 
 
 def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
-    """Rows of one type as an arrow table, empty tables included."""
+    """Convert rows of one type to an Arrow table."""
     import pyarrow as pa
 
     rows = list(rows)
@@ -354,7 +363,7 @@ def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
 
 
 def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
-    """The rows of a table; lists come back as tuples.
+    """Convert an Arrow table to rows of one type; lists become tuples.
 
     Raises:
         ValueError: the table's columns are not those of the row type.
@@ -365,7 +374,7 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
 
 
 def check_columns(found: pa.Schema, row_type: type) -> None:
-    """Check that columns are those of a row type.
+    """Check that an Arrow schema has exactly the columns of a row type.
 
     Raises:
         ValueError: they are not.
@@ -379,18 +388,18 @@ def check_columns(found: pa.Schema, row_type: type) -> None:
 
 
 def decoded(batch: pa.RecordBatch, row_type: type[Row]) -> Iterator[Row]:
-    """The rows of an arrow batch, decoded column by column."""
+    """Convert an Arrow batch to rows of one type, column by column."""
     return map(row_type, *map(_values, batch.columns))
 
 
 def decoded_row(columns: Sequence[pa.Array], place: int, row_type: type[Row]) -> Row:
-    """One row of an arrow batch's columns, without the cost of slicing them."""
+    """Convert one row of an Arrow batch's columns to an object, without slicing the columns."""
     values = (column[place].as_py() for column in columns)
     return row_type(*(tuple(value) if type(value) is list else value for value in values))
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column as Python has them, lists as tuples."""
+    """The values of an Arrow column as Python objects, lists as tuples."""
     import pyarrow as pa
 
     if not pa.types.is_list(column.type):

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteError(PlainError):
-    """Object storage that cannot be used. No error of a file: an outage quarantines no image."""
+    """Exception: object storage cannot be used; no OSError, which would quarantine the image."""
 
     def __init__(self, message: str) -> None:
         # Of an error in a loader's process, torch puts the traceback before the message.
@@ -59,24 +59,24 @@ class RemoteError(PlainError):
 
 
 def is_url(value: Any) -> bool:
-    """Whether a value of a setting is the URL of a folder that is not local."""
+    """Whether the value of a setting is the URL of object storage, such as `s3://bucket/folder`."""
     return isinstance(value, str) and _URL.fullmatch(value) is not None
 
 
 def mirror(url: str, cache: Path) -> Path:
-    """Path of the local folder in a cache that mirrors a URL's objects; nothing is downloaded."""
+    """Path of the folder in a cache that mirrors the objects below a URL; downloads nothing."""
     protocol, _, place = url.partition("://")
     return cache / f"{protocol}:" / place
 
 
 def url_of(path: Path) -> str | None:
-    """The URL of a mirror, or of a file in one; None of other paths."""
-    found = _located(path)
+    """The URL that a path in a mirror folder stands for; None for other paths."""
+    found = _cache_and_url(path)
     return found[1] if found else None
 
 
-def _located(path: Path) -> tuple[Path, str] | None:
-    """The cache and the URL of a mirror, or of a file in one; None of other paths."""
+def _cache_and_url(path: Path) -> tuple[Path, str] | None:
+    """Cache folder and URL that a path in a mirror folder stands for; None for other paths."""
     text = str(path)
     found = _MIRROR.fullmatch(text) if ":/" in text else None
     return (Path(found[1]), f"{found[2]}://{found[3]}") if found else None
@@ -90,7 +90,7 @@ def check_bucket(url: str) -> None:
 
 
 def refresh(folder: Path) -> None:
-    """List the objects of a mirror's URL, and make it show those alone.
+    """List the objects below a mirror's URL, and give the mirror a placeholder file for each.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
@@ -98,15 +98,15 @@ def refresh(folder: Path) -> None:
     """
     from filelock import FileLock
 
-    located = _located(folder)
+    located = _cache_and_url(folder)
     assert located is not None, f"{folder} is no mirror"
     cache, url = located
-    found = _listing(url)
+    found = _list_objects(url)
     log.info("%s: %d objects", masked(url), len(found))
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
         _remove_leftovers(cache)
-        _remove_others(folder, found)
+        _remove_unlisted(folder, found)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -132,8 +132,8 @@ def refresh(folder: Path) -> None:
         )
 
 
-def _listing(url: str) -> dict[str, tuple[int, int]]:
-    """Sizes and versions of the objects below a URL, by their names relative to it."""
+def _list_objects(url: str) -> dict[str, tuple[int, int]]:
+    """List the objects below a URL: size and version by relative name."""
     with filesystem(url) as (files, root):
         files.invalidate_cache()
         infos = files.find(root, detail=True)
@@ -151,8 +151,8 @@ def _listing(url: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _remove_others(folder: Path, names: Container[str]) -> None:
-    """Remove the files of a mirror that have none of these names, and empty folders."""
+def _remove_unlisted(folder: Path, names: Container[str]) -> None:
+    """Remove a mirror's files that are not among the given names, and empty folders."""
     for place, _, files in os.walk(folder, topdown=False):
         for file in files:
             path = Path(place, file)
@@ -163,7 +163,7 @@ def _remove_others(folder: Path, names: Container[str]) -> None:
 
 
 def _add_placeholder(folder: Path, name: str, size: int) -> bool:
-    """Make the file that shows name and size of an object; false if no file can have its name.
+    """Create a sparse file with an object's name and size; false if no file can have the name.
 
     There are keys with `..`, and folders of the name of an object.
     """
@@ -188,7 +188,7 @@ def _add_placeholder(folder: Path, name: str, size: int) -> bool:
 
 @contextmanager
 def _index(cache: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a cache's index, the listed versions by URL, in one transaction.
+    """Yield a SQLite connection to a cache's index of object versions, in one transaction.
 
     Raises:
         RemoteError: it cannot be used.
@@ -206,32 +206,32 @@ def _index(cache: Path) -> Iterator[sqlite3.Connection]:
 
 @lru_cache(_KNOWN)
 def _version(cache: Path, url: str) -> int:
-    """The version of an object that was listed when this process first asked; -1 of others."""
+    """Version of an object as it was listed, from the cache's index; -1 if it was not listed."""
     with _index(cache) as index:
         found = index.execute("SELECT version FROM objects WHERE url = ?", [url]).fetchone()
     return int(found[0]) if found else -1
 
 
 def version_of(info: Mapping[str, Any]) -> int:
-    """The version of an object, a 63-bit hash of what its storage says of it."""
+    """Version of an object: a 63-bit hash of its ETag or another field of its metadata."""
     named = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
     return digest(named) % 2**63
 
 
 def size_and_version(path: Path) -> tuple[int, int]:
-    """Size and version of a file; they change when its content does.
+    """Size and version of a local or mirrored file; they change when its content does.
 
     The version is the modification time in ns, in a mirror that of the object as it was listed.
 
     Raises:
         OSError: there is no such file.
     """
-    located, status = _located(path), path.stat()
+    located, status = _cache_and_url(path), path.stat()
     return status.st_size, _version(*located) if located else status.st_mtime_ns
 
 
 class _Object(NamedTuple):
-    """An object as it was listed."""
+    """An object as it was listed: cache folder, URL, size and version."""
 
     cache: Path
     url: str
@@ -240,29 +240,29 @@ class _Object(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the cached files of this version of the object."""
+        """Name of the files in the cache that belong to this version of the object."""
         return f"{digest(self.url, self.size, self.version):016x}"
 
     @property
     def content(self) -> Path:
-        """The file for its content: there if and only if all of it is."""
+        """Path of the object's copy in the cache; it exists only if the download is complete."""
         return self.cache / _CONTENTS / self.name
 
 
-def _object(path: Path) -> _Object | None:
-    """The object that a file of a mirror stands for; None for other paths."""
-    located = _located(path)
+def _mirrored_object(path: Path) -> _Object | None:
+    """The object that a placeholder file of a mirror stands for; None for other paths."""
+    located = _cache_and_url(path)
     return _Object(*located, *size_and_version(path)) if located else None
 
 
 def open_file(path: Path) -> BufferedReader:
-    """A file, open for reading; one of a mirror is downloaded first, unless it is there.
+    """Open a file for reading; a mirrored one is downloaded first, unless it is in the cache.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
         RemoteError: the storage cannot be reached, or refuses; or the cache is too small.
     """
-    wanted = _object(path)
+    wanted = _mirrored_object(path)
     if wanted is None:
         return path.open("rb")
     for _ in range(_ATTEMPTS):
@@ -278,18 +278,18 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file; errors as of `open_file`."""
+    """Read the content of a local or mirrored file; errors as of `open_file`."""
     with open_file(path) as file:
         return file.read()
 
 
 def read_range(path: Path, start: int, size: int) -> bytes:
-    """Bytes of a file, fewer at its end; errors as of `open_file`.
+    """Read bytes of a local or mirrored file from an offset on; errors as of `open_file`.
 
     An object that is not in the cache is not downloaded as a whole, but a mebibyte at a time; the
     last ones are in memory.
     """
-    wanted = _object(path)
+    wanted = _mirrored_object(path)
     if wanted is None or wanted.content.exists():
         with open_file(path) as file:
             file.seek(start)
@@ -297,13 +297,13 @@ def read_range(path: Path, start: int, size: int) -> bytes:
     end = min(start + size, wanted.size)
     first = start // _BLOCK
     blocks = range(first, -(-end // _BLOCK))
-    content = b"".join(_block(wanted.url, wanted.version, number) for number in blocks)
+    content = b"".join(_download_block(wanted.url, wanted.version, number) for number in blocks)
     return content[start - first * _BLOCK : end - first * _BLOCK]
 
 
 @lru_cache(32)
-def _block(url: str, version: int, number: int) -> bytes:
-    """Download a block of an object, of the version that was listed."""
+def _download_block(url: str, version: int, number: int) -> bytes:
+    """Download one block of an object, in the version that was listed."""
     with filesystem(url) as (files, key):
         content: bytes = files.cat_file(key, start=number * _BLOCK, end=(number + 1) * _BLOCK)
         _require_version(url, version, files, key)
@@ -311,23 +311,23 @@ def _block(url: str, version: int, number: int) -> bytes:
 
 
 def _require_version(url: str, version: int, files: Any, key: str) -> None:
-    """Check, after a download, that the object is still the one that was listed."""
+    """Raise an error if a downloaded object is not the version that was listed."""
     files.invalidate_cache(key)
     if version_of(files.info(key)) != version:
         raise RemoteError(f"{url}: the object has changed since this run listed it; run again")
 
 
 def sidecar(path: Path) -> Path | None:
-    """The file for what is found out about the present version of an object; None of local files.
+    """Path of a cache file for notes on a mirrored object's version; None for local files.
 
     It is in the cache, and remains where the content is removed.
     """
-    found = _object(path)
+    found = _mirrored_object(path)
     return found.cache / _NOTES / f"{found.name}.json" if found else None
 
 
 def _download(wanted: _Object) -> None:
-    """Download an object, unless another process does it meanwhile."""
+    """Download an object into the cache, unless another process does it meanwhile."""
     from filelock import FileLock
 
     temporary = wanted.cache / _PARTIAL / wanted.name
@@ -350,7 +350,7 @@ def _download(wanted: _Object) -> None:
 
 
 def _make_room(cache: Path, size: int) -> None:
-    """Let a process add a file to a cache; the least recently used ones are removed for it.
+    """Free space for a file in a cache by removing the least recently used ones.
 
     Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
     """
@@ -369,7 +369,7 @@ def _make_room(cache: Path, size: int) -> None:
 
 
 def _evict(cache: Path, most: int) -> None:
-    """Remove the least recently used contents until a cache holds so many bytes at most."""
+    """Remove the least recently used copies of a cache until it has at most `most` bytes."""
     held = []
     for content in (cache / _CONTENTS).glob("*"):
         with suppress(FileNotFoundError):
@@ -384,7 +384,7 @@ def _evict(cache: Path, most: int) -> None:
 
 
 def _remove_leftovers(cache: Path) -> None:
-    """Remove what killed downloads left, and a cache of an earlier version, which has no index."""
+    """Remove partial files of killed downloads, and a cache of an earlier format without index."""
     if not (cache / _INDEX).exists():
         for folder in (*cache.glob("*:"), cache / _PARTIAL):
             shutil.rmtree(folder, ignore_errors=True)
@@ -396,7 +396,7 @@ def _remove_leftovers(cache: Path) -> None:
 
 @contextmanager
 def filesystem(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the file system of a URL and the path there; its errors are one line.
+    """Yield the fsspec file system of a URL and the path in it; its errors become one line.
 
     Raises:
         FileNotFoundError: there is no such object or bucket.
@@ -419,7 +419,7 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
 
 
 def _error_text(error: Exception, url: str) -> str:
-    """The text of an error, without the user and password of its URL.
+    """The message of an error without the user and password in the URL.
 
     S3 takes them for a part of the bucket's name, and quotes it.
     """

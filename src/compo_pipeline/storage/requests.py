@@ -84,12 +84,12 @@ log = logging.getLogger(__name__)
 
 
 def hour_folder(time: datetime) -> str:
-    """The folder of an hour's files, relative to that of the log."""
+    """Path of the folder for an hour's files, relative to the request log."""
     return f"{time.astimezone(UTC):date=%Y-%m-%d/hour=%H}"
 
 
 def hour_of(path: Path, folder: Path) -> datetime | None:
-    """The hour of a file of the log; None of a file that lies elsewhere."""
+    """The hour of a request log's file by its path; None for a file outside the hours' folders."""
     found = _FOLDERS.fullmatch(path.relative_to(folder).as_posix())
     try:
         return None if found is None else datetime.fromisoformat(f"{found[1]}T{found[2]}:00+00:00")
@@ -98,7 +98,7 @@ def hour_of(path: Path, folder: Path) -> datetime | None:
 
 
 def log_files(folder: Path) -> Iterator[Path]:
-    """The files in and below the log's folders of hours, which may be deleted meanwhile."""
+    """Yield the files in the hours' folders of the request log."""
     for place, folders, names in os.walk(folder):
         if Path(place) == folder:
             folders[:] = [name for name in folders if name.startswith("date=")]
@@ -106,8 +106,8 @@ def log_files(folder: Path) -> Iterator[Path]:
             yield from (Path(place) / name for name in names)
 
 
-class _Numbered(NamedTuple):
-    """A file of rows: its folder, server, first and last number, which may be equal."""
+class _LogFile(NamedTuple):
+    """A Parquet file of the request log: folder, server, and first and last number in its name."""
 
     folder: Path
     server: str
@@ -116,8 +116,8 @@ class _Numbered(NamedTuple):
     path: Path
 
     @classmethod
-    def among(cls, paths: Iterable[Path]) -> list[_Numbered]:
-        """The files with such names, in order; of those that begin alike, the widest first."""
+    def from_paths(cls, paths: Iterable[Path]) -> list[_LogFile]:
+        """The request log's Parquet files among paths, sorted by folder, server and number."""
         matches = ((path, _NUMBERED.fullmatch(path.name)) for path in paths)
         found = [
             cls(path.parent, match[1], int(match[2]), int(match[3] or match[2]), path)
@@ -128,10 +128,10 @@ class _Numbered(NamedTuple):
 
 
 def superseded(paths: Iterable[Path]) -> dict[Path, Path]:
-    """The files whose rows a compacted file among them has, each with that file."""
+    """Mapping from files of the request log to the compacted file that has their rows."""
     found: dict[Path, Path] = {}
-    widest: _Numbered | None = None
-    for each in _Numbered.among(paths):
+    widest: _LogFile | None = None
+    for each in _LogFile.from_paths(paths):
         if widest and each[:2] == widest[:2] and each.last <= widest.last:
             found[each.path] = widest.path
         else:
@@ -140,17 +140,18 @@ def superseded(paths: Iterable[Path]) -> dict[Path, Path]:
 
 
 def write_requests(path: Path, rows: pa.Table) -> None:
-    """Write a file of the log, which appears as a whole.
+    """Write rows as a Parquet file of the request log, atomically.
 
     Args:
         path: of the file, below `hour_folder`.
         rows: with the columns of `REQUESTS`.
     """
-    _write(path, [rows])
+    _write_groups(path, [rows])
 
 
-def _write(path: Path, groups: Iterable[pa.Table]) -> None:
+def _write_groups(path: Path, groups: Iterable[pa.Table]) -> None:
     # A file of fewer bytes than rows is refused when it is read.
+    """Write groups of rows as a Parquet file of the request log, atomically."""
     compression = {name: "none" if name == "row" else "zstd" for name in REQUESTS.names}
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
     with (
@@ -168,7 +169,7 @@ def _write(path: Path, groups: Iterable[pa.Table]) -> None:
 
 
 def compactable(folder: Path, server: str, until: datetime) -> Iterator[list[Path]]:
-    """Files of a server that can become one: of one hour, with consecutive numbers, two or more.
+    """Yield lists of a server's log files of one hour that can be merged into one file.
 
     Args:
         folder: of the log.
@@ -176,7 +177,7 @@ def compactable(folder: Path, server: str, until: datetime) -> Iterator[list[Pat
         until: before which the last hour begins.
     """
     found = [path for path in log_files(folder) if path.name.startswith(f"{server}-")]
-    current = _Numbered.among(set(found) - set(superseded(found)))
+    current = _LogFile.from_paths(set(found) - set(superseded(found)))
     for _, of_hour in groupby(current, key=lambda each: each.folder):
         paths = [each.path for each in of_hour]
         hour = hour_of(paths[0], folder)
@@ -196,7 +197,7 @@ def compactable(folder: Path, server: str, until: datetime) -> Iterator[list[Pat
 
 
 def _row_bytes(path: Path) -> int:
-    """Bytes of a file's rows in memory; of one that cannot be read more than a file may have."""
+    """Uncompressed bytes of a Parquet file's rows; above the limit if it cannot be read."""
     try:
         with parquet_file(path) as file:
             groups = range(file.metadata.num_row_groups)
@@ -206,7 +207,7 @@ def _row_bytes(path: Path) -> int:
 
 
 def compact(files: Sequence[Path], goes_on: Callable[[], bool] = lambda: True) -> None:
-    """Write the rows of `compactable` files into one, which appears as a whole and supersedes them.
+    """Merge files of the request log into one, atomically, which supersedes them.
 
     Args:
         files: in the order of their numbers.
@@ -215,7 +216,7 @@ def compact(files: Sequence[Path], goes_on: Callable[[], bool] = lambda: True) -
     Raises:
         ValueError: a file cannot be read.
     """
-    numbered = _Numbered.among(files)
+    numbered = _LogFile.from_paths(files)
     name = f"{numbered[0].server}-{numbered[0].first:06d}-{numbered[-1].last:06d}.parquet"
 
     def groups() -> Iterator[pa.Table]:
@@ -232,7 +233,7 @@ def compact(files: Sequence[Path], goes_on: Callable[[], bool] = lambda: True) -
         if waiting:
             yield pa.Table.from_batches(waiting)
 
-    _write(files[0].with_name(name), groups())
+    _write_groups(files[0].with_name(name), groups())
 
 
 def read_requests(
@@ -242,7 +243,7 @@ def read_requests(
     skipped: Counter[str],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the log, few at a time, in the order of their hours.
+    """Yield the request log's rows between two times as Arrow batches, hour by hour.
 
     A file that cannot be read gives no row and is counted. Servers may write, compact and delete
     files meanwhile.
@@ -256,11 +257,11 @@ def read_requests(
     """
     chosen = list(REQUESTS.names if columns is None else columns)
     read = chosen if "time" in chosen else [*chosen, "time"]
-    for path in _files(folder, ".parquet", since, until, skipped):
+    for path in _files_between(folder, ".parquet", since, until, skipped):
         try:
             batches = list(read_batches(path, REQUESTS, _NULLABLE, chosen=read))
         except ValueError as error:
-            _skip(path, error, skipped)
+            _count_unreadable(path, error, skipped)
             continue
         for batch in batches:
             time = batch.column("time")
@@ -276,7 +277,7 @@ def read_requests(
 def read_dropped(
     folder: Path, since: datetime, until: datetime, skipped: Counter[str]
 ) -> Counter[str]:
-    """The number of rows that servers could not write into the log, by reason.
+    """Number of rows, by reason, that servers could not write into the request log.
 
     Args:
         folder: of the log.
@@ -285,7 +286,7 @@ def read_dropped(
         skipped: gets the number of files that were not read, by reason.
     """
     dropped: Counter[str] = Counter()
-    for path in _files(folder, DROPPED, since, until, skipped):
+    for path in _files_between(folder, DROPPED, since, until, skipped):
         try:
             content = read_json(path)
             reasons = content.get("reasons") if isinstance(content, dict) else None
@@ -294,16 +295,16 @@ def read_dropped(
             ):
                 raise ValueError(f"{path} has no counts of rows by reason")
         except ValueError as error:
-            _skip(path, error, skipped)
+            _count_unreadable(path, error, skipped)
         else:
             dropped.update(reasons)
     return dropped
 
 
-def _files(
+def _files_between(
     folder: Path, ending: str, since: datetime, until: datetime, skipped: Counter[str]
 ) -> Iterator[Path]:
-    """The log's files of the hours between two times, in the order of the hours."""
+    """Yield the request log's files of the hours between two times, in the order of the hours."""
     first = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     found = [
         path
@@ -318,10 +319,11 @@ def _files(
             if first <= hour < until:
                 yield path_below(folder, str(path.relative_to(folder)))
         except ValueError as error:
-            _skip(path, error, skipped)
+            _count_unreadable(path, error, skipped)
 
 
-def _skip(path: Path, error: ValueError, skipped: Counter[str]) -> None:
+def _count_unreadable(path: Path, error: ValueError, skipped: Counter[str]) -> None:
+    """Log and count, by reason, a file of the request log that cannot be read."""
     log.warning("Not read: %s", error)
     reason = "deleted meanwhile" if not path.exists() else str(error).replace(f"{path} ", "")
     skipped[reason.replace(f"{path}", path.name)] += 1

@@ -30,7 +30,7 @@ _BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_at
 
 @settings
 class RemoteSettings:
-    """The YAML key `remote`: object storage."""
+    """Settings of object storage (YAML key `remote`)."""
 
     cache: Path = Path("data/remote")
     """Local folder for copies of the objects that are read."""
@@ -49,7 +49,7 @@ class RemoteSettings:
 def configure(
     parameters: Mapping[str, Any], remote: RemoteSettings, credentials: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters with mirrors in the place of URLs; this process and its children reach them.
+    """The parameters with URLs replaced by mirror folders; sets up access for this process.
 
     Args:
         parameters: the project's.
@@ -82,7 +82,7 @@ def configure(
 
 
 def _check_url(url: str, key: str, *, local: bool) -> None:
-    """Refuse a URL with credentials or "..", or where a local folder is expected."""
+    """Refuse a URL with credentials or "..", or any URL where a folder must be local."""
     if local:
         raise SettingsError(
             f"{key}: expected a local folder, got {url}; remote.store names the URL of the folder "
@@ -97,7 +97,7 @@ def _check_url(url: str, key: str, *, local: bool) -> None:
 
 
 def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
-    """Set the options of a file system, where fsspec looks for them, also in child processes."""
+    """Set fsspec's options for a protocol, for this process and its child processes."""
     from fsspec.config import conf
 
     bounded = {"config_kwargs": _BOUNDED} if protocol == "s3" else {}
@@ -106,7 +106,7 @@ def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
 
 
 def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
-    """List the folders at URLs that a pipeline reads, and check the one where it stores results.
+    """List the objects at all URLs that a pipeline reads, and check the URL where results go.
 
     Args:
         parameters: the project's, after `configure`.
@@ -138,7 +138,7 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
 
 @contextmanager
 def _key_in_errors(key: str) -> Iterator[None]:
-    """Name the key in errors of the storage."""
+    """Context manager: storage errors become a SettingsError that names the YAML key."""
     try:
         yield
     except RemoteError as error:

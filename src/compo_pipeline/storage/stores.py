@@ -20,7 +20,7 @@ from compo_pipeline.storage.files import (
     DamagedFileError,
     atomic_file,
     is_full_disk,
-    named_where_full,
+    naming_full_disk,
     verify_checksum,
     write_checksum,
 )
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class KeyValueStore(Generic[Value]):
-    """Values by key in one SQLite file, shared safely between threads and processes.
+    """Key-value store in one SQLite file, safe to share between threads and processes.
 
     Values are committed before `put` returns, so a process may be killed at any moment. A key
     must cover everything that its value depends on; deleting the file is always safe, and a damaged
@@ -57,7 +57,7 @@ class KeyValueStore(Generic[Value]):
         self._logged = False
 
     def get(self, keys: Iterable[str]) -> dict[str, Value]:
-        """Stored values of those keys that have one, in the order of the keys.
+        """Stored values by key, for those of the given keys that have one.
 
         Unreadable values, and values that do not fit their checksum, count as absent.
 
@@ -87,7 +87,7 @@ class KeyValueStore(Generic[Value]):
         return found
 
     def put(self, values: Mapping[str, Value], *, replace: bool = True) -> None:
-        """Store values; without `replace`, keys that already have a value keep it.
+        """Store values by key; with `replace` false, keys that already have a value keep it.
 
         Raises:
             SettingsError: the file is not such a store.
@@ -96,13 +96,13 @@ class KeyValueStore(Generic[Value]):
         query = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO entries VALUES (?, ?)"
         texts = {key: self._type.dump_json(value).decode() for key, value in values.items()}
         rows = [(key, f"{_entry_checksum(key, text)} {text}") for key, text in texts.items()]
-        with named_where_full(self._path):
+        with naming_full_disk(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._transaction(lambda entries: entries.executemany(query, rows).fetchall())
 
     @contextmanager
     def many_writes(self) -> Iterator[None]:
-        """Make each `put` a tenth of a millisecond instead of some tens, by a write-ahead log.
+        """Context manager: each `put` takes 0.1 ms instead of tens, by a write-ahead log.
 
         A killed process still loses none; a machine that loses its power may lose the last of them.
         A file system that several hosts share has no such log: there, nothing changes.
@@ -123,7 +123,7 @@ class KeyValueStore(Generic[Value]):
                     held.execute("PRAGMA journal_mode=DELETE")
 
     def _transaction(self, work: _Work) -> list[tuple[str, str]]:
-        """What `work` returns of the store, in one transaction; a damaged store is begun anew."""
+        """Run work on the database in one transaction; a damaged file is replaced first."""
         try:
             return self._run_transaction(work)
         except sqlite3.DatabaseError as error:
@@ -144,7 +144,7 @@ class KeyValueStore(Generic[Value]):
         return self._run_transaction(work)
 
     def _run_transaction(self, work: _Work) -> list[tuple[str, str]]:
-        """Do work on the database in one transaction; the table is made if it is missing."""
+        """Run work on the database in one transaction, with the table created if missing."""
         with closing(sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)) as connection, connection:
             if self._logged:
                 connection.execute("PRAGMA synchronous=NORMAL")
@@ -156,7 +156,7 @@ class KeyValueStore(Generic[Value]):
 
 
 class TensorStore:
-    """Rows of tensors by key, in a folder of safetensors files.
+    """Store of rows of tensors by key, in a folder of safetensors files.
 
     A file has the rows of some keys; files are added, and none changes. A key must cover everything
     that its rows depend on. Deleting the folder is always safe.
@@ -168,7 +168,7 @@ class TensorStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other processes, which would compute the same rows meanwhile."""
+        """Context manager: lock the store, so that no other process computes the same rows."""
         from filelock import FileLock
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ class TensorStore:
             yield
 
     def parts(self) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
-        """Keys and tensors of each file; a damaged file is deleted."""
+        """Yield the keys and tensors of each file of the store; a damaged file is deleted."""
         from safetensors import safe_open
 
         for file in self._files():
@@ -191,7 +191,7 @@ class TensorStore:
                 yield keys, {name: part.get_tensor(name) for name in part.keys()}  # noqa: SIM118
 
     def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
-        """Store the rows of keys that have none yet, atomically.
+        """Store the tensors' rows of new keys as one more file, atomically.
 
         Args:
             keys: n keys.
@@ -206,10 +206,10 @@ class TensorStore:
             write_checksum(temporary)
 
     def _files(self) -> list[Path]:
-        """The store's files, sorted."""
+        """The safetensors files of the store, sorted by name."""
         return sorted(self.folder.glob("*.safetensors"))
 
 
 def _entry_checksum(key: str, value: str) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of key and value."""
+    """Checksum of a key and its value: the first 16 hexadecimal digits of SHA-256."""
     return hashlib.sha256(f"{key}\0{value}".encode()).hexdigest()[:16]

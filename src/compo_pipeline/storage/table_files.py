@@ -35,7 +35,7 @@ PART = 10_000
 
 @dataclass(frozen=True)
 class Parts(Iterable[Row]):
-    """Rows that `write_rows` computes part by part.
+    """Rows of a table that `write_rows` computes in parts, and resumes after a kill.
 
     Finished parts stay on disk until the table is whole: after a kill, the next run computes those
     that are missing.
@@ -62,14 +62,14 @@ class Parts(Iterable[Row]):
             yield from self.compute(part)
 
     def _ranges(self) -> list[range]:
-        """The row numbers of each part."""
+        """The range of row numbers of each part."""
         return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
 
     def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
-        """The parts as tables in a folder; those that are there and whole are not computed."""
+        """Compute the missing parts as Parquet files in a folder, and return the files of all."""
         files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
         missing = {file: part for file, part in files.items() if not is_whole(file)}
-        compute = partial(_computed, self.compute, row_type)
+        compute = partial(_compute_part, self.compute, row_type)
         with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
             tables = map_partitions(compute, missing.values(), self.engine)
             for file, table in zip(missing, tables, strict=True):
@@ -78,10 +78,10 @@ class Parts(Iterable[Row]):
         return list(files)
 
 
-def _computed(
+def _compute_part(
     compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
 ) -> pa.Table:
-    """The rows of a part in arrow's columns, which processes exchange faster than objects."""
+    """Compute the rows of one part as an Arrow table, which is cheap to send between processes."""
     import pyarrow as pa
 
     groups = (to_table(group, row_type) for group in grouped(compute(part)))
@@ -90,7 +90,7 @@ def _computed(
 
 @contextmanager
 def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
-    """Yield a folder for the finished parts of a computation; it is removed at the end.
+    """Context manager: a folder for a computation's finished parts, which stays after a kill.
 
     After an error or a kill it stays, and the next computation with this fingerprint, by the same
     code, finds the parts. Those of others are removed.
@@ -105,7 +105,7 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
 
 
 def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
-    """Write a table atomically, in groups of rows: they are never in memory as a whole."""
+    """Write rows as a Parquet table, atomically and in groups that fit into memory."""
     columns = schema(row_type)
     if isinstance(rows, Table):
         parts = (rows[start : start + GROUP] for start in range(0, len(rows), GROUP))
@@ -122,7 +122,7 @@ def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
-    """All rows of a table that `write_rows` wrote.
+    """Read a table that `write_rows` wrote as a list of rows.
 
     Raises:
         DamagedFileError: its bytes have changed since.
@@ -132,7 +132,7 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """The rows of a table, once, in their order; errors as of `read_rows`."""
+    """Yield the rows of a table file in their order; errors as of `read_rows`."""
     import pyarrow.parquet as pq
 
     verify_checksum(path)
@@ -143,7 +143,7 @@ def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
 
 
 def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
-    """Write an arrow table, group by group, as parquet with a checksum of the file."""
+    """Write groups of Arrow rows as a Parquet file with a checksum, atomically."""
     import pyarrow.parquet as pq
 
     with atomic_file(path) as temporary:
@@ -155,7 +155,7 @@ def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> N
 
 
 def read_table(path: Path) -> pa.Table:
-    """The table that `write_table` wrote.
+    """Read the Arrow table that `write_table` wrote, and check its checksum.
 
     Raises:
         DamagedFileError: its bytes have changed since.

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class Table(Sequence[Row]):
-    """Rows of one type, decoded when they are asked for.
+    """Sequence of rows of one type over an Arrow table; rows are decoded when they are accessed.
 
     Args:
         row_type: a dataclass of `compo_pipeline.storage.records`, or one like them.
@@ -81,7 +81,7 @@ class Table(Sequence[Row]):
 
     @classmethod
     def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
-        """The table that `write_rows` wrote.
+        """Open the table file that `write_rows` wrote; a large one is memory-mapped.
 
         Args:
             path: the file.
@@ -113,19 +113,19 @@ class Table(Sequence[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row], row_type: type[Row]) -> Table[Row]:
-        """Make a table of rows in memory; a table is returned unchanged."""
+        """Make a Table of rows in memory; a Table is returned unchanged."""
         return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
 
     @classmethod
     def joined(cls, tables: Sequence[Table[Row]]) -> Table[Row]:
-        """The rows of one table or several of one row type, in their order."""
+        """Concatenate tables of one row type."""
         import pyarrow as pa
 
         return cls(tables[0].row_type, pa.concat_tables(table.to_arrow() for table in tables))
 
     @classmethod
     def spilled(cls, rows: Iterable[Row], row_type: type[Row], folder: Path | None) -> Table[Row]:
-        """A table of rows in an unnamed file of a folder, which is gone with the process."""
+        """Make a memory-mapped table of rows in an unnamed temporary file."""
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         columns = schema(cast(type, row_type))
@@ -141,7 +141,7 @@ class Table(Sequence[Row]):
         """Pickled without rows where they are in a file."""
         if self._source is None:
             return Table, (self.row_type, self._columns, self._numbers)
-        return _reopened, (self.row_type, self._numbers, *self._source)
+        return _reopen, (self.row_type, self._numbers, *self._source)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -152,7 +152,7 @@ class Table(Sequence[Row]):
     def __getitem__(self, place: slice) -> Table[Row]: ...
     def __getitem__(self, place: int | slice) -> Row | Table[Row]:
         if isinstance(place, slice):
-            return self._of(self._numbers[place])
+            return self._with_numbers(self._numbers[place])
         number = int(self._numbers[place])
         batch = int(self._starts.searchsorted(number, "right")) - 1
         return decoded_row(self._arrays[batch], number - int(self._starts[batch]), self.row_type)
@@ -162,7 +162,7 @@ class Table(Sequence[Row]):
             yield from decoded(batch, self.row_type)
 
     def batches(self, *names: str) -> Iterator[pa.RecordBatch]:
-        """The rows as arrow batches of at most 10,000, of all columns or of the named ones."""
+        """Yield the rows as Arrow batches of at most 10,000, with all or the named columns."""
         import numpy as np
 
         for start in range(0, len(self), BATCH):
@@ -180,26 +180,26 @@ class Table(Sequence[Row]):
 
     @property
     def file(self) -> Path | None:
-        """The file whose rows these are, all of them in their order; None for other rows."""
+        """Path of the file that holds exactly these rows; None if they are in none."""
         if self._source is None or self._numbers != range(len(self._columns)):
             return None
         return self._source[0]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The values of one column."""
+        """The values of one column as an Arrow array."""
         values, numbers = self._columns.column(name), self._numbers
         if isinstance(numbers, range) and numbers.step == 1:
             return values.slice(numbers.start, len(numbers))
         return values.take(list(numbers) if isinstance(numbers, range) else numbers)
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an arrow table."""
+        """Convert all rows to a pyarrow table."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self.batches(), self._columns.schema)
 
     def with_columns(self, **columns: pa.ChunkedArray) -> Table[Row]:
-        """These rows with other values [n] in some columns, in memory."""
+        """Copy of the table in memory with other values [n] in some columns."""
         table = self.to_arrow()
         for name, values in columns.items():
             place = table.schema.get_field_index(name)
@@ -207,17 +207,18 @@ class Table(Sequence[Row]):
         return Table(self.row_type, table)
 
     def codes(self, name: str) -> NDArray[np.int32]:
-        """A number for each row [n]: equal ones where a column's values are equal, counted in the
-        order in which the values come first.
+        """Integer codes [n] of the rows by a column's value: equal codes for equal values.
+
+        They are counted in the order in which the values come first.
         """
         return codes(self.column(name))
 
     def where(self, chosen: NDArray[np.bool_]) -> Table[Row]:
-        """The rows [n] that are chosen."""
+        """The rows where a mask [n] is true."""
         return self if chosen.all() else self.take(chosen.nonzero()[0])
 
     def having(self, name: str, values: Iterable[Any]) -> Table[Row]:
-        """The rows with one of these values in a column."""
+        """The rows whose value in a column is one of the given values."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -227,17 +228,17 @@ class Table(Sequence[Row]):
         return self.where(np.asarray(pc.is_in(column, value_set=wanted), dtype=bool))
 
     def take(self, places: NDArray[np.integer[Any]]) -> Table[Row]:
-        """The rows at these places, in their order."""
+        """The rows at the given indices, in the order of the indices."""
         import numpy as np
 
-        return self._of(np.asarray(self._numbers)[places])
+        return self._with_numbers(np.asarray(self._numbers)[places])
 
-    def _of(self, numbers: range | NDArray[np.int64]) -> Table[Row]:
-        """The same table with other numbers of rows."""
+    def _with_numbers(self, numbers: range | NDArray[np.int64]) -> Table[Row]:
+        """A table of other row numbers over the same Arrow data."""
         return Table(self.row_type, self._columns, numbers, self._source)
 
     def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
-        """The first row in which a column has each of the values [k]; -1 where there is none."""
+        """Index of the first row with each of the given values [k] in a column; -1 without one."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -246,22 +247,22 @@ class Table(Sequence[Row]):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of a hash of the rows."""
+        """Hash of the rows' contents, 16 hexadecimal digits."""
         hashed = hashlib.sha256()
         for batch in self.batches():
             hashed.update(batch.serialize())
         return hashed.hexdigest()[:16]
 
 
-def _reopened(
+def _reopen(
     row_type: type[Row], numbers: range | NDArray[np.int64], path: Path, copy: Path | None
 ) -> Table[Row]:
-    """The table of a file with some of its rows, opened anew after unpickling."""
-    return Table.open(path, row_type, copy)._of(numbers)
+    """Open the file of an unpickled table again, and select its rows."""
+    return Table.open(path, row_type, copy)._with_numbers(numbers)
 
 
 def codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
-    """Equal numbers [n] for equal values, counted in the order in which the values come first."""
+    """Integer codes [n] of an Arrow column: equal for equal values, numbered as they occur."""
     import numpy as np
 
     # The chunks share one dictionary.
@@ -270,8 +271,9 @@ def codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
 
 
 class Groups(Mapping[str, Sequence[Row]]):
-    """The rows of a table that share the text in one of its columns, by that text: twelve bytes a
-    row.
+    """Mapping from the text in one column of a table to all rows that have this text.
+
+    It takes twelve bytes a row.
     """
 
     def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
@@ -304,7 +306,7 @@ class Groups(Mapping[str, Sequence[Row]]):
 
 
 class ById(Mapping[str, Row]):
-    """The rows of a table by their `sample_id`; of several rows with one it is the last."""
+    """Mapping from `sample_id` to the row of a table; of several rows with one id, the last."""
 
     def __init__(self, table: Table[Row]) -> None:
         self._table, self._rows = table, Groups(table)
@@ -320,12 +322,12 @@ class ById(Mapping[str, Row]):
 
 
 def splits_of(named: Splits) -> tuple[str, ...]:
-    """The names of splits, of which one may stand alone."""
+    """The name of one split, or of several, as a tuple."""
     return (named,) if isinstance(named, str) else tuple(named)
 
 
 def split_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
-    """The captions of a split, or of several, that have a sentence."""
+    """Caption rows of one or several splits that have at least one sentence."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -340,7 +342,7 @@ def split_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
 
 
 def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
-    """The captions of the splits that are trained on that have a sentence.
+    """Caption rows of the training splits that have a sentence; an error if there are none.
 
     Raises:
         ValueError: there is none.
@@ -358,14 +360,14 @@ def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
 
 
 def carved_rows(captions: Iterable[Caption], trains: Splits) -> int:
-    """Number of the rows that `foils.carve` keeps out of training; 0 where they train."""
+    """Number of caption rows that `foils.carve` holds out of training; 0 if they are trained on."""
     if CARVED in splits_of(trains):
         return 0
     return len(Table.of(captions, Caption).having("split", [CARVED]))
 
 
 def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
-    """How many rows are held out for foils, as a note for a line; None if there are none.
+    """Note for reports on how many rows are held out for foils; None if there are none.
 
     Args:
         captions: valid rows of all splits.
@@ -380,13 +382,13 @@ def held_out_note(captions: Iterable[Caption], trains: Splits) -> str | None:
 
 
 def grouped(rows: Iterable[Row], size: int | None = None) -> Iterator[list[Row]]:
-    """Rows in lists of at most `size`, by default 5,000."""
+    """Yield rows in lists of at most `size`, by default 5,000."""
     remaining = iter(rows)
     return iter(lambda: list(islice(remaining, size or GROUP)), [])
 
 
 def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:
-    """Write batches in arrow's own format."""
+    """Write Arrow batches into an open file, in the Arrow IPC format."""
     import pyarrow as pa
 
     with pa.ipc.new_file(sink, columns) as writer:
@@ -395,7 +397,7 @@ def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schem
 
 
 def _read_arrow(file: Any) -> pa.Table:
-    """The table in an open file, memory-mapped."""
+    """Memory-map an open Arrow IPC file and return its table."""
     import pyarrow as pa
 
     content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -403,7 +405,7 @@ def _read_arrow(file: Any) -> pa.Table:
 
 
 def _is_copy(copy: Path, checksum: str) -> bool:
-    """Whether a memory-mapped copy is whole and of the table with this checksum."""
+    """Whether an Arrow file is intact and a copy of the table file with this checksum."""
     import pyarrow as pa
 
     if not is_whole(copy):
@@ -413,7 +415,7 @@ def _is_copy(copy: Path, checksum: str) -> bool:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file exists and has the checksum that was stored when it was written."""
+    """Whether a file exists and its content matches the checksum that is stored in it."""
     try:
         verify_checksum(file)
     except (FileNotFoundError, DamagedFileError):

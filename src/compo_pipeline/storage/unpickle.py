@@ -30,10 +30,10 @@ MOST = 100
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads plain values and refuses everything else."""
+    """Unpickler for numbers, texts, lists, dicts and the like; it refuses every class."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse a class or a function.
+        """Refuse the class or function that a pickle names.
 
         Raises:
             pickle.UnpicklingError: always.
@@ -43,7 +43,7 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Limit what this process can use: bytes of address space, seconds of computing, no files."""
+    """Limit this process's memory in bytes and CPU time in seconds, and forbid writing files."""
     bounds = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,
@@ -55,7 +55,7 @@ def limit(memory: int, seconds: int) -> None:
 
 
 def entries(file: BinaryIO, caption: str) -> Iterator[dict[str, Any]]:
-    """The samples of the pickle: key, path of the image, caption, phrases.
+    """Yield the samples of C2LIP's pickle: key, path of the image, caption, noun phrases.
 
     The layout is that of `CC3m_NP_PKL_Dataset` (src/training/data.py of
     SamsungLabs/concept_centric_clip): a dict of {"image_path", "captions": {name: text},
@@ -84,7 +84,7 @@ def entries(file: BinaryIO, caption: str) -> Iterator[dict[str, Any]]:
 
 
 def main(path: str, caption: str, memory: int, seconds: int) -> None:
-    """Print the samples; what goes wrong is the last line of stderr."""
+    """Print a pickle's samples as JSON lines; an error's message is the last line of stderr."""
     limit(memory, seconds)
     written = 0
     try:

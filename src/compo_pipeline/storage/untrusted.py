@@ -30,11 +30,11 @@ _SHORT.maxstring = _SHORT.maxother = 200
 
 
 class OutsideRoot(ValueError):
-    """A name that leads out of its root folder."""
+    """Exception: a file name leads out of its root folder."""
 
 
 def path_below(root: Path, name: str, *, follow_symlinks: bool = False) -> Path:
-    """The path of a name below a root; there may be no such file.
+    """Path of a file name below a root, checked to stay inside; the file need not exist.
 
     Names with `..` are refused even where they would stay inside.
 
@@ -57,7 +57,7 @@ def path_below(root: Path, name: str, *, follow_symlinks: bool = False) -> Path:
 
 
 def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> list[Path]:
-    """The files below a root that match a pattern, sorted.
+    """Files below a root that match a glob pattern, sorted and checked to stay inside.
 
     Raises:
         OutsideRoot: the pattern or one of the files leads out of the root.
@@ -80,12 +80,12 @@ def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> l
 
 
 def _real(path: Path) -> Path:
-    """The path without links; of a loop of links the path itself."""
+    """The path with symbolic links resolved; a loop of links is left as it is."""
     return Path(os.path.realpath(path))
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
+    """Read the value of a JSON file from an untrusted source.
 
     Raises:
         ValueError: it cannot be read or holds no JSON; one line with the path.
@@ -98,7 +98,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """The values of a JSON lines file; blank lines are none.
+    """Read the values of a JSON Lines file from an untrusted source; blank lines are skipped.
 
     Raises:
         ValueError: it cannot be read, or a line holds no JSON; one line with the path.
@@ -113,7 +113,7 @@ def read_json_lines(path: Path) -> list[Any]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8 that are not blank.
+    """Read the non-blank lines of a text file in UTF-8 from an untrusted source.
 
     Raises:
         ValueError: it cannot be read, or is not UTF-8; one line with the path.
@@ -126,7 +126,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The value of a YAML file of at most a mebibyte without anchors and aliases.
+    """Read the value of a YAML file of at most 1 MiB; refuses anchors and aliases.
 
     Aliases let a file of a few lines stand for gigabytes.
 
@@ -151,7 +151,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file in UTF-8 with a header; blank lines are none.
+    """Read the rows of a UTF-8 CSV file with a header as dicts; blank lines are skipped.
 
     Raises:
         ValueError: it cannot be read, or a row has not the header's length; one line with the path.
@@ -170,7 +170,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
-    """The rows of a Parquet file without its columns that hold images.
+    """Read the rows of a Parquet file as dicts, without the columns that hold images.
 
     Raises:
         ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
@@ -183,7 +183,7 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 def batches_of(
     file: pq.ParquetFile, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, or of some of its columns, few at a time.
+    """Yield the rows of an open Parquet file, or some of their columns, as small Arrow batches.
 
     Raises:
         ValueError: they are more than 1 GiB.
@@ -203,7 +203,7 @@ def read_batches(
     most: int | None = None,
     chosen: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file that others may have written, few at a time.
+    """Yield an untrusted Parquet file's rows as Arrow batches, after checks of its columns.
 
     Args:
         path: of the file.
@@ -229,7 +229,7 @@ def read_batches(
 
 
 def holds_images(kind: pa.DataType) -> bool:
-    """Whether a column of Parquet is of bytes, or of records such as {bytes, path}."""
+    """Whether an Arrow type is bytes or a struct, as columns of images are."""
     from pyarrow.types import is_binary, is_large_binary, is_struct
 
     return any(of_kind(kind) for of_kind in (is_struct, is_binary, is_large_binary))
@@ -237,7 +237,7 @@ def holds_images(kind: pa.DataType) -> bool:
 
 @contextmanager
 def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file.
+    """Context manager: open a Parquet file from an untrusted source.
 
     Raises:
         ValueError: it cannot be read, now or later, or names more rows than it has bytes; one line
@@ -267,7 +267,7 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _file_bytes(path: Path) -> bytes:
-    """Read a file; an error to do so names the file."""
+    """Read the bytes of a file; an error names the file."""
     try:
         return read_bytes(path)
     except OSError as error:
@@ -275,7 +275,9 @@ def _file_bytes(path: Path) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """A JSON value that others wrote; bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
+    """Parse JSON from an untrusted source; refuses repeated keys and deep nesting.
+
+    Bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
 
     Raises:
         ValueError: it is no JSON, gives a key twice, or nests more than 100 levels.
@@ -299,7 +301,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Parse a list of plain values as JSON or Python writes it; None if the text is no list."""
+    """Parse a list of plain values in JSON or Python syntax; None if the text is no such list."""
     if len(text) > _LONGEST_LIST:
         return None
     try:
@@ -310,7 +312,7 @@ def parse_list(text: str) -> list[Any] | None:
 
 
 def _dict_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict; refuses a key that is given twice."""
+    """Make a dict of a JSON object's pairs; refuses a key that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -320,12 +322,12 @@ def _dict_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value that was read, as a message shows it: its `repr`, shortened."""
+    """Shortened `repr` of a value, for error messages."""
     return _SHORT.repr(value)
 
 
 def text_problem(value: Any) -> str | None:
-    """Why a value cannot be stored as text; None where it can."""
+    """Why a value cannot be stored as text (no string, or not valid UTF-8); None if it can."""
     if not isinstance(value, str):
         return f"{shown(value)} is not a text"
     try:

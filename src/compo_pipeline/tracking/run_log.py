@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """Logs into one run of the MLflow store; resumed runs and long values raise no error.
+    """Logger of one MLflow run; resumed runs and values that are too long raise no error.
 
     Passwords in tags and parameters are masked.
     """
@@ -39,12 +39,12 @@ class RunLog:
     run_id: str
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags; an earlier value is replaced."""
+        """Set tags of the MLflow run; an earlier value is replaced."""
         for name, value in tags.items():
             mlflow.MlflowClient().set_tag(self.run_id, name, masked(value))
 
     def params(self, nested: Mapping[str, Any]) -> None:
-        """Log parameters under dotted names.
+        """Log nested parameters to the MLflow run under dotted names.
 
         MLflow never changes a parameter: if a resumed run has one with another value, the first
         value stays and the new one becomes the tag `changed.<name>`. A value that is too long for
@@ -64,7 +64,7 @@ class RunLog:
             self.tags(changed)
 
     def metrics(self, nested: Mapping[str, Any], model_id: str | None = None) -> None:
-        """Log the numbers of nested mappings under names joined by slashes, and nothing else.
+        """Log the numbers in nested mappings as MLflow metrics, under names joined by slashes.
 
         Lists, texts and nulls belong in an artefact. With a logged model's id the metrics are
         linked to that model too.
@@ -77,14 +77,14 @@ class RunLog:
         self._log_points(points, model_id)
 
     def curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log curves: every row has `step` and, under other names, the values at that step.
+        """Log metrics by step: each row has `step` and the values at that step by name.
 
         A name with a group (`val/loss`) is unchanged; others get the prefix.
         """
         self._log_points(_curve_points(rows, prefix))
 
     def missing_curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log the points of curves that the run lacks; `curves` describes the rows."""
+        """Log the points of metric curves that the run lacks; rows are those of `curves`."""
         points = list(_curve_points(rows, prefix))
         logged = {
             (name, metric.step)
@@ -94,18 +94,18 @@ class RunLog:
         self._log_points(point for point in points if (point[0], point[2]) not in logged)
 
     def artefact(self, path: Path, folder: str | None = None) -> None:
-        """Log a file, or a folder's files into `folder` (by default of the same name)."""
+        """Log a file or a folder's files as artefacts of the MLflow run, below `folder`."""
         if path.is_dir():
             mlflow.MlflowClient().log_artifacts(self.run_id, str(path), folder or path.name)
         else:
             mlflow.MlflowClient().log_artifact(self.run_id, str(path), folder)
 
     def document(self, content: Mapping[str, Any], name: str) -> None:
-        """Log a mapping as a .json or .yaml file, by the name's suffix."""
+        """Log a mapping as a JSON or YAML artefact, by the suffix of its name."""
         mlflow.MlflowClient().log_dict(self.run_id, dict(content), name)
 
     def dataset(self, name: str, digest: str, root: str | None, context: str) -> None:
-        """Log which data the run has read, as one of MLflow's dataset inputs.
+        """Log a dataset that the run has read, as one of MLflow's dataset inputs.
 
         Args:
             name: of the dataset.
@@ -121,7 +121,7 @@ class RunLog:
     def _log_points(
         self, points: Iterable[tuple[str, float, int]], model_id: str | None = None
     ) -> None:
-        """Log points (name, value, step) in batches."""
+        """Log points of metrics (name, value, step) to the run in batches."""
         now = int(time.time() * 1000)
         metrics = (
             Metric(name, value, now, step, model_id=model_id) for name, value, step in points
@@ -132,7 +132,7 @@ class RunLog:
 
 @dataclass
 class LiveCurves:
-    """Curves of trainings, logged as they run; training goes on while the store does not answer.
+    """Logs training curves while training runs; training goes on if the store does not answer.
 
     Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
     run lacks. It can be pickled.
@@ -143,7 +143,7 @@ class LiveCurves:
     _next_try: float = field(init=False, default=0.0)
 
     def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
-        """Log points, unless the store is known to be away; whether they are logged."""
+        """Log curve points, unless the store is known not to answer; returns whether it did."""
         started = time.monotonic()
         if started < self._next_try:
             return False
@@ -169,7 +169,7 @@ class LiveCurves:
 def _curve_points(
     rows: Iterable[Mapping[str, float]], prefix: str
 ) -> Iterator[tuple[str, float, int]]:
-    """Name in the store, value and step of each point."""
+    """Yield metric name, value and step of each point in rows of curves."""
     for row in rows:
         for name, value in row.items():
             if name != "step":
@@ -177,7 +177,7 @@ def _curve_points(
 
 
 def flatten(nested: Mapping[str, Any], separator: str) -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings under joined names of the characters that MLflow allows."""
+    """Yield the leaves of nested mappings, under joined names that MLflow allows."""
     for key, value in nested.items():
         name = re.sub(r"[^\w\-./ ]", "_", str(key))
         if isinstance(value, Mapping) and value:

@@ -50,13 +50,13 @@ log = logging.getLogger(__name__)
 
 
 def configure(settings: TrackingSettings, project_path: Path) -> None:
-    """Set MLflow's store and experiment in this process; a missing experiment is created."""
+    """Set MLflow's store and experiment for this process; a missing experiment is created."""
     uri = connect(settings, project_path)
     mlflow.set_experiment(experiment_id=experiment_in(uri, settings.experiment, "tracking.uri"))
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
-    """Set MLflow's store in this process and return its URI."""
+    """Set MLflow's store for this process and return its URI."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
     for name, value in _HTTP.items():
@@ -78,13 +78,13 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
 
 
 def local_file(uri: str) -> Path | None:
-    """The database file of a store; None for a server."""
+    """Path of the database file of an MLflow store; None if the store is a server."""
     path = uri.partition("?")[0].removeprefix(_SQLITE)
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
 def refuse_read_only(file: Path) -> None:
-    """Refuse a store in a local file that this user cannot write.
+    """Refuse an MLflow store in a local file that this user cannot write.
 
     Raises:
         SettingsError: names the file or its folder, in which SQLite writes a journal.
@@ -98,7 +98,7 @@ def refuse_read_only(file: Path) -> None:
 
 
 def experiment_in(uri: str, name: str, key: str) -> str:
-    """Id of an experiment of a store, created if it is missing.
+    """Id of the experiment with a name in an MLflow store, created if it is missing.
 
     Artefacts of a database in a file are stored beside it; a server configures its own place.
 
@@ -132,7 +132,7 @@ def experiment_in(uri: str, name: str, key: str) -> str:
 
 
 def _create_database(file: Path) -> None:
-    """Create MLflow's database where it is missing, as a whole, by the first of several processes.
+    """Create MLflow's database file if it is missing, atomically and by one process alone.
 
     MLflow builds it in place, in thirty migrations: a kill among them would leave a database that
     no run can use.
@@ -150,7 +150,7 @@ def _create_database(file: Path) -> None:
 
 
 def experiment_id() -> str:
-    """Id of the configured experiment.
+    """Id of the MLflow experiment that this process has configured.
 
     Raises:
         RuntimeError: none is configured in this process; MLflow would use one of its own.
@@ -164,7 +164,7 @@ def experiment_id() -> str:
 
 
 def registered_model(name: str, key: str = "registration.name") -> RegisteredModel:
-    """A registered model of the configured store.
+    """The model with a name in the configured MLflow registry.
 
     Args:
         name: of the model.
@@ -187,7 +187,7 @@ def registered_model(name: str, key: str = "registration.name") -> RegisteredMod
 
 @contextmanager
 def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[None]:
-    """Turn errors of a store into one that names its setting, without passwords.
+    """Context manager: errors of an MLflow store become a SettingsError that names the YAML key.
 
     Args:
         uri: of the store; None is the configured one.
@@ -204,7 +204,7 @@ def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[
 
 
 def open_run(name: str, tags: Mapping[str, str]) -> str:
-    """Open a run in the configured experiment and return its id; `adopt` logs into it.
+    """Create a run in the configured MLflow experiment and return its id; `adopt` logs into it.
 
     The tags `git_commit` and `git_dirty` describe the repository of the working directory.
     """
@@ -224,7 +224,7 @@ def open_run(name: str, tags: Mapping[str, str]) -> str:
 
 @contextmanager
 def log_into(run_id: str) -> Iterator[RunLog]:
-    """Log into a run, whose status and end stay as they are.
+    """Context manager: log into an MLflow run, without changing its status and end time.
 
     If the store does not know the id, the run that replaces it has another one.
 
@@ -232,12 +232,12 @@ def log_into(run_id: str) -> Iterator[RunLog]:
         SettingsError: the store does not answer, or denies access.
     """
     with store_errors():
-        yield RunLog((find(run_id) or _restored(run_id)).info.run_id)
+        yield RunLog((find(run_id) or _restored_run(run_id)).info.run_id)
 
 
 @contextmanager
 def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
-    """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
+    """Context manager: resume an MLflow run as the active one; an error marks it as failed.
 
     A finished run keeps its end, so that its duration is that of the training. If the store does
     not know the id, the run that replaces it has another one.
@@ -252,7 +252,7 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
     """
     with store_errors():
         configured = experiment_id()
-        run = find(run_id) or _restored(run_id)
+        run = find(run_id) or _restored_run(run_id)
         ended = run.info.end_time if run.info.status == "FINISHED" else None
         # MLflow refuses to resume a run of another experiment than the active one.
         mlflow.set_experiment(experiment_id=run.info.experiment_id)
@@ -281,8 +281,10 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
 
 
 def charts_url(run_id: str) -> str | None:
-    """Address of a run's charts on MLflow's page, which `mlflow ui` shows for a store in a file;
-    None of an unknown run, or of a database that a server elsewhere shows.
+    """URL of a run's charts on MLflow's page; None if no known page shows the run.
+
+    `mlflow ui` shows a store in a file. It is None of an unknown run, and of a database that a
+    server elsewhere shows.
     """
     uri = mlflow.get_tracking_uri()
     page = _LOCAL_PAGE if local_file(uri) else masked(uri)
@@ -297,7 +299,7 @@ def charts_url(run_id: str) -> str | None:
 
 
 def child_run(run_id: str, name: str) -> str:
-    """Id of a run's child run of that name, opened if it is missing.
+    """Id of an MLflow run's child run with a role's name, created if it is missing.
 
     It has the parent's tags, the parent's name as a prefix, and the tag `role`.
     """
@@ -306,7 +308,7 @@ def child_run(run_id: str, name: str) -> str:
     query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
     if found := client.search_runs([parent.info.experiment_id], query, max_results=1):
         return str(found[0].info.run_id)
-    # `_restored` must find the parent alone.
+    # `_restored_run` must find the parent alone.
     excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
     tags = {key: value for key, value in parent.data.tags.items() if key not in excluded}
     child = client.create_run(
@@ -318,7 +320,7 @@ def child_run(run_id: str, name: str) -> str:
 
 
 def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Path) -> str:
-    """Log figures and the folder of their page as a run; the same figures are logged once.
+    """Log metrics and the folder of their page as one MLflow run; equal metrics are logged once.
 
     Args:
         name: of the run.
@@ -344,7 +346,7 @@ def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], 
 
 
 def mark_failed(run_id: str, error: Exception) -> None:
-    """Mark a run as failed after it was closed; a store that does not answer is logged."""
+    """Mark an ended MLflow run as failed; a store that does not answer is only logged."""
     try:
         with store_errors():
             if find(run_id) is not None:
@@ -356,7 +358,7 @@ def mark_failed(run_id: str, error: Exception) -> None:
 
 
 def find(run_id: str) -> Run | None:
-    """The run in the store; None if it is unknown or deleted."""
+    """The MLflow run with an id; None if it is unknown or deleted."""
     try:
         run = mlflow.MlflowClient().get_run(run_id)
     except MlflowException as error:
@@ -367,17 +369,17 @@ def find(run_id: str) -> Run | None:
 
 
 def run_of(version: ModelVersion) -> str | None:
-    """Id of a registered version's run; None if the store has no such run."""
+    """Id of the MLflow run of a registered version; None if the store has no such run."""
     return stored_run(version.run_id or "")
 
 
 def stored_run(run_id: str) -> str | None:
-    """The id of a run; None if it is empty or the store has no such run."""
+    """The given id of an MLflow run if the store has the run, else None."""
     return run_id if run_id and find(run_id) else None
 
 
-def _restored(run_id: str) -> Run:
-    """The run that replaces an unknown one; an earlier stage may have opened it."""
+def _restored_run(run_id: str) -> Run:
+    """The MLflow run that replaces an unknown one, created if no earlier stage has."""
     client = mlflow.MlflowClient()
     query = f"tags.{RESTORED_FROM} = '{run_id}'"
     if found := client.search_runs([experiment_id()], query, max_results=1):

@@ -7,7 +7,7 @@ from compo_pipeline.configuration.settings import Title, settings
 
 @settings
 class TrackingSettings:
-    """The YAML key `tracking`."""
+    """Settings of MLflow's store (YAML key `tracking`)."""
 
     uri: str | None = None
     """MLflow server or database; null is a sqlite file in mlruns/ of the project."""

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoredConfirmation:
-    """A confirmation in the catalog."""
+    """Stored result of a confirmation: seeds, and the recipes' comparison or why it is missing."""
 
     seeds: tuple[int, ...] = ()
     """Both recipes were trained with each."""
@@ -60,7 +60,7 @@ class StoredConfirmation:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """Trains two recipes under several seeds and scores them; stored scores are reused."""
+    """Trains the configured and the tuned recipe with several seeds, and scores both."""
 
     inputs: TrialInputs
     """With the parameters of a whole run."""
@@ -78,7 +78,7 @@ class Confirmation:
     def run(
         self, tuned: Mapping[str, Value], seeds: Sequence[int], processes: int = 1
     ) -> list[Row]:
-        """Base, configured and tuned recipe side by side, over all seeds.
+        """Compare base, configured and tuned recipe over all seeds, after training where needed.
 
         Args:
             tuned: the values to confirm, by dotted key.
@@ -109,7 +109,7 @@ class Confirmation:
         return compare(list(tables.values()), names, pairs, scorer.chance, named)
 
     def _fingerprint(self, base: LoadedModel) -> int:
-        """Everything that determines the scores, besides values and seed."""
+        """Hash of everything that determines the scores, besides tuned values and seed."""
         training, evaluation = self.inputs.training, self.inputs.evaluation
         resolved, method = Trainer(training).compute, method_type(self.inputs.method)
         return digest(
@@ -132,7 +132,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class _Training:
-    """One recipe under one seed."""
+    """One training of the confirmation: a recipe (configured or tuned) under one seed."""
 
     confirmation: Confirmation
     folder: Path
@@ -142,22 +142,22 @@ class _Training:
 
     @property
     def file(self) -> Path:
-        """File of its scores."""
+        """Path of the file with the training's score rows."""
         return self.folder / f"{self.name}-{digest(json.dumps(self.values)):016x}.parquet"
 
     @property
     def work(self) -> Path:
-        """Folder of the seed's views and states."""
+        """Folder of the seed's views and training states."""
         return self.folder / "work"
 
     def scores(self, scorer: _RunScorer) -> list[Score]:
-        """Stored scores, or those of a model that is trained now; a state on disk is continued."""
+        """The training's score rows, stored ones or of a model that is trained or resumed now."""
         if not self.file.exists():
             write_rows(self.file, self._train(scorer), Score)
         return read_rows(self.file, Score)
 
     def views(self) -> Path:
-        """Views of the seed; both recipes use the same, because only their losses differ."""
+        """Folder of the seed's views, written if missing; both recipes train on the same views."""
         folder = self.work / "views"
         if not folder.is_dir():
             confirmation = self.confirmation
@@ -177,7 +177,7 @@ class _Training:
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:
-        """Train with the values and the seed, and score the benchmarks."""
+        """Train the recipe with the seed, and score the model on the benchmarks."""
         inputs = self.confirmation.inputs
         log.info("confirming: training with the %s values, seed %d", self.name, self.seed)
         method, recipe = inputs.build(self.values)
@@ -191,7 +191,7 @@ class _Training:
 
 
 def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
-    """Store missing scores; the views are written before, so that parses are not pickled."""
+    """Run the missing trainings in several processes, and store their scores."""
     for training in trainings:
         training.views()
     confirmation = trainings[0].confirmation
@@ -204,13 +204,15 @@ def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, compute.use_cores, (processes,)) as pool:
         log.info("confirming: %d trainings, %d at a time", len(trainings), processes)
-        jobs = [pool.submit(_work, replace(each, confirmation=light)) for each in trainings]
+        jobs = [
+            pool.submit(_train_in_process, replace(each, confirmation=light)) for each in trainings
+        ]
         for done in as_completed(jobs):
             log.info("confirming: trained and scored the %s values, seed %d", *done.result())
 
 
-def _work(training: _Training) -> tuple[str, int]:
-    """Main function of a process."""
+def _train_in_process(training: _Training) -> tuple[str, int]:
+    """Main function of a process: runs one training, and returns its recipe's name and seed."""
     items, evaluation = training.confirmation.items, training.confirmation.inputs.evaluation
     training.scores(_RunScorer(items, Embedder(items, evaluation)))
     return training.name, training.seed
@@ -218,7 +220,7 @@ def _work(training: _Training) -> tuple[str, int]:
 
 @dataclass
 class _RunScorer:
-    """Scores models on the same items."""
+    """Callable that scores models on the same benchmark items, and keeps their chance levels."""
 
     items: Sequence[Subtask]
     embedder: Embedder
@@ -232,7 +234,7 @@ class _RunScorer:
 
 
 def as_comparison(rows: Sequence[Row], dataset: str, titles: Mapping[str, str]) -> Comparison:
-    """The rows as a comparison of the tuned with the configured recipe."""
+    """Convert the rows of a confirmation to a Comparison of base, configured and tuned recipe."""
     return Comparison(
         dataset=dataset,
         models={name: ComparedModel(name, name) for name in (BASE, CONFIGURED, TUNED)},

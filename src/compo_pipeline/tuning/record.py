@@ -27,7 +27,7 @@ Outcome = Literal["finished", "failed", "killed"]
 
 @dataclass(frozen=True, slots=True)
 class TuningRecord:
-    """Logs studies into an MLflow store, from any process: it can be pickled.
+    """Logs Optuna studies and their trials into MLflow; it can be pickled to other processes.
 
     Every method but `point` raises SettingsError where the store does not answer.
 
@@ -44,11 +44,11 @@ class TuningRecord:
 
     @classmethod
     def here(cls, tags: Mapping[str, str]) -> TuningRecord:
-        """Record in the store and experiment that this process has configured."""
+        """A record in the MLflow store and experiment that this process has configured."""
         return cls(mlflow.get_tracking_uri(), tracking.experiment_id(), dict(tags))
 
     def open_study(self, name: str, known: str | None) -> str:
-        """Open the study's run and return its id; a known run that exists is resumed."""
+        """Start a study's MLflow run, or resume a known one that exists; returns its id."""
         with self._store() as client:
             if known is not None and tracking.find(known) is not None:
                 client.update_run(known, status="RUNNING")
@@ -56,21 +56,21 @@ class TuningRecord:
             return tracking.open_run(f"tuning-{name}", {**self.tags, "study": name})
 
     def open_trial(self, study: str, number: int) -> str:
-        """Open a trial's run within the study's run and return its id."""
+        """Start a trial's MLflow run below the study's run; returns its id."""
         tags = {_PARENT: study, TRIAL: str(number), "mlflow.source.name": "compo-pipeline"}
         with self._store() as client:
             run = client.create_run(self.experiment, run_name=f"trial {number}", tags=tags)
         return str(run.info.run_id)
 
     def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
-        """Add a point to the curves of a trial; whether it is logged."""
+        """Log one point of a trial's training curves to MLflow; returns whether it is logged."""
         mlflow.set_tracking_uri(self.uri)
         return self._live.add(RunLog(trial), [{"step": step, **figures}])
 
     def close_trial(
         self, run: str, trial: FrozenTrial, outcome: Outcome, reason: str | None
     ) -> None:
-        """Log a finished trial, with the points that its run lacks, and end its run."""
+        """Log a finished trial with missing points of its curves, and end its MLflow run."""
         reported = sorted(trial.intermediate_values.items())
         points = [{"step": step, "reported": value} for step, value in reported]
         values = {f"value_{index}": value for index, value in enumerate(trial.values or ())}
@@ -86,7 +86,7 @@ class TuningRecord:
             client.set_terminated(run, outcome.upper())
 
     def trials(self, study: str) -> Mapping[int, tuple[str, bool]]:
-        """Id of each trial's run, and whether the run has ended, by the trial's number."""
+        """MLflow run id of each trial by number, and whether the run has ended."""
         query = f"tags.{_PARENT} = '{study}'"
         with self._store():
             runs = mlflow.search_runs([self.experiment], query, output_format="list")
@@ -96,14 +96,14 @@ class TuningRecord:
         }
 
     def close_study(self, run: str, outcome: Outcome, figures: Mapping[str, float]) -> None:
-        """Log the numbers of trials and end the study's run."""
+        """Log the numbers of trials by state, and end the study's MLflow run."""
         with self._store() as client:
             RunLog(run).metrics({"trials": dict(figures)})
             client.set_terminated(run, outcome.upper())
 
     @contextmanager
     def _store(self) -> Iterator[MlflowClient]:
-        """The store's client; its errors name the setting."""
+        """Yield an MLflow client of the store; its errors name the YAML key `tracking.uri`."""
         # A worker process starts without it.
         mlflow.set_tracking_uri(self.uri)
         with tracking.store_errors(self.uri, "tracking.uri"):

@@ -30,7 +30,7 @@ _PLAIN = (None, "base", "local")
 
 @dataclass(frozen=True, slots=True)
 class TunedRun:
-    """How `train_eval` runs with the values of a trial."""
+    """How `train_eval` runs with tuned values: Kedro environment, other parameters and method."""
 
     env: str | None
     """Kedro's environment; None is its default."""
@@ -41,11 +41,11 @@ class TunedRun:
     method: str
 
     def command(self, values: Mapping[str, Value]) -> str:
-        """Command line that trains and evaluates with values by dotted key."""
+        """Command line of `train_eval` with the given values by dotted key."""
         return kedro_run("train_eval", self.env, {**self.given, **values})
 
     def advice(self, values: Mapping[str, Value]) -> list[str]:
-        """Where to store the values permanently, and the command that reads them from there.
+        """Lines of text: in which file to store tuned values, and the command that uses them.
 
         A key that is searched is not on this command line, where it would override the file's.
         """
@@ -56,24 +56,24 @@ class TunedRun:
         return [f"or add this entry to `variants` in {place} and run", f"  {command}"]
 
     def entry(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """The values as a named variant of the method, which overrides what the study's sets."""
+        """Tuned values as an entry of `variants`, a named variant of the method."""
         return {variants.KEY: {self.method: {self.given["variant"]: dict(values)}}}
 
 
 def metric_names(study: Study) -> list[str]:
-    """Names of the objectives."""
+    """Names of a study's objectives: `score`, or `objective 1` and `objective 2`."""
     count = len(study.directions)
     return [f"objective {place + 1}" for place in range(count)] if count > 1 else ["score"]
 
 
 def feasible(study: Study) -> list[FrozenTrial]:
-    """Finished trials that meet every constraint."""
+    """Finished trials of a study that meet every constraint."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return [trial for trial in trials if meets_constraints(trial)]
 
 
 def front(study: Study) -> list[FrozenTrial]:
-    """Optuna's best feasible trials, the earliest of those with equal values.
+    """The best feasible trials of a study (the Pareto front), without repeated values.
 
     With one objective this is the best trial alone, with several the Pareto front.
     """
@@ -84,7 +84,7 @@ def front(study: Study) -> list[FrozenTrial]:
 
 
 def best(study: Study) -> FrozenTrial | None:
-    """The best feasible trial; None if there is none.
+    """The best feasible trial of a study; None if there is none.
 
     Of a Pareto front it is the trial nearest to the best value of every objective, each measured
     in shares of its range over the front.
@@ -103,31 +103,31 @@ def best(study: Study) -> FrozenTrial | None:
 
 
 def baseline(study: Study, configured: Mapping[str, Value]) -> FrozenTrial | None:
-    """The finished trial of the configured values."""
+    """The finished trial with the configured values; None if there is none."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((trial for trial in trials if trial.params == dict(configured)), None)
 
 
 def scores(trial: FrozenTrial) -> list[float]:
-    """A finished trial's values without the penalty for violated constraints."""
+    """Objective values of a finished trial without the penalty for violated constraints."""
     if len(trial.values) == 1:
         return [float(trial.user_attrs.get(SCORE, trial.values[0]))]
     return list(trial.values)
 
 
 def describe(study: Study, trial: FrozenTrial) -> str:
-    """A finished trial's values as text: `score 71.2`."""
+    """Objective values of a finished trial as text, such as `score 71.2`."""
     pairs = zip(metric_names(study), scores(trial), strict=True)
     return ", ".join(f"{name} {value:.4g}" for name, value in pairs)
 
 
 def steps(trial: FrozenTrial) -> int:
-    """Steps that a trial was trained for."""
+    """Number of steps that a trial was trained for."""
     return int(trial.user_attrs.get(STEPS, 0))
 
 
 def summary(study: Study) -> dict[str, Any]:
-    """Trials by state, trained steps and seconds of all trials."""
+    """Number of trials by state, with the steps and seconds of all trials."""
     trials = study.get_trials(deepcopy=False)
     states = Counter(trial.state.name.lower() for trial in trials)
     return {
@@ -138,7 +138,7 @@ def summary(study: Study) -> dict[str, Any]:
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The shortest unique endings of dotted names: `lr`, `weights.margin`."""
+    """Mapping from dotted names to their shortest unique endings, such as `weights.margin`."""
     parts = {name: name.split(".") for name in names}
     short: dict[str, str] = {}
     for name, own in parts.items():
@@ -151,7 +151,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def format_value(value: Any) -> str:
-    """A value as in YAML, floats with four digits."""
+    """Format a parameter's value as in YAML, floats with four digits."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -160,7 +160,7 @@ def format_value(value: Any) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in seconds, minutes or hours; a dash for None."""
+    """Format a duration in seconds, minutes or hours, and None as a dash."""
     if seconds is None:
         return "\N{EN DASH}"
     if seconds < 100:
@@ -171,7 +171,7 @@ def duration(seconds: float | None) -> str:
 def write(
     study: Study, configured: Mapping[str, Value], folder: Path, run: TunedRun
 ) -> Path | None:
-    """Write the best trial's values as a named variant.
+    """Write the best trial's values to `best_params.yml`, as a named variant.
 
     Each trial of a Pareto front has a file below `front/` too.
 
@@ -204,7 +204,7 @@ def write(
 def _comment_lines(
     study: Study, trial: FrozenTrial, configured: Mapping[str, Value], run: TunedRun
 ) -> list[str]:
-    """Comment lines of the tuned configuration: the trial, its result, and how it was found."""
+    """Comment lines for the file of tuned values: the trial, its result, how it was found."""
     count = len(study.get_trials(deepcopy=False))
     line = describe(study, trial)
     plain = baseline(study, configured)

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Failure(StrEnum):
-    """Kinds of failure. Killed and interrupted trials are retried, the others are not."""
+    """Kinds of a trial's failure; only killed and interrupted trials are retried."""
 
     KILLED = "killed"
     INTERRUPTED = "interrupted"
@@ -55,12 +55,12 @@ class Failure(StrEnum):
 
 
 class TrialFailed(Exception):
-    """A trial has failed, and its attributes have the reason."""
+    """Exception: a trial has failed, and its attributes have the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCounts:
-    """Trials of a study, each counted once with its retries."""
+    """Numbers of a study's trials by state; a trial and its retries count once."""
 
     begun: int
     finished: int
@@ -70,17 +70,17 @@ class TrialCounts:
 
 
 def failure(trial: FrozenTrial) -> Failure | None:
-    """The kind of a trial's failure; None if it has not failed."""
+    """Kind of a trial's failure; None if it has not failed."""
     if trial.state != TrialState.FAIL:
         return None
     return Failure(trial.user_attrs.get(KIND, Failure.KILLED))
 
 
 def reason(trial: FrozenTrial) -> str | None:
-    """The reason of a trial's failure; None if it has not failed."""
+    """Reason of a trial's failure as text; None if it has not failed."""
     if trial.state != TrialState.FAIL:
         return None
-    killed = "its worker was killed" if _owed(trial) else "killed repeatedly"
+    killed = "its worker was killed" if _needs_retry(trial) else "killed repeatedly"
     return str(trial.user_attrs.get(REASON, killed))
 
 
@@ -89,7 +89,7 @@ def run_objective(
     trial: optuna.Trial,
     interruptible: Callable[[], AbstractContextManager[None]],
 ) -> float | Sequence[float]:
-    """Call the objective; the trial's attributes get the reason of a failure.
+    """Call the objective with a trial; a failure's reason goes to the trial's attributes.
 
     Args:
         objective: of the study.
@@ -128,19 +128,19 @@ def run_objective(
 
 
 def count(trials: Sequence[FrozenTrial]) -> TrialCounts:
-    """Count a study's trials."""
+    """Count a study's trials by state, each once with its retries."""
     last = _last_attempts(trials)
     states = [trial.state for trial in last]
     return TrialCounts(
         begun=len(last),
-        finished=sum(trial.state.is_finished() and not _owed(trial) for trial in last),
+        finished=sum(trial.state.is_finished() and not _needs_retry(trial) for trial in last),
         waiting=states.count(TrialState.WAITING),
         running=states.count(TrialState.RUNNING),
     )
 
 
 def begin(trial: optuna.Trial, retries: int) -> None:
-    """Write a trial's first heartbeat, and how often it is retried if its worker is killed.
+    """Write a trial's first heartbeat, and the number of retries if its worker is killed.
 
     Optuna never fails a running trial without a heartbeat.
     """
@@ -171,13 +171,13 @@ def recover(study: optuna.Study, retries: int) -> None:
     with experimental():
         fail_stale_trials(study)
     for trial in _last_attempts(study.get_trials(deepcopy=False)):
-        if _owed(trial):
+        if _needs_retry(trial):
             log.warning("trial %d is retried: %s", trial.number, reason(trial))
             _enqueue_retry(study, trial)
 
 
 def requeue_misconfigured(study: optuna.Study) -> None:
-    """Retry trials that failed by a configuration error, if no other trial has finished.
+    """Queue retries of trials that failed by a configuration error, if no other has finished.
 
     Called when a study is started again, perhaps with a corrected configuration.
     """
@@ -191,7 +191,7 @@ def requeue_misconfigured(study: optuna.Study) -> None:
 def configuration_error(
     trials: Sequence[FrozenTrial], before: Container[int], expected: int
 ) -> str | None:
-    """The configuration error with which every trial fails; None if another trial has finished.
+    """The configuration error of every trial as text; None if another trial has finished.
 
     Args:
         trials: of the study.
@@ -207,17 +207,17 @@ def configuration_error(
 
 
 def first_attempt(trial: FrozenTrial) -> int:
-    """Number of a trial's first attempt: its own, unless it is a retry."""
+    """Number of a trial's first attempt: its own number, unless it is a retry."""
     return [*earlier_attempts(trial), trial.number][0]
 
 
 def earlier_attempts(trial: FrozenTrial) -> list[int]:
-    """Numbers of the attempts before a retry; none for a first attempt."""
+    """Trial numbers of the attempts before a retry; empty for a first attempt."""
     return list(trial.system_attrs.get(_HISTORY, ()))
 
 
 def _check_value(value: Any, count: int) -> None:
-    """Refuse an infinite value too, which Optuna accepts; its reason for others is not stored."""
+    """Refuse an objective's result unless it is one finite number for each direction."""
     values = value if isinstance(value, Sequence) else [value]
     numbers = [each for each in values if isinstance(each, Real) and math.isfinite(each)]
     if len(values) != count or len(numbers) != count:
@@ -225,7 +225,7 @@ def _check_value(value: Any, count: int) -> None:
 
 
 def _kind_and_reason(error: Exception) -> tuple[Failure, str]:
-    """The kind of a failure, and its reason on one line."""
+    """Kind of failure that an exception is, and its message on one line."""
     why = " ".join(str(error).split())
     if isinstance(error, SettingsError):
         return Failure.SETTINGS, f"configuration: {why}"
@@ -239,26 +239,26 @@ def _kind_and_reason(error: Exception) -> tuple[Failure, str]:
 
 
 def _set_failure(trial: optuna.Trial, kind: Failure, why: str) -> None:
-    """Store kind and reason of a failure with the trial."""
+    """Store kind and reason of a failure in the trial's attributes."""
     trial.set_user_attr(REASON, why[:_MOST_REASON_CHARACTERS])
     trial.set_user_attr(KIND, kind.value)
 
 
 def _last_attempts(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Trials that have no retry."""
+    """The trials of a study that have not been retried."""
     retried = {number for trial in trials for number in earlier_attempts(trial)}
     return [trial for trial in trials if trial.number not in retried]
 
 
-def _owed(trial: FrozenTrial) -> bool:
-    """Whether a trial has failed so that it is to be retried."""
+def _needs_retry(trial: FrozenTrial) -> bool:
+    """Whether a trial needs a retry: interrupted, or killed with retries left."""
     kind = failure(trial)
     left = trial.user_attrs.get(RETRIES_LEFT)
     return kind is Failure.INTERRUPTED or (kind is Failure.KILLED and left != 0)
 
 
 def _enqueue_retry(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Queue a retry with the trial's parameters and nothing that it had measured."""
+    """Queue a retry with the trial's parameters, but without its measured values."""
     lost = copy.deepcopy(trial)
     lost.user_attrs = {key: value for key, value in lost.user_attrs.items() if key == ORIGIN}
     lost.system_attrs = {key: value for key, value in lost.system_attrs.items() if key in _KEPT}

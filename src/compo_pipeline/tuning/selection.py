@@ -48,7 +48,7 @@ INSTEAD = f"foils ({TUNED}.foils.split) or retrieval ({TUNED}.retrieval.split) o
 
 @dataclass(frozen=True)
 class ItemMetrics:
-    """All reported metrics of a model on benchmark items, in per cent.
+    """Callable from a model to all its metrics on some benchmark items, in per cent.
 
     Models with one image tower share its embeddings.
     """
@@ -63,7 +63,7 @@ class ItemMetrics:
 
     @property
     def fingerprint(self) -> str:
-        """Of the items, the averages over them, and the code that scores."""
+        """Hash of the items, the averages over them, and the code that scores."""
         names = dict.fromkeys(task.benchmark for task in self.subtasks)
         averages = (f"{BENCHMARKS[name].averages}" for name in names)
         code = code_fingerprint(scoring.__name__)
@@ -71,13 +71,14 @@ class ItemMetrics:
 
     @cached_property
     def _embedder(self) -> Embedder:
+        """Embedder of the items, made at its first use."""
         return Embedder(self.subtasks, self.settings)
 
 
 def selecting_benchmarks(
     sources: Mapping[str, str], validation: ValidationSettings, tuned: BenchmarksSettings | None
 ) -> dict[str, str]:
-    """The scored benchmarks whose items select weights or settings, and the key that says so.
+    """Scored benchmarks whose items select weights or settings, with the YAML key that does.
 
     Args:
         sources: of the scored items, by benchmark (`Subtask.source`).
@@ -90,18 +91,20 @@ def selecting_benchmarks(
     keys = {}
     for name, source in (loading.sources(tuned) if tuned else {}).items():
         own = _OWN.get(name)
-        keys[name, _resolved(name, source)] = f"{TUNED}.{own}" if own else TUNED
+        keys[name, _resolve_source(name, source)] = f"{TUNED}.{own}" if own else TUNED
     if validation.every is not None:
         keys |= {(name, validation.split): f"{KEY}.split" for name in _OWN}
         if (root := validation.benchmarks.root) is not None:
             key = f"{KEY}.benchmarks.root"
-            keys |= {(name, _resolved(name, f"{root}/{name}")): key for name in sources}
-    found = {name: keys.get((name, _resolved(name, source))) for name, source in sources.items()}
+            keys |= {(name, _resolve_source(name, f"{root}/{name}")): key for name in sources}
+    found = {
+        name: keys.get((name, _resolve_source(name, source))) for name, source in sources.items()
+    }
     return {name: key for name, key in found.items() if key is not None}
 
 
 def describe_selecting(sources: Mapping[str, str], selecting: Mapping[str, str]) -> Iterator[str]:
-    """A line for each scored benchmark whose items select: no version may be judged by it."""
+    """Yield an error message for each scored benchmark whose items select weights or settings."""
     for name, key in selecting.items():
         own = _OWN.get(name)
         where = f"benchmarks.{own or f'sets.{name}'}: '{sources[name]}'"
@@ -112,15 +115,17 @@ def describe_selecting(sources: Mapping[str, str], selecting: Mapping[str, str])
 
 
 def recorded_validation(checkpoint: Path) -> ValidationSettings:
-    """The validation that selected the weights of a checkpoint, as its record has it; off where
-    none did. The record does not name the folder of benchmark files.
+    """Validation settings by which a checkpoint's weights were selected, from its record.
+
+    Validation is off where none selected them. The record does not name the folder of benchmark
+    files.
     """
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     return parse(ValidationSettings, trained.get("training", {}).get("validation", {}), KEY)
 
 
-def _resolved(benchmark: str, source: str) -> str:
-    """A split as it is, a folder whatever its spelling."""
+def _resolve_source(benchmark: str, source: str) -> str:
+    """Source of a benchmark's items for comparison: a split's name, or a folder's absolute path."""
     return source if benchmark in _OWN else str(Path(source).resolve())
 
 
@@ -132,7 +137,7 @@ def held_out(
     reported: BenchmarksSettings,
     foils: Sequence[Foil] = (),
 ) -> HeldOut:
-    """The rows and items of validation during training; none where it is off.
+    """Held-out rows and metrics for validation during training; empty if validation is off.
 
     Args:
         settings: of validation.
@@ -153,9 +158,11 @@ def held_out(
     if settings.figure is None:
         return HeldOut(rows)
     if settings.figure.split("/")[0] == foils_of_captions.NAME:
-        wanted = _foils(settings, foils, root)
+        wanted = _foil_subtasks(settings, foils, root)
     else:
-        wanted = _items(settings, settings.figure, captions, {row.image_id for row in rows}, root)
+        wanted = _figure_subtasks(
+            settings, settings.figure, captions, {row.image_id for row in rows}, root
+        )
     scored = loading.gather(reported, captions, root, foils)
     key = f"{KEY}.benchmarks"
     own = _unreported(wanted, scored, EvaluationSettings().workers, key)
@@ -165,7 +172,7 @@ def held_out(
 def _unreported(
     items: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
 ) -> list[Subtask]:
-    """The items without those that are also reported.
+    """The benchmark items that select weights or settings, without those that are also reported.
 
     Foils may have images that retrieval over the data's own split ranks: sets of foils that share
     a split have other images and texts than one another, and are no items of retrieval.
@@ -180,7 +187,7 @@ def _unreported(
 
 
 def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
-    """Files of the benchmark that a figure is of; None where it needs no files.
+    """Settings of the benchmark files for the validation metric; None if it needs no files.
 
     Raises:
         SettingsError: there is no such benchmark, its folder is not named, or its files are the
@@ -212,7 +219,7 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
 
 
 def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> None:
-    """Refuse official benchmark files as items that select.
+    """Refuse official benchmark files as items that select weights or settings.
 
     Args:
         settings: of the items that select weights or settings.
@@ -231,8 +238,9 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
 
 
 def check_figure(settings: ValidationSettings) -> None:
-    """Check before a run that the validation items will give the figure. Of files that are not
-    there yet its metric alone is checked.
+    """Check before a run that the validation items will give the configured metric.
+
+    Of files that are not there yet its metric alone is checked.
 
     Raises:
         SettingsError: they will not.
@@ -258,14 +266,14 @@ def check_figure(settings: ValidationSettings) -> None:
     refuse_unknown_figure(settings.figure, scoring.figures_of(subtasks))
 
 
-def _items(
+def _figure_subtasks(
     settings: ValidationSettings,
     figure: str,
     captions: Sequence[Caption],
     images: set[str],
     root: Path,
 ) -> list[Subtask]:
-    """The subtasks of a figure's benchmark."""
+    """The subtasks that the validation metric is computed on."""
     files = benchmark_files(settings)
     if files is not None:
         try:
@@ -283,8 +291,10 @@ def _items(
     return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
 
 
-def _foils(settings: ValidationSettings, foils: Sequence[Foil], root: Path) -> list[Subtask]:
-    """The kinds of foils of the split that measure something."""
+def _foil_subtasks(
+    settings: ValidationSettings, foils: Sequence[Foil], root: Path
+) -> list[Subtask]:
+    """The used foils of the validation split as subtasks, one for each kind."""
     found = foils_of_captions.load(foils, settings.split, root)
     if not found:
         raise SettingsError(
@@ -303,7 +313,7 @@ def study_items(
     workers: int,
     foils: Sequence[Foil] = (),
 ) -> list[Subtask]:
-    """The items that score the trials of a study; those among the reported ones are left out.
+    """Benchmark items that score a study's trials, without those that are reported.
 
     Raises:
         SettingsError: they are missing, official test items, or among the reported ones.

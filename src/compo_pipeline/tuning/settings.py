@@ -28,7 +28,7 @@ _MOST_PROCESSES = 4
 
 @settings
 class StorageSettings:
-    """Database of a study."""
+    """Settings of a study's Optuna database."""
 
     url: str | None = None
     """`sqlite:///<file>` or `postgresql://<user>@<host>/<database>`; null is a sqlite file in the
@@ -49,7 +49,7 @@ class StorageSettings:
 
 @settings
 class SamplerSettings:
-    """Sampler of parameters."""
+    """Settings of the Optuna sampler."""
 
     name: Literal["tpe", "random"] = "tpe"
     """tpe learns from finished trials; random does not."""
@@ -59,7 +59,7 @@ class SamplerSettings:
 
 @settings
 class PrunerSettings:
-    """Pruner, which stops trials early; with two objectives there is none."""
+    """Settings of the Optuna pruner, which stops trials early; none with two objectives."""
 
     name: Literal["median", "hyperband", "successive_halving", "none"] = "median"
     """median stops a trial that is worse than the median at the same look; hyperband and
@@ -77,7 +77,7 @@ class PrunerSettings:
 
 @settings
 class WarmStartSettings:
-    """Earlier study whose best trials are run again, after the configured values."""
+    """Settings of a warm start: an earlier study whose best trials are run again."""
 
     study: Title | None = None
     """Name of the earlier study; null: no warm start."""
@@ -89,7 +89,7 @@ class WarmStartSettings:
 
 @settings
 class StudySettings:
-    """One study."""
+    """Settings of one Optuna study: trials, workers, database, sampler and pruner."""
 
     name: Title
     """Workers with the same name and storage share one study; an interrupted study is continued."""
@@ -111,7 +111,7 @@ class StudySettings:
     """Earlier study whose best trials are run again."""
 
     def processes(self, device: torch.device) -> int:
-        """`workers`, or its default on a device."""
+        """Number of worker processes: the setting `workers`, or its default on a device."""
         if self.workers is not None:
             return self.workers
         return 1 if device.type == "cuda" else min(_MOST_PROCESSES, compute.cores())
@@ -119,7 +119,7 @@ class StudySettings:
 
 @settings
 class GuardedFigures:
-    """Figures whose mean may fall below the base's by a limited number of points."""
+    """Settings of a constraint: metrics whose mean may fall at most `drop` below the base's."""
 
     figures: tuple[str, ...] = ()
     """Each as `benchmark/metric/name`; none: no constraint."""
@@ -129,7 +129,7 @@ class GuardedFigures:
 
 @settings
 class ObjectiveSettings:
-    """Objective and constraints of a study, by figures of the validation items."""
+    """Settings of a study's objective and constraints, as metrics of the validation items."""
 
     maximise: Annotated[tuple[str, ...], Field(min_length=1)] = (
         "sugar_crepe_pp/itt/average",
@@ -154,7 +154,7 @@ class ObjectiveSettings:
     """
 
     def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
-        """The objective of items of these benchmarks: where foils are missing, without them."""
+        """The objective for items of these benchmarks; if foils are missing, without them."""
         named = [name for name in self.maximise if name.startswith(f"{FOILS}/")]
         if not (named and self.without_foils) or FOILS in benchmarks:
             return self
@@ -170,7 +170,7 @@ class ObjectiveSettings:
 
 @settings
 class TrialSettings:
-    """Differences of a trial's training from the recipe (`training`); null: no difference."""
+    """Settings by which a trial's training differs from the recipe; null: no difference."""
 
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the recipe's epochs."""
@@ -186,7 +186,7 @@ class TrialSettings:
 
 @settings
 class ConfirmationSettings:
-    """Comparison of the best with the configured values on the reported items."""
+    """Settings of the comparison of best and configured values on the reported items."""
 
     seeds: NonNegativeInt = 3
     """Seeds that both are trained with, each with views of its own and none the study's. 0: no
@@ -196,7 +196,7 @@ class ConfirmationSettings:
 
 @settings
 class TuningSettings:
-    """The YAML key `tuning`."""
+    """Settings of hyperparameter tuning (YAML key `tuning`)."""
 
     study: StudySettings
     """Storage, number of trials, sampler and pruner."""

@@ -45,7 +45,7 @@ _INSIDE = 0.382
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A searched setting: its dotted key, its distribution and its condition."""
+    """A searched setting: its dotted key, its Optuna distribution and its condition."""
 
     name: str
     distribution: Distribution
@@ -53,11 +53,11 @@ class Parameter:
     """Values of earlier parameters under which the setting is searched; empty: always."""
 
     def active(self, values: Mapping[str, Value]) -> bool:
-        """Whether the setting is searched, given the values of earlier parameters."""
+        """Whether the parameter is searched, given the values of earlier parameters."""
         return all(key in values and values[key] in allowed for key, allowed in self.when.items())
 
     def suggest(self, trial: Trial) -> Value:
-        """The trial's value."""
+        """The value that an Optuna trial suggests for the parameter."""
         within = self.distribution
         if isinstance(within, CategoricalDistribution):
             return trial.suggest_categorical(self.name, within.choices)
@@ -66,7 +66,7 @@ class Parameter:
         return trial.suggest_float(self.name, within.low, within.high, log=within.log)
 
     def contains(self, value: Any) -> bool:
-        """Whether a value is within the range or among the choices."""
+        """Whether a value is within the parameter's range or among its choices."""
         within = self.distribution
         if isinstance(within, CategoricalDistribution):
             return value in within.choices
@@ -76,7 +76,7 @@ class Parameter:
         return whole and within.low <= value <= within.high
 
     def cast(self, value: Any) -> Value:
-        """A contained value with the type that a trial's value has."""
+        """Convert a value of the range or choices to the type that a trial's value has."""
         within = self.distribution
         if isinstance(within, CategoricalDistribution):
             return within.choices[within.choices.index(value)]
@@ -84,7 +84,7 @@ class Parameter:
 
     @property
     def extremes(self) -> tuple[Value, ...]:
-        """Both bounds of a range, or all choices."""
+        """Lower and upper bound of the parameter's range, or all of its choices."""
         within = self.distribution
         if isinstance(within, CategoricalDistribution):
             return within.choices
@@ -92,7 +92,7 @@ class Parameter:
 
     @property
     def described(self) -> str:
-        """The range or the choices as text."""
+        """The parameter's range or choices as text."""
         within = self.distribution
         if isinstance(within, CategoricalDistribution):
             return ", ".join(map(str, within.choices))
@@ -101,12 +101,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The parameters of a study; conditions refer to earlier parameters only."""
+    """Search space of a study: its parameters, whose conditions refer to earlier ones."""
 
     parameters: tuple[Parameter, ...]
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
-        """A trial's values by dotted key; a parameter whose condition is not met is left out."""
+        """A trial's values by dotted key; leaves out parameters whose condition is not met."""
         values: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.active(values):
@@ -114,7 +114,7 @@ class Space:
         return values
 
     def configured(self, parameters: Mapping[str, Any]) -> dict[str, Value]:
-        """The configured values of the searched settings, as a trial would have them.
+        """The configured values of the searched settings, by dotted key, as a trial has them.
 
         Raises:
             SettingsError: a key is not configured, or its value is outside the space.
@@ -122,7 +122,7 @@ class Space:
         values: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.active(values):
-                value = at(parameters, parameter.name)
+                value = configured_value(parameters, parameter.name)
                 if not parameter.contains(value):
                     raise SettingsError(
                         f"{parameter.name}: {value!r} is outside the search space, "
@@ -132,7 +132,7 @@ class Space:
         return values
 
     def fits(self, values: Mapping[str, Any]) -> bool:
-        """Whether a trial could have exactly these values.
+        """Whether a trial of this space could have exactly these values.
 
         Optuna runs an enqueued number that is out of bounds after a warning, and fails on an
         unknown choice.
@@ -143,8 +143,8 @@ class Space:
         )
 
 
-def at(parameters: Mapping[str, Any], name: str) -> Any:
-    """The value at a dotted key.
+def configured_value(parameters: Mapping[str, Any], name: str) -> Any:
+    """The configured value at a dotted key; an error if the key is not configured.
 
     Raises:
         SettingsError: the key is not configured.
@@ -157,7 +157,7 @@ def at(parameters: Mapping[str, Any], name: str) -> Any:
 
 
 def searchable(method: str) -> dict[str, type]:
-    """Types of the searchable settings by YAML key; all trials share one method's views."""
+    """Mapping from YAML key to settings class, of the settings that a study can search."""
     from compo_pipeline.methods.registry import method_type
     from compo_pipeline.training.settings import TrainingSettings
 
@@ -171,7 +171,7 @@ def read(
     settings: Mapping[str, type],
     conf: Path = Path("conf"),
 ) -> Space:
-    """Parse and check a search space.
+    """Parse a search space from YAML values, and check it against the settings.
 
     Args:
         values: the space as Kedro read it.
@@ -205,9 +205,9 @@ def read(
             ) from None
         for chosen in _extremes(space):
             name = next(iter(chosen))
-            _try(chosen, space, configured, settings)
+            _check_values(chosen, space, configured, settings)
     except SettingsError as error:
-        files = ", ".join(_files(conf, key, name))
+        files = ", ".join(_defining_files(conf, key, name))
         raise SettingsError(f"{files}{': ' if files else ''}{key}: {error}") from None
     return space
 
@@ -215,11 +215,11 @@ def read(
 def _distribution(
     name: str, entry: Any, configured: Mapping[str, Any], settings: Mapping[str, type]
 ) -> Distribution:
-    """Distribution of one entry of a space."""
+    """The Optuna distribution of one entry of a search space."""
     known = {
         f"{prefix}.{leaf}": value
         for prefix in settings
-        for leaf, value in leaves(at(configured, prefix))
+        for leaf, value in leaves(configured_value(configured, prefix))
     }
     if name not in known:
         raise SettingsError(
@@ -254,7 +254,7 @@ def _distribution(
 def _numeric_range(
     name: str, kind: str, bounds: Sequence[Any], own: Any
 ) -> FloatDistribution | IntDistribution:
-    """The range of a numeric parameter, from two bounds."""
+    """The Optuna distribution of a numeric parameter, from its kind and two bounds."""
     numeric = int if kind == "int" else int | float
     if len(bounds) != 2 or not all(
         isinstance(bound, numeric) and not isinstance(bound, bool) and math.isfinite(bound)
@@ -277,7 +277,7 @@ def _numeric_range(
 
 
 def _condition(name: str, when: Any, earlier: Sequence[Parameter]) -> dict[str, tuple[Value, ...]]:
-    """The condition of an entry; it may refer to earlier whole-number or categorical entries."""
+    """Parse the condition (`when`) of an entry of a search space."""
     if not isinstance(when, Mapping):
         raise SettingsError(f"'{name}': expected when: {{key: [values]}}, got {when!r}")
     known = {parameter.name: parameter for parameter in earlier}
@@ -301,7 +301,7 @@ def _condition(name: str, when: Any, earlier: Sequence[Parameter]) -> dict[str, 
 
 
 def _extremes(space: Space) -> Iterator[dict[str, Value]]:
-    """Values to try: a value inside each continuous range, each extreme, and each pair of these.
+    """Yield parameter values to try: one inside each range, each extreme, each pair of extremes.
 
     The value inside is refused by a setting that takes whole numbers; pairs find limits that
     depend on a second setting.
@@ -316,13 +316,13 @@ def _extremes(space: Space) -> Iterator[dict[str, Value]]:
                 yield {one.name: value for one, value in zip(some, values, strict=True)}
 
 
-def _try(
+def _check_values(
     chosen: Mapping[str, Value],
     space: Space,
     configured: Mapping[str, Any],
     settings: Mapping[str, type],
 ) -> None:
-    """Parse the settings of a trial with the chosen values and otherwise configured ones."""
+    """Check that the settings accept the chosen values, with configured values otherwise."""
     required: dict[str, Sequence[Value]] = {}
     for parameter in reversed(space.parameters):
         if parameter.name in chosen or parameter.name in required:
@@ -330,7 +330,7 @@ def _try(
     values: dict[str, Value] = {}
     for parameter in space.parameters:
         if parameter.active(values):
-            own = at(configured, parameter.name)
+            own = configured_value(configured, parameter.name)
             allowed = required.get(parameter.name, (own,))
             other = own if own in allowed else allowed[0]
             values[parameter.name] = chosen.get(parameter.name, other)
@@ -340,14 +340,14 @@ def _try(
     for prefix, type_ in settings.items():
         if any(name.startswith(f"{prefix}.") for name in (*chosen, *required)):
             try:
-                parse(type_, at(changed, prefix), prefix)
+                parse(type_, configured_value(changed, prefix), prefix)
             except SettingsError as error:
                 shown = " with ".join(f"{name} = {value!r}" for name, value in chosen.items())
                 raise SettingsError(f"{shown} is refused by the settings: {error}") from None
 
 
-def _files(conf: Path, key: str, name: str) -> Iterator[str]:
-    """The configuration files that define a parameter of a space."""
+def _defining_files(conf: Path, key: str, name: str) -> Iterator[str]:
+    """Yield the configuration files that define a parameter of a search space."""
     for folder in sorted(path for path in conf.glob("*") if path.is_dir()):
         for path, values in keys.read(folder, "parameters").items():
             space: Any = values

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Inputs of a study that all of its workers share; pickled to worker processes."""
+    """Inputs of an Optuna study that all workers share; pickled to worker processes."""
 
     settings: StudySettings
     folder: Path
@@ -71,23 +71,23 @@ class StudyPlan:
 
     @property
     def url(self) -> URL:
-        """Of the database."""
+        """URL of the study's database."""
         return _url(self.settings.storage.url, self.folder)
 
     def lock(self) -> AbstractContextManager[None]:
-        """A lock of the study that one worker at a time holds."""
+        """Context manager: lock the study, so that no other worker takes a trial."""
         return exclusive(self.url, f"study {self.settings.name}")
 
 
 class Storage(optuna.storages.RDBStorage):
-    """Optuna's storage, whose heartbeats outlast a database that is away for a moment.
+    """Optuna's RDBStorage whose heartbeats log an error of the database in place of raising it.
 
     The thread that writes a trial's heartbeats would end with the error: other workers would take
     the trial for killed, and train it a second time in the same folder.
     """
 
     def record_heartbeat(self, trial_id: int) -> None:
-        """Write a heartbeat; an error is logged."""
+        """Write a trial's heartbeat; an error of the database is logged."""
         try:
             super().record_heartbeat(trial_id)
         except (StorageInternalError, OperationalError) as error:
@@ -96,7 +96,7 @@ class Storage(optuna.storages.RDBStorage):
 
 @contextmanager
 def exclusive(url: URL, purpose: str) -> Iterator[None]:
-    """Hold a lock of a database that one process at a time holds, on any machine.
+    """Context manager: hold a lock of a database, which one process at a time can hold.
 
     A file lock beside a sqlite file, an advisory lock in PostgreSQL: both end with their holder.
     """
@@ -112,14 +112,14 @@ def exclusive(url: URL, purpose: str) -> Iterator[None]:
 
 @contextmanager
 def experimental() -> Iterator[None]:
-    """Use parts of Optuna that it calls experimental, without its warnings."""
+    """Context manager: use experimental parts of Optuna without its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         yield
 
 
 def open_study(plan: StudyPlan) -> optuna.Study:
-    """Create the study or join it; the first worker queues its first trials.
+    """Create the Optuna study or join it; the first worker queues the first trials.
 
     Raises:
         SettingsError: the storage cannot be used, or holds a study of this name and another
@@ -142,18 +142,18 @@ def open_study(plan: StudyPlan) -> optuna.Study:
 
 
 def load_study(settings: StudySettings, folder: Path) -> optuna.Study:
-    """An existing study; `folder` is that of its sqlite file."""
+    """Load an existing Optuna study from its database."""
     storage = connect(settings.storage, folder)
     return optuna.load_study(study_name=settings.name, storage=storage)
 
 
 def meets_constraints(trial: FrozenTrial) -> bool:
-    """Whether a finished trial is feasible; one without constraints is."""
+    """Whether a finished trial meets its constraints; one without constraints does."""
     return max(trial.constraints.values(), default=0) <= 0
 
 
 def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers.BaseSampler:
-    """The sampler of the next trial, seeded by the number of trials before it.
+    """Optuna sampler for the next trial, seeded by the number of trials before it.
 
     Workers thus never propose the same values, and an interrupted study of one worker continues
     with the trials that it would have had.
@@ -165,7 +165,7 @@ def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers
 
 
 def pruner(settings: PrunerSettings) -> optuna.pruners.BasePruner:
-    """Optuna's pruner of these settings."""
+    """Optuna pruner for the settings."""
     if settings.name == "median":
         return optuna.pruners.MedianPruner(settings.startup_trials, settings.first_look)
     least, factor = settings.min_resource, settings.reduction_factor
@@ -177,7 +177,7 @@ def pruner(settings: PrunerSettings) -> optuna.pruners.BasePruner:
 
 
 def connect(settings: StorageSettings, folder: Path) -> Storage:
-    """Open the database; missing tables are created.
+    """Open Optuna's database; missing tables are created.
 
     Args:
         settings: URL, and times of the heartbeat.
@@ -209,12 +209,12 @@ def connect(settings: StorageSettings, folder: Path) -> Storage:
         cause = str(error.__cause__ or error).splitlines()[0]
         raise SettingsError(f"{STUDY}.storage.url: cannot use {shown}: {cause}") from None
     if sqlite:
-        _serialise(storage)
+        _serialise_writes(storage)
     return storage
 
 
 def _url(given: str | None, folder: Path) -> URL:
-    """The URL with an installed driver and an absolute path."""
+    """Database URL with an installed driver, and with an absolute path of a sqlite file."""
     if given is None:
         return URL.create("sqlite", database=str((folder / _FILE).resolve()))
     expected = (
@@ -234,8 +234,8 @@ def _url(given: str | None, folder: Path) -> URL:
     raise SettingsError(f"{expected}; got {url.render_as_string(hide_password=True)}")
 
 
-def _serialise(storage: Storage) -> None:
-    """Begin every sqlite transaction as a writer.
+def _serialise_writes(storage: Storage) -> None:
+    """Make every sqlite transaction take the write lock at its beginning.
 
     Python's driver begins a transaction at the first write only: two processes could both read a
     trial's state and then both change it.
@@ -257,7 +257,7 @@ def _serialise(storage: Storage) -> None:
 
 
 def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
-    """Store the study's fingerprint, or refuse a study that was begun with another one."""
+    """Store the study's fingerprint, or refuse a study that has another one."""
     ours = {key: str(value) for key, value in plan.fingerprint.items()}
     ours["directions"] = ", ".join(plan.directions)
     theirs = study.user_attrs.get(_FINGERPRINT)
@@ -274,7 +274,7 @@ def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
 
 
 def _enqueue_first(study: optuna.Study, storage: Storage, plan: StudyPlan) -> None:
-    """Queue the configured values and those of the warm start, unless an earlier worker has.
+    """Queue configured values and warm start as first trials, unless another worker has.
 
     No trial begins before all are queued, so one that has begun shows that they are.
     """
@@ -288,7 +288,7 @@ def _enqueue_first(study: optuna.Study, storage: Storage, plan: StudyPlan) -> No
 
 
 def _warm_start(storage: Storage, plan: StudyPlan) -> list[Values]:
-    """Values of the best feasible trials of an earlier study that are inside the space."""
+    """Parameter values of an earlier study's best feasible trials that fit the search space."""
     warm = plan.settings.warm_start
     if warm.study is None:
         return []

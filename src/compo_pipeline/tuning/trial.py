@@ -66,7 +66,7 @@ _CONSTRAINT = "constraints:{}"
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """Inputs that trials, and the trainings that confirm the best of them, have in common."""
+    """Inputs that all trials and the confirming trainings share: method, parameters, data."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -76,14 +76,14 @@ class TrialInputs:
     evaluation: EvaluationSettings
 
     def build(self, values: Mapping[str, Any] | None = None) -> tuple[Method, TrainingSettings]:
-        """The method and the training settings with other values at dotted keys."""
+        """Build the method and the training settings with other values at dotted keys."""
         parameters = with_values(self.parameters, values or {})
         own = parameters[self.method]
         recipe = parse(TrainingSettings, parameters["training"], "training")
         return build(self.method, own["views"], own["objective"]), recipe
 
     def for_trials(self, settings: TrialSettings) -> TrialInputs:
-        """The inputs with a trial's shorter recipe, which saves its state at each look.
+        """The inputs with a trial's shorter recipe, which saves its state at each evaluation.
 
         It overwrites a state of another fingerprint: such a state is an earlier study's.
         """
@@ -100,7 +100,7 @@ class TrialInputs:
 
 @dataclass(frozen=True, slots=True)
 class TrialScore:
-    """Score of a model on the validation items, in per cent."""
+    """A model's scores in a trial: objective values, constraint violations and all metrics."""
 
     values: tuple[float, ...]
     """One for each objective."""
@@ -111,7 +111,7 @@ class TrialScore:
 
 
 class Scorer:
-    """Scores models on the validation items, relative to the base.
+    """Callable from a model to its TrialScore on the validation items, relative to the base.
 
     Args:
         items: validation items.
@@ -165,7 +165,7 @@ class Scorer:
 
 @dataclass
 class TrialObjective:
-    """The objective of a study; pickled to worker processes, each of which scores the base."""
+    """Optuna objective that trains with a trial's values and scores the model; can be pickled."""
 
     inputs: TrialInputs
     """From `TrialInputs.for_trials`."""
@@ -213,13 +213,13 @@ class TrialObjective:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """Scores models relative to the base, which is scored first."""
+        """Scorer of models relative to the base, which is scored when this is first read."""
         training = self.inputs.training
         base = load(training.model, Trainer(training).device)
         return Scorer(self.items, self.inputs.evaluation, self.settings, base)
 
     def score_base(self) -> None:
-        """Score the base, unless this process has.
+        """Score the base model, unless this process has done so.
 
         Raises:
             SettingsError: a figure of the objective is no metric of the items.
@@ -229,7 +229,7 @@ class TrialObjective:
     def plan(
         self, settings: StudySettings, configured: Mapping[str, Any], folder: Path
     ) -> StudyPlan:
-        """The study of this objective.
+        """Build the StudyPlan of this objective.
 
         Args:
             settings: of the study.
@@ -248,7 +248,7 @@ class TrialObjective:
         )
 
     def _fingerprint(self) -> dict[str, str]:
-        """Everything that determines a trial's value besides its parameters."""
+        """Everything besides its parameters that determines a trial's value, as text by name."""
         inputs, training = self.inputs, self.inputs.training
         recipe = {
             key: value
@@ -277,7 +277,7 @@ class TrialObjective:
     def _train(
         self, trial: optuna.Trial, trainer: Trainer, method: Method, checkpoint: Path
     ) -> TrialScore:
-        """Train a trial, score it at each saved step for pruning, and score the exported model."""
+        """Train a trial with scores at each saved step for pruning; returns the final score."""
         scorer, views, recipe = self.scorer, trainer.inputs.views, trainer.inputs.settings
         last, every = _steps(views, asdict(recipe)), recipe.save_every
         before = trainer.steps_done(method, self.inputs.method)
@@ -306,13 +306,13 @@ class TrialObjective:
         return scorer(load(checkpoint, trainer.device))
 
     def _penalised(self, trial: optuna.Trial, found: TrialScore) -> float:
-        """The score minus the penalty; pruners ignore constraints."""
+        """The trial's score minus the penalty for violated constraints."""
         trial.set_user_attr(SCORE, found.values[0])
         excess = sum(max(0.0, value) for value in found.constraints.values())
         return found.values[0] - self.settings.penalty * excess
 
     def _record(self, trial: optuna.Trial, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point to the trial's curves, or store it with the trial until its run is closed."""
+        """Log a point of the trial's curves to MLflow, or store it with the trial until later."""
         attributes = trial.user_attrs
         run_id = attributes.get(RUN_ID)
         if run_id is None or not self.recorder.point(run_id, step, figures):
@@ -326,7 +326,7 @@ def search(
     recorder: TuningRecord,
     on_progress: OnProgress | None = None,
 ) -> optuna.Study:
-    """Embed the images once for all trials and workers, then run the study.
+    """Score the base and store the image features for all workers, then run the study.
 
     Args:
         objective: of the study.
@@ -350,7 +350,7 @@ def search(
 
 
 def set_constraints(trial: optuna.Trial, constraints: Mapping[str, float]) -> None:
-    """Set a running trial's constraints; earlier values are replaced."""
+    """Set the constraint values of a running trial; earlier values are replaced."""
     for name, value in constraints.items():
         if not math.isfinite(value):
             raise ValueError(f"constraint '{name}': expected a finite number, got {value}")
@@ -358,12 +358,12 @@ def set_constraints(trial: optuna.Trial, constraints: Mapping[str, float]) -> No
 
 
 def _mean(metrics: Mapping[str, float], names: Sequence[str]) -> float:
-    """Mean of some of the metrics."""
+    """Mean of the named metrics."""
     return sum(metrics[name] for name in names) / len(names)
 
 
 def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
-    """Steps of a training on views."""
+    """Number of steps of a training with a recipe on views."""
     rows = len(EpochViews(views).epoch(0))
     steps: int = recipe["epochs"] * (rows // min(recipe["batch_size"], rows))
     return steps if recipe["max_steps"] is None else min(steps, recipe["max_steps"])
@@ -371,7 +371,7 @@ def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Log only warnings of training and scoring."""
+    """Context manager: log only warnings of training and scoring."""
     levels = [logger.level for logger in _LOGGERS]
     for logger in _LOGGERS:
         logger.setLevel(logging.WARNING)

@@ -58,7 +58,7 @@ def run(
     prepare: Callable[[], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> optuna.Study:
-    """Run a study, or the rest of it, until all trials have finished.
+    """Run an Optuna study, or the rest of it, until all trials have finished.
 
     May be called on several machines at once, and again after an interruption.
 
@@ -78,7 +78,7 @@ def run(
     settings = plan.settings
     with Interrupts() as interrupts:
         study = open_study(plan)
-        task = _task(plan, objective, recorder, study)
+        task = _prepare_task(plan, objective, recorder, study)
         with interrupts.ending():
             if settings.workers in (None, 1):
                 Worker(task, study, interrupts, on_progress).work()
@@ -103,7 +103,7 @@ def run(
 
 
 class Interrupts(ExitStack):
-    """Delays Ctrl-C and SIGTERM to where an interruption is allowed.
+    """Context manager: Ctrl-C and SIGTERM wait until an interruption is allowed.
 
     Only the first signal counts: a terminal sends it to a worker twice. Outside of the main
     thread, where Python handles no signals, nothing is changed.
@@ -121,7 +121,7 @@ class Interrupts(ExitStack):
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt for a signal within the block or before it."""
+        """Context manager: a signal before or in the block raises KeyboardInterrupt."""
         self._allowed = True
         try:
             if self.requested:
@@ -132,14 +132,14 @@ class Interrupts(ExitStack):
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End the block at a KeyboardInterrupt."""
+        """Context manager: a KeyboardInterrupt ends the block, and is recorded as requested."""
         try:
             yield
         except KeyboardInterrupt:
             self.requested = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: remember it, and the first time interrupt what may be interrupted."""
+        """Signal handler: record the signal, and raise KeyboardInterrupt where it is allowed."""
         first, self.requested = not self.requested, True
         if first and self._allowed:
             raise KeyboardInterrupt
@@ -147,7 +147,7 @@ class Interrupts(ExitStack):
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """Inputs of a worker; pickled to worker processes."""
+    """Inputs of a worker of a study; pickled to worker processes."""
 
     plan: StudyPlan
     objective: Objective
@@ -159,7 +159,7 @@ class WorkerTask:
 
 
 class Worker:
-    """Runs trials of a study in this process, together with other workers."""
+    """Runs trials of an Optuna study in this process, beside other workers."""
 
     def __init__(
         self,
@@ -175,12 +175,12 @@ class Worker:
         self._taken: optuna.Trial | None = None
 
     def work(self) -> None:
-        """Run trials until the study is complete or interrupted, or every trial is misconfigured.
+        """Run trials until the study is complete, interrupted or misconfigured.
 
         A worker without a trial waits while others have one, for it may have to be retried.
         """
         plan, settings = self._task.plan, self._task.plan.settings
-        while not self._interrupts.requested and not _orphaned():
+        while not self._interrupts.requested and not _is_orphaned():
             with self._lock:
                 self._lock.enter_context(plan.lock())
                 recover(self._study, settings.retries)
@@ -196,7 +196,7 @@ class Worker:
             time.sleep(min(_SECONDS_BETWEEN_LOOKS, settings.storage.heartbeat / 2))
 
     def _run_one(self, trials: Sequence[FrozenTrial]) -> None:
-        """Take a waiting trial, or a new one, release the lock and run the trial."""
+        """Run one trial, a waiting or a new one, under the study's lock until it begins."""
         plan = self._task.plan
         begun = sum(trial.state != TrialState.WAITING for trial in trials)
         self._study.sampler = sampler(plan.settings.sampler, plan.seed, begun)
@@ -212,7 +212,7 @@ class Worker:
             log.warning("a trial was failed as stale while it ran: its retry counts")
 
     def _evaluate(self, trial: optuna.Trial) -> float | Sequence[float]:
-        """Open the trial's run and compute its objective values."""
+        """Start a trial's MLflow run, and compute its objective values."""
         self._taken = trial
         begin(trial, self._task.plan.settings.retries)
         self._lock.close()
@@ -222,7 +222,7 @@ class Worker:
         return run_objective(self._task.objective, trial, self._interrupts.allowed)
 
     def _close_run(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Close the run of a finished trial, and log its state."""
+        """End a finished trial's MLflow run, and log the trial's state."""
         if RUN_ID in trial.user_attrs:
             with _recorded_later(trial.number):
                 _close_trial(self._task.recorder, trial.user_attrs[RUN_ID], trial)
@@ -231,7 +231,7 @@ class Worker:
             self._on_progress(study)
 
     def _failed_as_stale(self) -> bool:
-        """Whether another worker has set this worker's trial to failed, as if it were killed."""
+        """Whether another worker took this worker's trial for killed, and failed it."""
         if self._taken is None:
             return False
         trial = self._taken.storage.get_trial(self._taken._trial_id)
@@ -266,11 +266,11 @@ def _work_in_processes(
             processes = [process for process in processes if process not in ended]
             processes += [_start_worker(task, prepare) for _ in range(killed)]
     finally:
-        _stop(processes)
+        _stop_processes(processes)
 
 
 def _start_worker(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseProcess:
-    """Start a worker in a process of its own."""
+    """Start a worker in a new process."""
     # Forked processes would share CUDA, threads and database connections with this one.
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_work_in_process, args=(task, prepare))
@@ -279,7 +279,7 @@ def _start_worker(task: WorkerTask, prepare: Callable[[], None] | None) -> BaseP
 
 
 def _was_killed(process: BaseProcess) -> bool:
-    """Whether a process that has ended did not end by itself, complete or with an error."""
+    """Whether a worker process that has ended was killed or interrupted; logs how it ended."""
     code = process.exitcode or 0
     if code == 0:
         return False
@@ -290,8 +290,8 @@ def _was_killed(process: BaseProcess) -> bool:
     return True
 
 
-def _stop(processes: Sequence[BaseProcess]) -> None:
-    """End worker processes: terminate them, then kill those that do not end."""
+def _stop_processes(processes: Sequence[BaseProcess]) -> None:
+    """Terminate worker processes, and kill those that do not end in time."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -301,7 +301,7 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
 
 
 def _work_in_process(task: WorkerTask, prepare: Callable[[], None] | None) -> None:
-    """Main function of a worker process."""
+    """Main function of a worker process: runs trials of the study."""
     with Interrupts() as interrupts:
         if prepare is not None:
             prepare()
@@ -311,16 +311,16 @@ def _work_in_process(task: WorkerTask, prepare: Callable[[], None] | None) -> No
         raise SystemExit(_INTERRUPTED)
 
 
-def _orphaned() -> bool:
+def _is_orphaned() -> bool:
     """Whether the process that started this one has ended."""
     parent = multiprocessing.parent_process()
     return parent is not None and not parent.is_alive()
 
 
-def _task(
+def _prepare_task(
     plan: StudyPlan, objective: Objective, recorder: TuningRecord, study: optuna.Study
 ) -> WorkerTask:
-    """Recover the study's trials and open its run."""
+    """Recover the study's trials, start its MLflow run, and return the workers' inputs."""
     settings = plan.settings
     with plan.lock():
         recover(study, settings.retries)
@@ -341,7 +341,7 @@ def _task(
 
 @contextmanager
 def _recorded_later(number: int) -> Iterator[None]:
-    """Log that the record cannot be reached; the runs are completed at the study's end."""
+    """Context manager: log that MLflow is unreachable; runs are completed at the study's end."""
     try:
         yield
     except SettingsError as error:
@@ -349,7 +349,7 @@ def _recorded_later(number: int) -> Iterator[None]:
 
 
 def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> None:
-    """Close a trial's run as finished, failed or killed."""
+    """End a trial's MLflow run as finished, failed or killed."""
     kind = failure(trial)
     outcome: Outcome = "finished" if kind is None else "failed"
     if kind in (Failure.KILLED, Failure.INTERRUPTED):
@@ -358,7 +358,7 @@ def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> Non
 
 
 def _close_runs(task: WorkerTask, study: optuna.Study, outcome: Outcome) -> None:
-    """Close the runs of all finished trials and of the study, unless other workers have trials.
+    """End the MLflow runs of the study and its finished trials, unless a trial still runs.
 
     A worker may have been killed between a trial's end and its record.
     """

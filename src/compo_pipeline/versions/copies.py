@@ -29,7 +29,7 @@ _SAME_MODEL = ("checkpoint_sha256", "precision")
 log = logging.getLogger(__name__)
 
 
-def same_model(
+def find_same_model(
     client: Any,
     name: str,
     tags: Mapping[str, str],
@@ -37,7 +37,7 @@ def same_model(
     signing: SigningSettings,
     store: str | None = None,
 ) -> ModelVersion | None:
-    """The latest version of the same checkpoint in the same precision, if it is intact.
+    """The registered version of the same checkpoint, precision and evidence; None if there is none.
 
     Evidence of other items, code or settings, or of other overlaps with the training data, needs a
     new version.
@@ -67,7 +67,7 @@ def same_model(
 
 
 def latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:
-    """The latest version of the same checkpoint in the same precision, by its tags."""
+    """The latest version whose tags name the same checkpoint and precision, or None."""
     if any(tag not in tags for tag in _SAME_MODEL):
         return None
     same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
@@ -78,7 +78,7 @@ def latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVer
 def copy_version(
     name: str, settings: CopySettings, signing: SigningSettings, *, dry_run: bool = False
 ) -> int | None:
-    """Copy a version, under the same name, to another registry.
+    """Copy a registered version, under the same model name, to another MLflow registry.
 
     The copy is a version of a new run, which has its files. With keys it is signed anew, for a
     signature names the version's number. A version of the same checkpoint in the same
@@ -108,7 +108,9 @@ def copy_version(
         files = verified(version, Path(temporary), signing)
         with tracking.store_errors(settings.to, "promotion.copy.to"):
             target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
-            existing = same_model(target, name, version.tags, files.evidence, signing, settings.to)
+            existing = find_same_model(
+                target, name, version.tags, files.evidence, signing, settings.to
+            )
         if dry_run:
             known = "a new version" if existing is None else f"version {existing.version}"
             log.info(
@@ -145,7 +147,7 @@ def register_files(
     tags: Mapping[str, str],
     signing: SigningSettings,
 ) -> ModelVersion:
-    """Register the verified files of a version as a new version of the same name.
+    """Register the verified files of a version as a new version of the same model name.
 
     Args:
         client: of the registry that gets it.

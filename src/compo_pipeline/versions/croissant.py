@@ -62,7 +62,7 @@ _OTHER = "application/octet-stream"
 def write_croissant(
     folder: Path, data: Sequence[Material], manifest: Mapping[str, Any], captions: Sequence[Caption]
 ) -> Path:
-    """Write what the training data are into an exported folder.
+    """Write Croissant metadata (JSON-LD) of the training data into an exported model's folder.
 
     The metadata name files of the data's root by their paths there, and the table of valid captions
     that training reads, where it is in a file. They hold no caption and no image.
@@ -114,7 +114,7 @@ def write_croissant(
 
 
 def _file_object(identifier: str, path: str, sha256: str) -> dict[str, Any]:
-    """Croissant's description of a file."""
+    """The Croissant `FileObject` (a dict) of a file: its path, format and SHA-256."""
     return {
         "@type": "cr:FileObject",
         "@id": identifier,
@@ -126,7 +126,7 @@ def _file_object(identifier: str, path: str, sha256: str) -> dict[str, Any]:
 
 
 def _image_files(table: Table[Caption]) -> dict[str, Any]:
-    """The images, by the endings of their names."""
+    """The Croissant `FileSet` (a dict) of all images, matched by their file extensions."""
     names = table.column("image").unique().to_pylist()
     endings = sorted({PurePosixPath(name).suffix for name in names})
     return {
@@ -140,7 +140,7 @@ def _image_files(table: Table[Caption]) -> dict[str, Any]:
 
 
 def _field(name: str, kind: str, about: str) -> dict[str, Any]:
-    """Croissant's description of a column of the captions."""
+    """The Croissant `Field` (a dict) of a column of the captions table."""
     field: dict[str, Any] = {
         "@type": "cr:Field",
         "@id": f"{_CAPTIONS}/{name}",

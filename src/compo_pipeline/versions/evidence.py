@@ -45,7 +45,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured of a version, and how.
+    """Record of how a version and its base were scored, and of overlaps with the training data.
 
     Attributes:
         version: fingerprint of the scored weights of the version.
@@ -65,8 +65,10 @@ class Evidence:
     selecting: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, comparison: Comparison, selecting: Mapping[str, str] = _NONE) -> Evidence:
-        """The evidence of a comparison of a version with its base."""
+    def from_comparison(
+        cls, comparison: Comparison, selecting: Mapping[str, str] = _NONE
+    ) -> Evidence:
+        """Build the evidence from a comparison of a version's scores with its base model's."""
         return cls(
             version=comparison.models[FINE_TUNED].fingerprint,
             base=comparison.models[BASE].fingerprint,
@@ -77,7 +79,7 @@ class Evidence:
         )
 
     def differences(self, other: Evidence) -> list[str]:
-        """Why scores are not comparable: each benchmark with the fields that differ."""
+        """Why two versions' scores are not comparable: per benchmark, the fields that differ."""
         ours, theirs = ({each.benchmark: each for each in own.scored} for own in (self, other))
         lines = [f"{name}: scored for one of them alone" for name in ours.keys() ^ theirs.keys()]
         for name in ours.keys() & theirs.keys():
@@ -88,7 +90,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTables:
-    """Scores of a version and of its base, and the slices of the items.
+    """Score rows of a version and of its base model, and the slices of the benchmark items.
 
     `slices` maps benchmark, subtask and item to names such as `attribute=red`.
     """
@@ -104,7 +106,7 @@ def write_evidence(
     scores: Mapping[str, Iterable[Score]],
     items: Iterable[ScoredItem],
 ) -> None:
-    """Write record, scores and items into an exported folder.
+    """Write a version's evidence record, score rows and benchmark items into its exported folder.
 
     Args:
         export: the folder.
@@ -123,7 +125,7 @@ def write_evidence(
 
 
 def _write_table(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
-    """Write rows as a Parquet table."""
+    """Write rows of one type as a Parquet file, in chunks."""
     columns = schema(cast(type, row_type))
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
@@ -134,7 +136,7 @@ def _write_table(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
 
 
 def read_evidence(export: Path) -> Evidence:
-    """The record of an exported folder.
+    """Read the evidence record (`evidence.json`) of an exported model's folder.
 
     Raises:
         ValueError: it cannot be read, or holds impossible numbers; names the file.
@@ -160,21 +162,21 @@ def read_evidence(export: Path) -> Evidence:
 
 
 def read_tables(export: Path, evidence: Evidence) -> EvidenceTables:
-    """The scores and items of an exported folder, whose verdicts follow from its similarities.
+    """Read score rows and items of an exported folder, and check the rows' correct/wrong verdicts.
 
     Raises:
         ValueError: a table cannot be read, has rows of other benchmarks than the evidence, or a
             verdict that its similarities do not give; names the file.
     """
     folder = export / EVIDENCE_FOLDER
-    items = list(_read(folder / _ITEMS_FILE, ScoredItem))
+    items = list(_read_rows(folder / _ITEMS_FILE, ScoredItem))
     keys = [(item.benchmark, item.subtask, item.item) for item in items]
     repeated = _first_repeated(keys)
     if repeated is not None:
         raise ValueError(f"{EVIDENCE_FOLDER}/{_ITEMS_FILE}: {shown(repeated)} occurs twice")
     rows: dict[str, list[Score]] = {name: [] for name in MODELS.values()}
     place = f"{EVIDENCE_FOLDER}/{_SCORES_FILE}"
-    for score in _read(folder / _SCORES_FILE, Score):
+    for score in _read_rows(folder / _SCORES_FILE, Score):
         if score.model not in rows:
             raise ValueError(f"{place} has a model {shown(score.model)}, expected {sorted(rows)}")
         rows[score.model].append(score)
@@ -194,8 +196,8 @@ def read_tables(export: Path, evidence: Evidence) -> EvidenceTables:
     return EvidenceTables(rows[VERSION], rows[BASE], slices)
 
 
-def _read(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """The rows of a table that others may have written; `read_batches` says what is refused."""
+def _read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """Yield the rows of a Parquet file from an untrusted source, after checks of its schema."""
     for batch in read_batches(path, schema(cast(type, row_type)), ("correct", "skipped")):
         yield from decoded(batch, row_type)
 

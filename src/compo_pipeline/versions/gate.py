@@ -39,8 +39,8 @@ CHALLENGER, OPPONENT = "challenger", "opponent"
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """A figure of both models, and the difference with its interval."""
+class ComparedMetric:
+    """A metric of challenger and opponent, and their difference with its confidence interval."""
 
     items: int
     skipped: int
@@ -53,7 +53,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one rule for one figure, or (without numbers) for the tables as a whole.
+    """Result of one gate rule for one metric or, without numbers, for the score tables as a whole.
 
     `key` is the YAML key of the limit, empty if there is none; `enough` is the smallest value of
     that limit with which a failed figure would pass, if there is one. `absent` is a role of which
@@ -64,14 +64,14 @@ class Check:
     subject: str
     passed: bool
     finding: str
-    numbers: Numbers | None = None
+    numbers: ComparedMetric | None = None
     key: str = ""
     enough: float | None = None
     absent: Role | None = None
 
     @property
     def waived(self) -> Role | None:
-        """A role that the version was not measured in."""
+        """The benchmark role (such as retrieval) that is missing but waived; None if none is."""
         return self.absent if self.passed else None
 
 
@@ -85,7 +85,7 @@ def judge(
     waive: Collection[Role] = (),
     agreement: Agreement | str = "",
 ) -> tuple[Check, ...]:
-    """Compare a challenger's scores with its opponent's; it passes if all checks do.
+    """Check a challenger's scores against its opponent's by the gate's rules; returns every check.
 
     Args:
         challenger: its scores, of one model.
@@ -101,7 +101,7 @@ def judge(
         name: [replace(score, model=name) for score in scores]
         for name, scores in ((CHALLENGER, challenger), (OPPONENT, opponent))
     }
-    invalid = [check for name, scores in tables.items() for check in _invalid(name, scores)]
+    invalid = [check for name, scores in tables.items() for check in _invalid_scores(name, scores)]
     if invalid:
         return tuple(invalid)
     both = [score for scores in tables.values() for score in scores]
@@ -117,25 +117,25 @@ def judge(
     figures: list[Check] = []
     for name, rule in gate.rules.items():
         if rule.shadow is not None:
-            figures.append(_agreement(name, rule, agreement))
+            figures.append(_agreement_check(name, rule, agreement))
         elif rule.role is None:
             figures += _figure_checks(name, rule, rows, gate)
         elif rule.role in roles:
-            figures += _role(name, rule, roles[rule.role], gate)
+            figures += _role_checks(name, rule, roles[rule.role], gate)
         else:
-            figures.append(_absent(name, rule.role, waive, absent))
+            figures.append(_absent_role_check(name, rule.role, waive, absent))
     subtasks = {(score.benchmark, set_of(score.subtask)) for score in tables[CHALLENGER]}
-    return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
+    return (*figures, *_contamination_checks(subtasks, overlaps, gate.contamination))
 
 
 def fingerprint(gate: Gate, waive: Collection[Role] = ()) -> str:
-    """The gate's version and a hash of all settings that affect a decision."""
+    """The gate's version number and a hash of all settings that affect its decision."""
     content = json.dumps({**asdict(gate), "waive": sorted(waive)}, sort_keys=True).encode()
     return f"{gate.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
-def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
-    """Failed checks for scores that no decision can be based on."""
+def _invalid_scores(name: str, scores: Sequence[Score]) -> Iterator[Check]:
+    """Yield a failed check for score rows that are missing, repeated or NaN."""
     if not scores:
         yield Check("scores", name, False, "there are none")
     # A model with NaN scores has every item wrong: any other model would look better.
@@ -148,25 +148,25 @@ def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
         yield Check("scores", name, False, f"{repeated} items occur more than once")
 
 
-def _role(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iterator[Check]:
-    """The checks of a rule about a role: a figure for each set, or of the mean if it must rise."""
+def _role_checks(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iterator[Check]:
+    """Yield the checks of a rule about a benchmark role (such as retrieval), by set or by mean."""
     for label in found.unscored:
         yield Check(name, label, False, "a part of it has no item that could be scored")
     if rule.must == "hold":
         for row in found.sets:
-            yield _figure(name, rule, row, gate)
+            yield _figure_check(name, rule, row, gate)
     elif len(found.sets) == 1 and not found.unscored:
-        yield _figure(name, rule, found.sets[0], gate)
+        yield _figure_check(name, rule, found.sets[0], gate)
     else:
         if found.mean is not None:
             label = f"{found.mean.label}, mean of {len(found.sets)} sets"
-            yield _figure(name, rule, replace(found.mean, label=label), gate)
+            yield _figure_check(name, rule, replace(found.mean, label=label), gate)
         for row in found.sets:
-            yield _no_fall(name, row, len(found.sets), gate)
+            yield _no_fall_check(name, row, len(found.sets), gate)
 
 
-def _absent(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
-    """The check of a rule about a role of which nothing was scored; `absent` has all of these."""
+def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -> Check:
+    """The check of a rule whose benchmark role has no scores; it passes only if waived."""
     subject = ROLE_LABELS[role]
     if role in waive:
         finding = "no set of it was scored, which promotion.waive allows"
@@ -181,7 +181,7 @@ def _absent(name: str, role: Role, waive: Collection[Role], absent: Set[Role]) -
 
 
 def _figure_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
-    """The checks of a rule's figures; a figure that was not scored fails."""
+    """Yield the checks of a rule whose pattern matches metrics; matching none is a failed check."""
     assert rule.figure is not None
     matched = [
         row
@@ -199,12 +199,12 @@ def _figure_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -
         finding = f"{missing}, or set promotion.gate.rules.{name} to null"
         yield Check(name, rule.figure, False, finding)
     for row in matched:
-        yield _figure(name, rule, row, gate)
+        yield _figure_check(name, rule, row, gate)
 
 
-def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
-    """Whether a figure satisfies a rule."""
-    if (unfit := _unfit(name, row, gate)) is not None:
+def _figure_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
+    """The check whether the difference of a metric between two models satisfies a gate rule."""
+    if (unfit := _unfit_check(name, row, gate)) is not None:
         return unfit
     difference, enough = row.difference, None
     if rule.must == "rise":
@@ -214,12 +214,12 @@ def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
         enough = math.ceil(-10 * difference.low) / 10
     finding = f"lower end of the interval must be {wanted}"
     key = f"promotion.gate.rules.{name}.by"
-    numbers, enough = _numbers(row), None if passed else enough
-    return Check(name, _subject(row), passed, finding, numbers, key, enough)
+    numbers, enough = _compared_metric(row), None if passed else enough
+    return Check(name, _figure_label(row), passed, finding, numbers, key, enough)
 
 
-def _agreement(name: str, rule: GateRule, found: Agreement | str) -> Check:
-    """Whether the models order the candidates of enough requests alike."""
+def _agreement_check(name: str, rule: GateRule, found: Agreement | str) -> Check:
+    """The check whether two models rank the candidate texts of enough requests alike."""
     assert rule.at_least is not None
     subject, key = "agreement in shadow", f"promotion.gate.rules.{name}"
     if isinstance(found, str):
@@ -237,24 +237,24 @@ def _agreement(name: str, rule: GateRule, found: Agreement | str) -> Check:
     return Check(name, subject, passed, finding, key=f"{key}.at_least", enough=enough)
 
 
-def _no_fall(name: str, row: Row, sets: int, gate: Gate) -> Check:
-    """Whether one of the sets whose mean must rise does not fall significantly.
+def _no_fall_check(name: str, row: Row, sets: int, gate: Gate) -> Check:
+    """The check that a benchmark set does not fall significantly, by Bonferroni's limit.
 
     Bonferroni's limit: of a model that is worse in no set, at most 5% are refused.
     """
-    if (unfit := _unfit(name, row, gate)) is not None:
+    if (unfit := _unfit_check(name, row, gate)) is not None:
         return unfit
     limit = LEVEL / sets
     passed = row.difference.value >= 0 or row.difference.p >= limit
     finding = f"p of a fall must be at least {limit:.2g} (5% over {sets} sets)"
     if not passed:
         finding += f" and is {row.difference.p:.2g}"
-    return Check(name, _subject(row), passed, finding, _numbers(row))
+    return Check(name, _figure_label(row), passed, finding, _compared_metric(row))
 
 
-def _unfit(name: str, row: Row, gate: Gate) -> Check | None:
-    """The failed check of a figure that cannot be judged; None if it can be."""
-    subject, numbers = _subject(row), _numbers(row)
+def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
+    """The failed check of a metric with too few items, too many skipped or NaN; None if usable."""
+    subject, numbers = _figure_label(row), _compared_metric(row)
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
@@ -268,14 +268,14 @@ def _unfit(name: str, row: Row, gate: Gate) -> Check | None:
     return None
 
 
-def _subject(row: Row) -> str:
-    """The figure's name, with its slice."""
+def _figure_label(row: Row) -> str:
+    """Label of a metric with its slice, as the gate's checks show it."""
     return f"{row.label}, {row.slice}" if row.slice else row.label
 
 
-def _numbers(row: Row) -> Numbers:
-    """Items, both models' values, and their difference with its interval."""
-    return Numbers(
+def _compared_metric(row: Row) -> ComparedMetric:
+    """Item counts, both models' values and their difference with interval, of a comparison row."""
+    return ComparedMetric(
         items=row.items,
         skipped=row.skipped,
         opponent=row.values[OPPONENT].value,
@@ -286,10 +286,10 @@ def _numbers(row: Row) -> Numbers:
     )
 
 
-def _contamination(
+def _contamination_checks(
     subtasks: Set[tuple[str, str]], overlaps: Iterable[Overlap], limits: Contamination
 ) -> Iterator[Check]:
-    """One check per subtask above a limit, one for all those below it, one for those unmeasured."""
+    """Yield the checks of the subtasks' overlap with the training data against the limits."""
     if limits.images is None and limits.captions is None:
         return
     measured = {

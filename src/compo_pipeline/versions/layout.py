@@ -74,7 +74,7 @@ _DISTRIBUTION = "compo-pipeline"
 
 
 def exported_folder(files: Path) -> Path:
-    """The exported folder, which the served model loads, of a version's folder.
+    """Path of the exported open_clip folder within a version's MLflow model folder.
 
     Raises:
         ValueError: MLmodel names another one.
@@ -92,7 +92,7 @@ def exported_folder(files: Path) -> Path:
 
 
 def check_files(files: Path) -> Path:
-    """Check that a version's folder has the files that are used and no others.
+    """Check that a version's folder has all files it needs and no file this program does not write.
 
     Returns:
         The exported folder in it.
@@ -134,7 +134,7 @@ def _uses_tokenizer_files(export: Path) -> bool:
 
 
 def check_code(files: Path) -> None:
-    """Check that MLflow would run this program's code alone, in the packages that it needs.
+    """Check that MLflow would run only this program's code for a version, in its pinned packages.
 
     Raises:
         ValueError: it would not; names the file and what was found.
@@ -161,7 +161,7 @@ def check_code(files: Path) -> None:
 
 
 def _read_flavors(files: Path) -> dict[str, Any]:
-    """Read the flavors of an MLmodel file; refuses other than this package writes."""
+    """Read the `flavors` mapping of a version's MLmodel file; refuses unexpected content."""
     if not (files / _MLMODEL).is_file():
         raise ValueError(f"{_MLMODEL} is missing")
     content = read_yaml(files / _MLMODEL)
@@ -178,8 +178,8 @@ def _read_flavors(files: Path) -> dict[str, Any]:
 
 
 def _check_pins(files: Path) -> list[str]:
-    """Check that each needed package is pinned to a version between this program's bounds."""
-    bounds = {each.name.replace("-", "_"): each for each in _declared()}
+    """Check that requirements.txt pins exactly the packages for serving, in supported versions."""
+    bounds = {each.name.replace("-", "_"): each for each in _declared_requirements()}
     lines = (files / _PIP).read_text("utf-8").splitlines()
     found = []
     for line in lines:
@@ -200,8 +200,8 @@ def _check_pins(files: Path) -> list[str]:
     return lines
 
 
-def _declared() -> Iterator[Requirement]:
-    """What this program's distribution requires, with its extras."""
+def _declared_requirements() -> Iterator[Requirement]:
+    """The requirements that this program's package metadata states, with those of its extras."""
     return map(Requirement, requires(_DISTRIBUTION) or ())
 
 

@@ -28,7 +28,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Identity of a version.
+    """Identity of a registered version: model name, number, run, hashes of data, base and files.
 
     Attributes:
         name: the registered model.
@@ -49,8 +49,8 @@ class Lineage:
     files: str | None
 
     @classmethod
-    def of(cls, version: ModelVersion) -> Lineage:
-        """As the registry has it, by the version's tags."""
+    def from_registry(cls, version: ModelVersion) -> Lineage:
+        """The lineage of a registered version, from its fields and tags in the MLflow registry."""
         return cls(
             name=version.name,
             version=int(version.version),
@@ -63,7 +63,7 @@ class Lineage:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """sha256 of each file of a version's folder by its path, without lineage and signature."""
+    """SHA-256 of each file of a version's folder by path, without lineage and signature files."""
     own = {LINEAGE_FILE, *UNSIGNED_FILES}
     names = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*")}
     return {
@@ -74,19 +74,19 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def files_digest(digests: Mapping[str, str]) -> str:
-    """One digest of the digests of files."""
+    """One SHA-256 over a mapping of file paths to their digests."""
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 def write_lineage(version: ModelVersion, folder: Path) -> Path:
-    """Write the lineage of a version into its folder, and return the file."""
-    content = {**asdict(Lineage.of(version)), "digests": file_digests(folder)}
+    """Write a version's lineage and file digests into its folder; returns the path of the file."""
+    content = {**asdict(Lineage.from_registry(version)), "digests": file_digests(folder)}
     write_plain_json(folder / LINEAGE_FILE, content)
     return folder / LINEAGE_FILE
 
 
 def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
-    """Check that a folder is the one of a version, with the files that were registered.
+    """Check a folder's lineage file against the registry's tags and the digests of its files.
 
     Raises:
         ValueError: it is not; names the field, or the file that was changed, added or is missing.
@@ -98,7 +98,7 @@ def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
     if not isinstance(content, dict) or not isinstance(content.get("digests"), dict):
         raise ValueError(f"{LINEAGE_FILE} has no digests")
     recorded: dict[str, str] = content.pop("digests")
-    lineage, registered = parse(Lineage, content, LINEAGE_FILE), Lineage.of(version)
+    lineage, registered = parse(Lineage, content, LINEAGE_FILE), Lineage.from_registry(version)
     for each in fields(Lineage):
         ours, theirs = getattr(lineage, each.name), getattr(registered, each.name)
         if ours != theirs:
@@ -123,5 +123,5 @@ def check_lineage(version: ModelVersion, folder: Path) -> Lineage:
 
 
 def _shortened(value: object) -> str:
-    """The first digits of a value; "none" where it is empty."""
+    """The first 16 characters of a value for an error message, or "none" if it is empty."""
     return "none" if value is None or value == "" else str(value)[:_DIGITS]

@@ -62,7 +62,7 @@ _OF_TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A model or data that a version was made from.
+    """A model or a data set that a version was made from, with its licence and hashes.
 
     Attributes:
         part: key of `registration.licences`.
@@ -88,7 +88,7 @@ class Material:
 def data_materials(
     dataset: str, data: DataSettings, manifest: Mapping[str, Any]
 ) -> tuple[Material, Material]:
-    """Captions and images, the files of the captions with their hashes."""
+    """The training captions and images as two materials, with the hashes of the caption files."""
     licence = _plugin_licence(GENERATORS.group, data.format)
     files, digest = manifest["files"], manifest["data_hash"]
     label = f"images ({manifest['count'] - len(files):,})"
@@ -100,7 +100,7 @@ def data_materials(
 
 
 def base_material(model: ModelSettings) -> Material:
-    """The base model, by its settings."""
+    """The base model as a material, with the licence of its package or pretrained tag."""
     tag = model.pretrained or ""
     stated = (licence for start, licence in _OF_TAGS.items() if tag.startswith(start))
     licence = _plugin_licence(BASES.group, model.name) or next(stated, None)
@@ -108,20 +108,20 @@ def base_material(model: ModelSettings) -> Material:
 
 
 def parser_material(meta: Mapping[str, Any]) -> Material:
-    """A spaCy pipeline, by its metadata."""
+    """The spaCy pipeline that parses captions as a material, from its `meta` mapping."""
     name, version, licence = (str(meta.get(key, "")) for key in ("name", "version", "license"))
     return Material("parser", "parser", _MODEL_TYPE, name, version, licence or None)
 
 
 def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
-    """The captioning model as a material; nothing if no model wrote captions."""
+    """Yield the captioning model as a material; yields nothing if none is configured."""
     if settings.captioner is not None:
         name = _model_name(settings.captioner, settings)
         yield Material("captioner", "captions by a model", _MODEL_TYPE, name)
 
 
 def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
-    """The editor of captions and the generator of images as materials, where they are set."""
+    """Yield the configured caption editor and image generator as materials."""
     editor, generator = settings.caption_editor, settings.image_generator
     for part, label, chosen, group in (
         ("caption_editor", "edits of captions", editor, EDITOR_GROUP),
@@ -135,31 +135,31 @@ def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Mater
 
 
 def _model_name(chosen: str, settings: Any) -> str:
-    """Name of the model, folder or file in the settings of an editor or captioner, or its own."""
+    """The model, folder or file in a component's settings, or else the component's own name."""
     own = getattr(settings, chosen)
     named = (own.get(key) for key in ("model", "folder", "path", "file"))
     return next(filter(None, named), chosen)
 
 
 def with_licence(material: Material, licences: Licences) -> Material:
-    """The material with its licence in `registration.licences`; unchanged if that has none."""
+    """The material with the licence that `registration.licences` sets; unchanged if none is set."""
     named = getattr(licences, material.part)
     return material if named is None else replace(material, licence=named)
 
 
 def _plugin_licence(group: str, name: str) -> str | None:
-    """Licence of the installed package that adds a part to a group; None if none does."""
+    """Licence of the installed package that provides an entry point; None if no package does."""
     points = entry_points(group=group, name=name)
     return next((_licence_of(one.dist.name) for one in points if one.dist is not None), None)
 
 
 def _licence_of(package: str) -> str | None:
-    """Licence of an installed package; None if it states none."""
+    """Licence that the metadata of an installed package state; None if they state none."""
     return stated_licence(cast(Message, distribution(package).metadata))
 
 
 def stated_licence(metadata: Message) -> str | None:
-    """Licence of an installed package by its metadata; None where it states none.
+    """Licence that a package's metadata state; None where they state none.
 
     It is the SPDX expression, else the classifiers, else a short field.
     """
@@ -178,7 +178,7 @@ def stated_licence(metadata: Message) -> str | None:
 
 
 def installed_packages(name: str = _PACKAGE) -> dict[str, tuple[str, str | None]]:
-    """Version and licence of a package and of all that it needs here, by canonical name.
+    """Version and licence of a package and of its installed dependencies, by canonical name.
 
     Packages that only its extras need are left out, and those that are not installed.
     """
@@ -211,7 +211,7 @@ def write_bom(
     figures: Iterable[Row],
     limits: Collection[str],
 ) -> Path:
-    """Write the bill of materials of an exported folder.
+    """Write the CycloneDX bill of materials into an exported model's folder.
 
     It has no date and a serial number that follows from the content, so that the same version has
     the same file.
@@ -226,26 +226,30 @@ def write_bom(
         limits: sentences of its model card.
     """
     fingerprint = record["fingerprint"]
-    parts = [_component(one) for one in materials]
-    packages = [_package(*one) for one in installed_packages().items()]
+    parts = [_material_component(one) for one in materials]
+    packages = [_package_component(*one) for one in installed_packages().items()]
     model = {
         "type": _MODEL_TYPE,
         "bom-ref": _MODEL,
         "name": name,
         "version": fingerprint[:16],
         "licenses": _licences(licence),
-        "hashes": [_sha256(file_sha256(folder / WEIGHTS_FILE))],
+        "hashes": [_sha256_object(file_sha256(folder / WEIGHTS_FILE))],
         "properties": _properties(_record_properties(record)),
         "modelCard": {
             "modelParameters": {
                 "task": _TASK,
                 "architectureFamily": "CLIP",
                 "modelArchitecture": record["name"],
-                "datasets": [{"ref": _ref(one)} for one in materials if one.kind == "data"],
+                "datasets": [
+                    {"ref": _material_ref(one)} for one in materials if one.kind == "data"
+                ],
                 "inputs": [{"format": "image"}, {"format": "text"}],
                 "outputs": [{"format": "cosine similarity"}],
             },
-            "quantitativeAnalysis": {"performanceMetrics": [_figure(row) for row in figures]},
+            "quantitativeAnalysis": {
+                "performanceMetrics": [_performance_metric(row) for row in figures]
+            },
             "considerations": {"technicalLimitations": list(limits)},
         },
     }
@@ -272,7 +276,7 @@ def write_bom(
 
 
 def _record_properties(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Properties of the weights and of their base, code and views, from the record."""
+    """Yield names and values of the export record's fields that the bill of materials repeats."""
     training = record.get("training", {}).get("fingerprint", {})
     for key in ("fingerprint", "tokenizer_fingerprint", "checkpoint_sha256", "precision"):
         yield key, record.get(key)
@@ -282,11 +286,11 @@ def _record_properties(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield f"training.{key}", training.get(key)
 
 
-def _component(material: Material) -> dict[str, Any]:
-    """The CycloneDX component of a material."""
+def _material_component(material: Material) -> dict[str, Any]:
+    """The CycloneDX component (a dict) of a model or data set."""
     component: dict[str, Any] = {
         "type": material.kind,
-        "bom-ref": _ref(material),
+        "bom-ref": _material_ref(material),
         "name": material.name,
         "version": material.version,
         "description": material.label,
@@ -297,17 +301,17 @@ def _component(material: Material) -> dict[str, Any]:
         component["components"] = [
             {
                 "type": "file",
-                "bom-ref": f"{_ref(material)}/{name}",
+                "bom-ref": f"{_material_ref(material)}/{name}",
                 "name": name,
-                "hashes": [_sha256(sha256)],
+                "hashes": [_sha256_object(sha256)],
             }
             for name, sha256 in material.files
         ]
     return component
 
 
-def _package(name: str, stated: tuple[str, str | None]) -> dict[str, Any]:
-    """The CycloneDX component of an installed package."""
+def _package_component(name: str, stated: tuple[str, str | None]) -> dict[str, Any]:
+    """The CycloneDX component (a dict) of an installed package."""
     version, licence = stated
     url = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
     return {
@@ -320,18 +324,18 @@ def _package(name: str, stated: tuple[str, str | None]) -> dict[str, Any]:
     }
 
 
-def _ref(material: Material) -> str:
-    """The reference of a material within the bill of materials."""
+def _material_ref(material: Material) -> str:
+    """The identifier (`bom-ref`) of a material within the bill of materials."""
     return re.sub(r"[^\w.:/-]", "-", f"{material.part}/{material.name}")
 
 
-def _sha256(digest: str) -> dict[str, str]:
-    """A hash as CycloneDX has it."""
+def _sha256_object(digest: str) -> dict[str, str]:
+    """A SHA-256 digest as a CycloneDX hash object."""
     return {"alg": "SHA-256", "content": digest}
 
 
 def _licences(licence: str | None) -> list[dict[str, Any]]:
-    """A licence as CycloneDX has it: an SPDX expression if it is one, else a name."""
+    """A licence as CycloneDX licences: an SPDX expression if it is a valid one, else a name."""
     try:
         return [{"expression": canonicalize_license_expression(licence or "")}]
     except InvalidLicenseExpression:
@@ -339,7 +343,7 @@ def _licences(licence: str | None) -> list[dict[str, Any]]:
 
 
 def _properties(pairs: Iterable[tuple[str, Any]]) -> list[dict[str, str]]:
-    """Names and values as properties of CycloneDX; None is left out."""
+    """Pairs of name and value as CycloneDX properties; pairs with the value None are left out."""
     return [
         {"name": f"compo-pipeline:{name}", "value": str(value)}
         for name, value in pairs
@@ -347,8 +351,8 @@ def _properties(pairs: Iterable[tuple[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
-def _figure(row: Row) -> dict[str, Any]:
-    """A metric in per cent with its 95% interval."""
+def _performance_metric(row: Row) -> dict[str, Any]:
+    """A metric in per cent with its 95% interval, as a CycloneDX performance metric."""
     return {
         "type": f"{row.benchmark}/{row.metric}/{row.name}",
         "value": f"{row.estimate.value:.2f}",

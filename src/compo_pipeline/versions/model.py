@@ -100,15 +100,15 @@ log = logging.getLogger(__name__)
 
 
 class RequestError(MlflowException):
-    """A request that gets no answer, with MLflow's code for its HTTP status."""
+    """Exception for a request that gets no answer, with MLflow's code for its HTTP status."""
 
     def serialize_as_json(self) -> str:
-        """The message without the data, megabytes of base64, that MLflow's server adds."""
+        """The JSON of code and message, without the request's data that MLflow would add."""
         return json.dumps({"error_code": self.error_code, "message": self.args[0]})
 
 
 class InvalidRequest(RequestError):
-    """A request that is refused with HTTP 400."""
+    """Exception for a request that is refused with HTTP 400."""
 
     def __init__(self, reason: str) -> None:
         """Create the error with its message."""
@@ -116,18 +116,18 @@ class InvalidRequest(RequestError):
 
 
 class Cache(Protocol):
-    """Embeddings of texts that were asked before."""
+    """Interface of a cache of text embeddings."""
 
     def get(self, text: str) -> Vectors | None:
-        """The embedding [D] of a text; None if it is not known."""
+        """The cached embedding [D] of a text; None if the text is not in the cache."""
 
     def put(self, text: str, vector: Vectors) -> None:
-        """Keep the embedding [D] of a text."""
+        """Store the embedding [D] of a text in the cache."""
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """Limits of one request; the variable COMPO_CLIP_MAX_<NAME> sets each number.
+    """Size limits of one request; the environment variable COMPO_CLIP_MAX_<NAME> sets each.
 
     Attributes:
         rows: of the table.
@@ -153,7 +153,7 @@ class RequestLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RequestLimits:
-        """Limits from environment variables.
+        """Read the limits from environment variables; an unset one gives the default.
 
         Raises:
             ValueError: a number or the folder is invalid; names the variable.
@@ -174,7 +174,7 @@ class RequestLimits:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to a request, and the embeddings that it was computed from, of length 1.
+    """The answer to a request, and the normalised embeddings that it was computed from.
 
     Attributes:
         output: a row for each row of the table.
@@ -196,10 +196,10 @@ class Answered:
 
 
 class ImageTextModel(PythonModel):
-    """Scores, embeds, ranks and classifies with an exported open_clip folder."""
+    """MLflow model that scores, embeds, ranks and classifies with an exported open_clip model."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Load the folder logged as the artefact `model`."""
+        """Load the open_clip folder that is the artefact `model` of the MLflow model."""
         folder = f"local-dir:{context.artifacts['model']}"
         limits = RequestLimits.from_environment(os.environ)
         device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
@@ -213,7 +213,7 @@ class ImageTextModel(PythonModel):
         tokenize: Callable[[list[str]], torch.Tensor],
         limits: RequestLimits,
     ) -> None:
-        """Answer with this model, on the device of its weights.
+        """Set the model, image transform, tokenizer and limits with which requests are answered.
 
         A server may then put others in the place of `encoders`, and of `cache`.
         """
@@ -235,11 +235,11 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """The output of `answer`, as MLflow asks for it."""
+        """The output table of `answer`; MLflow calls this method."""
         return self.answer(model_input, params).output
 
     def answer(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> Answered:
-        """Answer a table row by row; equal images and equal texts are encoded once.
+        """Answer a request's table row by row; equal images and equal texts are encoded once.
 
         Raises:
             InvalidRequest: names the row or parameter, the value and what is expected.
@@ -280,7 +280,7 @@ class ImageTextModel(PythonModel):
         return Answered(output, request["task"], **computed, candidates=candidates)
 
     def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
-        """Similarity of each row's image with its text, or with each of the given texts."""
+        """Cosine similarity of each row's image with its text, or with each of `texts`."""
         texts = request["texts"]
         if texts and "text" in table:
             raise InvalidRequest(
@@ -296,7 +296,7 @@ class ImageTextModel(PythonModel):
         return columns, {"images": u, "texts": t, "similarities": similarities}
 
     def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
-        """Embeddings of images or of texts."""
+        """Normalised embeddings of the table's images or of its texts."""
         if ("image" in table) == ("text" in table):
             raise InvalidRequest("embed expects one of the columns image and text")
         if "image" in table:
@@ -307,7 +307,7 @@ class ImageTextModel(PythonModel):
         return {"embedding": vectors.tolist()}, computed
 
     def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> _Computed:
-        """The given texts for each image, by falling similarity."""
+        """The texts of the parameter `texts` for each image, most similar first."""
         texts = request["texts"]
         u, t = self._images(table), self._texts(texts)
         similarities = u @ t.T
@@ -342,7 +342,7 @@ class ImageTextModel(PythonModel):
         return columns, {"images": images, "texts": classes, "similarities": similarities}
 
     def _images(self, table: pd.DataFrame) -> Vectors:
-        """[n, D]."""
+        """Normalised embeddings [n, D] of the images in the column `image`."""
         values = column(table, "image")
         first: dict[str, int] = {}
         for row, value in enumerate(values):
@@ -351,7 +351,7 @@ class ImageTextModel(PythonModel):
         return self._encode(values, lambda chunk: self._pixels(chunk, first), "image")
 
     def _check_pixels(self, rows: Mapping[str, int]) -> None:
-        """Refuse images that are too large together, before the first one is decoded."""
+        """Refuse images with too many pixels in all, before the first one is decoded."""
         pixels = 0
         for image, row in rows.items():
             check_time()
@@ -366,7 +366,7 @@ class ImageTextModel(PythonModel):
                 )
 
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
-        """The preprocessed images [n, 3, H, W]; an error names the row."""
+        """The decoded and preprocessed images [n, 3, H, W]; an error names the table's row."""
         pixels = []
         for image in images:
             with self.decoding, _naming(image, rows[image]):
@@ -375,7 +375,7 @@ class ImageTextModel(PythonModel):
         return torch.stack(pixels)
 
     def _texts(self, texts: Sequence[str]) -> Vectors:
-        """[K, D]."""
+        """Normalised embeddings [K, D] of texts, from the cache where it has them."""
         self._check_length(sum(map(len, texts)))
         try:
             "".join(texts).encode()
@@ -394,7 +394,7 @@ class ImageTextModel(PythonModel):
         return np.stack([vectors[text] for text in texts])
 
     def _check_length(self, characters: int) -> None:
-        """Refuse texts with more characters than the limit."""
+        """Refuse a request whose texts together have more characters than the limit."""
         if characters > self.limits.characters:
             raise InvalidRequest(
                 f"the texts have {characters} characters, at most {self.limits.characters} are "
@@ -402,7 +402,7 @@ class ImageTextModel(PythonModel):
             )
 
     def tokens(self, texts: list[str]) -> torch.Tensor:
-        """Ids of the tokens of texts [K, T], padded.
+        """Token ids [K, T] of texts, padded; refuses very long words.
 
         Raises:
             InvalidRequest: a word is too long.
@@ -426,7 +426,7 @@ class ImageTextModel(PythonModel):
     def _encode(
         self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], tower: str
     ) -> Vectors:
-        """Normalised embeddings of items, one row per item."""
+        """Normalised embeddings [n, D] of images or texts; equal ones are encoded once."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
         parts = []
         for start in range(0, len(distinct), CHUNK):
@@ -438,7 +438,7 @@ class ImageTextModel(PythonModel):
 
 @torch.inference_mode()
 def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Vectors:
-    """Normalised embeddings as a NumPy array in float32."""
+    """Normalised embeddings of a batch of inputs by one tower, as a NumPy array in float32."""
     device = next(model.parameters()).device
     vectors: torch.Tensor = getattr(model, encode)(inputs.to(device), normalize=True)
     found: Vectors = vectors.float().cpu().numpy()
@@ -446,7 +446,7 @@ def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Ve
 
 
 def chosen_device(name: str) -> str:
-    """The device of COMPO_CLIP_DEVICE; `auto` is CUDA if there is a GPU, else the CPU.
+    """The torch device that a name stands for; `auto` is CUDA if there is a GPU, else the CPU.
 
     Raises:
         ValueError: there is no such device here.
@@ -464,7 +464,7 @@ def chosen_device(name: str) -> str:
 
 
 def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
-    """Validate the parameters of a request and add the defaults.
+    """Check the parameters of a request and return them with the defaults filled in.
 
     Raises:
         InvalidRequest: the task or a parameter is unknown, one is missing or of another type, or
@@ -500,7 +500,7 @@ def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
 
 
 def row_bytes(request: Mapping[str, Any]) -> int:
-    """Maximum bytes of a row of the output in JSON, without parts of constant size."""
+    """Upper bound of the bytes of one output row in JSON, without parts of constant size."""
     texts, labels = request["texts"], request["labels"]
     repeated = len(json.dumps(texts)) if request["task"] == "rank" else 0
     label = max((len(json.dumps(label)) for label in labels), default=0)
@@ -508,7 +508,7 @@ def row_bytes(request: Mapping[str, Any]) -> int:
 
 
 def column(table: pd.DataFrame, name: str) -> list[str]:
-    """A column of the input without empty rows.
+    """The values of a table's column as a list; refuses a missing column and empty values.
 
     Raises:
         InvalidRequest: it is missing, or a row is empty; names the row.
@@ -524,7 +524,7 @@ def column(table: pd.DataFrame, name: str) -> list[str]:
 
 @contextmanager
 def _naming(image: str, row: int) -> Iterator[None]:
-    """Name the image and its row in what refuses it."""
+    """Context manager that adds the row and the image to the message of a refusal."""
     try:
         yield
     except InvalidRequest as error:
@@ -533,7 +533,7 @@ def _naming(image: str, row: int) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Check that the request of this thread is waited for, and has time left.
+    """Raise an error if the client no longer waits, or the time limit of the request is over.
 
     Raises:
         RequestError: it is not, or has none.
@@ -547,7 +547,7 @@ def check_time() -> None:
 
 
 def open_image(value: str, limits: RequestLimits) -> Image.Image:
-    """An image whose header alone is read.
+    """Open an image and read its header alone; its pixels are not decoded.
 
     Raises:
         InvalidRequest: it is no image, or too large.
@@ -569,7 +569,7 @@ def open_image(value: str, limits: RequestLimits) -> Image.Image:
 
 
 def read_image(value: str, limits: RequestLimits) -> Image.Image:
-    """Decode one image.
+    """Decode one image to upright 8-bit RGB.
 
     Raises:
         InvalidRequest: it cannot be decoded, or is too large.
@@ -592,7 +592,7 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
 
 
 def image_bytes(value: str, limits: RequestLimits) -> bytes:
-    """The encoded image that a cell of the column image holds or names.
+    """The encoded bytes of an image that a table's cell holds as base64 or names by path.
 
     Raises:
         InvalidRequest: it is too large, or no image can be meant.
@@ -618,7 +618,7 @@ def image_bytes(value: str, limits: RequestLimits) -> bytes:
 
 
 def _below(root: Path | None, value: str) -> Path | None:
-    """The readable file of that name below the root; symbolic links must not lead outside."""
+    """Resolved path of a readable file below the root, or None; links must not lead outside."""
     if root is None or len(value) > MAX_PATH:
         return None
     try:

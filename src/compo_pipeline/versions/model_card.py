@@ -78,12 +78,12 @@ def write_card(
 
 
 def card_limits(comparison: Comparison, waive: Collection[Role]) -> list[str]:
-    """Limits of the model that the run's own evaluation shows, as sentences."""
+    """Sentences for the model card on the model's limits, as the run's evaluation shows them."""
     return list(_limitations(comparison, waive))
 
 
 def _limitations(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
-    """Sentences about what was not measured, is worse than the base, or no better than guessing."""
+    """Yield sentences about unmeasured roles, metrics below the base or at chance, and overlaps."""
     for role in absent_roles(row.benchmark for row in comparison.rows):
         waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""
         yield f"{ROLE_LABELS[role]} was not measured.{waived}"

@@ -51,20 +51,20 @@ log = logging.getLogger(__name__)
 
 
 class PromotionError(PlainError, RuntimeError):
-    """An alias was not moved; the message gives the reason."""
+    """Exception: promotion or rollback moved no alias; the message gives the reason."""
 
 
 class Incomparable(PlainError, ValueError):
-    """Scores that cannot be compared: of other weights, items, images, code or settings."""
+    """Exception: scores are of different weights, items, images, code or settings."""
 
 
 class Contested(PlainError, RuntimeError):
-    """Another process moved an alias at the same time."""
+    """Exception: another process moved a registry alias at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """Aliases of one registered model, moved with checks for concurrent moves.
+    """Reads and moves the aliases of one registered model, and detects concurrent moves.
 
     `settle` is the number of seconds after which a moved alias is read again.
     """
@@ -79,7 +79,7 @@ class Aliases:
         return int(aliases[alias]) if alias in aliases else None
 
     def move(self, alias: str, before: int | None, to: int) -> None:
-        """Give an alias to a version.
+        """Move an alias to a version; an error if another process moved it at the same time.
 
         Args:
             alias: its name.
@@ -95,7 +95,7 @@ class Aliases:
         self.expect(alias, to, "after it was moved: another process moved it at the same time")
 
     def expect(self, alias: str, version: int | None, when: str) -> None:
-        """Check which version has an alias.
+        """Raise an error unless an alias names the expected version.
 
         Raises:
             Contested: another one has it.
@@ -114,7 +114,7 @@ class Aliases:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a version of a registered model.
+    """Outcome of a promotion or a rollback of a registered version, with the gate's checks.
 
     Attributes:
         name: the registered model.
@@ -144,21 +144,21 @@ class Decision:
 
     @property
     def failed(self) -> bool:
-        """Whether the command ends with an error."""
+        """Whether the outcome makes the command end with an error (refused or contested)."""
         return self.outcome in ("refused", "contested")
 
     @property
     def waived(self) -> list[Role]:
-        """Roles that the version was not measured in, as `promotion.waive` allows."""
+        """Benchmark roles (such as retrieval) that were not scored, as `promotion.waive` allows."""
         return list(dict.fromkeys(check.waived for check in self.checks if check.waived))
 
     def summary(self) -> str:
-        """Outcome and reason in one line."""
+        """One line with the model, the version, the outcome and the reason."""
         dry = "dry run: " if self.dry_run else ""
         return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
 
     def tags(self) -> dict[str, str]:
-        """Tags of the version; without a gate, those of an earlier gate stay."""
+        """The decision as tags of the MLflow version; tags about checks only after a gate."""
         tags = {
             OUTCOME: self.outcome,
             f"{DECISION_TAG}reason": self.reason,
@@ -178,7 +178,7 @@ class Decision:
 def promote(
     name: str, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
-    """Compare the challenger with the champion, or with its base if there is none, and decide.
+    """Decide by the gate whether the challenger becomes champion, and move the aliases if it does.
 
     All that is compared is in the evidence of the two versions. A challenger whose files are not
     those that were registered, or that was scored in another way than the champion, is refused.
@@ -248,7 +248,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.with_alias(name, PREVIOUS, previous), Path(folder), signing)
+            verified(versions.aliased_version(name, PREVIOUS, previous), Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -275,7 +275,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
 
 
 def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> list[str]:
-    """Delete the aliases that name versions which do not exist.
+    """Delete a model's aliases whose version does not exist any more.
 
     The alias `champion` goes back to the previous champion instead, if its files are intact.
 
@@ -296,7 +296,7 @@ def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> 
         gone = {each: n for each, n in numbers.items() if versions.get(name, n) is None}
         previous = None
         if CHAMPION in gone and PREVIOUS in numbers.keys() - gone.keys():
-            previous = _intact(name, numbers[PREVIOUS], signing)
+            previous = _intact_version(name, numbers[PREVIOUS], signing)
         done = []
         for alias, number in sorted(gone.items()):
             restored = previous if alias == CHAMPION else None
@@ -314,11 +314,11 @@ def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> 
         return done
 
 
-def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
-    """The number of the previous champion; None if its files are not those that were registered."""
+def _intact_version(name: str, number: int, signing: SigningSettings) -> int | None:
+    """Number of the version that was champion before; None if its files were changed."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.with_alias(name, PREVIOUS, number), Path(folder), signing)
+            verified(versions.aliased_version(name, PREVIOUS, number), Path(folder), signing)
     except VersionError as error:
         log.warning("Not made champion again: %s", error.message)
         return None
@@ -326,6 +326,7 @@ def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
 
 
 def _warn_unsigned(signing: SigningSettings) -> None:
+    """Log a warning if no public key is configured, so that evidence could be forged."""
     if signing.public_key is None:
         log.warning(
             "registration.signing is not set: whoever can write the store can forge evidence."
@@ -334,7 +335,7 @@ def _warn_unsigned(signing: SigningSettings) -> None:
 
 @contextmanager
 def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
-    """The aliases of a model; a store in a local file is locked, a server has no lock.
+    """Context manager: a model's aliases, under a lock if the store is a local file.
 
     Args:
         name: of the registered model.
@@ -362,8 +363,8 @@ def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
 def _decide_by_gate(
     decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
-    """The decision after the gate has compared challenger and champion."""
-    challenger = versions.with_alias(decision.name, alias, decision.version)
+    """Compare the challenger with the champion by the gate: a decision to promote or to refuse."""
+    challenger = versions.aliased_version(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
         raise PromotionError(
@@ -377,10 +378,10 @@ def _decide_by_gate(
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
-        champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
+        champion = versions.aliased_version(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
-        checks = _checks(challenger, champion, alias, settings, signing)
+        checks = _gate_checks(challenger, champion, alias, settings, signing)
     except VersionError as error:
         checks = (Check("files", "", False, error.message),)
     except Incomparable as error:
@@ -397,14 +398,14 @@ def _decide_by_gate(
     return replace(decision, outcome="promoted", reason=f"It passed every check.{waived}")
 
 
-def _checks(
+def _gate_checks(
     challenger: ModelVersion,
     champion: ModelVersion | None,
     alias: str,
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> tuple[Check, ...]:
-    """The gate's checks of the evidence of two versions, or of one and its base.
+    """The gate's checks of a challenger's evidence against that of the champion or the base.
 
     Args:
         challenger: its alias is `alias`.
@@ -425,18 +426,18 @@ def _checks(
             named = ", ".join(f"{name} ({key})" for name, key in selecting.items())
             raise Incomparable(
                 f"version {files.lineage.version} was scored on items that select weights or "
-                f"settings: {named}; {_rescoring(alias)}"
+                f"settings: {named}; {_rescoring_hint(alias)}"
             )
         ours = files.tables()
         if champion is None:
             if files.evidence.base != files.lineage.base_fingerprint:
                 raise Incomparable(
                     f"version {files.lineage.version} has scores of another base than the one that "
-                    f"it was fine-tuned from; {_rescoring(alias)}"
+                    f"it was fine-tuned from; {_rescoring_hint(alias)}"
                 )
             theirs = ours.base
         else:
-            theirs = _champions(champion, Path(temporary) / "champion", files, alias, signing)
+            theirs = _champion_scores(champion, Path(temporary) / "champion", files, alias, signing)
         evidence = files.evidence
         return gate.judge(
             ours.version,
@@ -446,17 +447,17 @@ def _checks(
             evidence.titles,
             ours.slices,
             settings.waive,
-            _agreement(challenger, champion, settings, signing),
+            _find_agreement(challenger, champion, settings, signing),
         )
 
 
-def _agreement(
+def _find_agreement(
     challenger: ModelVersion,
     champion: ModelVersion | None,
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> Agreement | str:
-    """The agreement of two versions on requests, or why there is none; none if no rule asks."""
+    """The stored agreement of challenger and champion on requests, or a text why it is missing."""
     asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
     if not asking:
         return ""
@@ -464,7 +465,10 @@ def _agreement(
     if champion is None:
         return f"there is no champion to compare with; set {instead} to null for the first version"
     # Of verified files.
-    ours, theirs = Lineage.of(challenger).fingerprint, Lineage.of(champion).fingerprint
+    ours, theirs = (
+        Lineage.from_registry(challenger).fingerprint,
+        Lineage.from_registry(champion).fingerprint,
+    )
     assert ours is not None and theirs is not None
     try:
         found = read_agreement(challenger, ours, theirs, signing)
@@ -479,21 +483,21 @@ def _agreement(
     return found
 
 
-def _champions(
+def _champion_scores(
     champion: ModelVersion,
     folder: Path,
     challenger: VerifiedFiles,
     alias: str,
     signing: SigningSettings,
 ) -> list[Score]:
-    """The champion's scores, which were computed in the same way as the challenger's."""
+    """The champion's score rows; refuses rows not computed in the challenger's way."""
     try:
         files = verified_files(champion, folder, signing)
         _require_own_scores(files, CHAMPION)
         if differences := challenger.evidence.differences(files.evidence):
             raise Incomparable(
                 f"versions {challenger.lineage.version} and {files.lineage.version} were not "
-                f"scored in the same way ({'; '.join(differences)}); {_rescoring(CHAMPION)}, "
+                f"scored in the same way ({'; '.join(differences)}); {_rescoring_hint(CHAMPION)}, "
                 f"registration.rescore={alias} the challenger"
             )
         return files.tables().version
@@ -505,16 +509,16 @@ def _champions(
 
 
 def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
-    """Refuse a version whose scores are of other weights than its own."""
+    """Refuse a version whose evidence was computed from weights other than the version's."""
     if files.evidence.version != files.lineage.fingerprint:
         raise Incomparable(
             f"version {files.lineage.version} has scores of other weights than its own, as those "
-            f"of a registration.precision of fp16; {_rescoring(alias)}"
+            f"of a registration.precision of fp16; {_rescoring_hint(alias)}"
         )
 
 
-def _rescoring(alias: str) -> str:
-    """The command that scores a version again, in words."""
+def _rescoring_hint(alias: str) -> str:
+    """The part of an error message with the command that scores a version again."""
     return (
         f"`kedro run --pipeline=rescore --params registration.rescore={alias}` scores the version "
         f"with the alias '{alias}' on today's files"
@@ -522,7 +526,7 @@ def _rescoring(alias: str) -> str:
 
 
 def _move_aliases(decision: Decision, aliases: Aliases) -> Decision:
-    """The decision after the aliases are moved; contested if another process moved them."""
+    """Move `champion` and `previous`; the decision is contested if another process moved one."""
     try:
         aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
         # Before `champion`: after a kill between the two, a rollback is still possible.
@@ -536,7 +540,7 @@ def _move_aliases(decision: Decision, aliases: Aliases) -> Decision:
 
 
 def _write_tags(decision: Decision) -> None:
-    """Write the decision to the version's tags."""
+    """Write a decision into the MLflow tags of its version."""
     client = mlflow.MlflowClient()
     for key, value in decision.tags().items():
         tag = (decision.name, str(decision.version), key, value)

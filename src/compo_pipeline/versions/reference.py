@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The reference sample of a version, and the words that it was trained on.
+    """Reference sample of a version (embeddings and lengths of held-out captions) and word counts.
 
     Attributes:
         images: embeddings [n, D], of length 1.
@@ -95,7 +95,7 @@ def write_reference(
     rows: int,
     settings: EvaluationSettings,
 ) -> None:
-    """Write the reference sample and the counts of caption words into an exported folder.
+    """Write the reference sample and the word counts of the captions into an exported folder.
 
     Args:
         export: the folder.
@@ -108,15 +108,15 @@ def write_reference(
     table = Table.of(captions, Caption)
     folder = export / EVIDENCE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    words = _words(table)
+    words = _word_counts(table)
     known = frozenset(words["word"].to_pylist())
-    sample = _reference_table(loaded, _drawn(table, rows), known, root, settings)
+    sample = _reference_table(loaded, _draw_captions(table, rows), known, root, settings)
     pq.write_table(sample, folder / REFERENCE_FILE)
     pq.write_table(words, folder / WORDS_FILE)
 
 
-def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
-    """Captions of splits that never train, one for each drawn image."""
+def _draw_captions(table: Table[Caption], rows: int) -> list[Caption]:
+    """Draw captions from the splits that are not trained on, at most one for each image."""
     splits = set(table.column("split").unique().to_pylist()) - {TRAINING_SPLIT, CARVED}
     held_out = table.having("split", splits)
     first: dict[str, int] = {}
@@ -135,7 +135,7 @@ def _reference_table(
     root: Path,
     settings: EvaluationSettings,
 ) -> pa.Table:
-    """Embed held-out rows: embeddings, margins and lengths, as a table."""
+    """Arrow table with embeddings, cosines, margins and lengths of held-out captions."""
     if not captions:
         return REFERENCE.empty_table()
     items = tuple(
@@ -174,24 +174,24 @@ def _reference_table(
 
 
 def lengths_in_tokens(ids: NDArray[np.int64], padding: int) -> NDArray[np.int32]:
-    """[n], the number of token ids [n, T] of each text before the padding."""
+    """Number of tokens of each text before the padding [n], from token ids [n, T]."""
     filled = ids != padding
     last = ids.shape[1] - filled[:, ::-1].argmax(axis=1)
     return np.where(filled.any(axis=1), last, 0).astype(np.int32)
 
 
 def length_in_words(text: str) -> int:
-    """The number of words of a text, as the column `words` counts them."""
+    """Number of words of a text, split at white space."""
     return len(text.split())
 
 
 def unknown_words(text: str, known: Collection[str]) -> int:
-    """The number of a text's words that are not among the known ones, which are in lower case."""
+    """Number of a text's words that are not in a set of known words in lower case."""
     return sum(word not in known for word in normalise_text(text).split())
 
 
 def read_words(export: Path) -> frozenset[str] | None:
-    """The words of the training captions of an exported folder; None if it has no evidence.
+    """The set of words of the training captions in an exported folder; None if it is not stored.
 
     Raises:
         ValueError: the table cannot be read; names the file.
@@ -203,8 +203,8 @@ def read_words(export: Path) -> frozenset[str] | None:
     return frozenset(word for batch in batches for word in batch.column("word").to_pylist())
 
 
-def _words(table: Table[Caption]) -> pa.Table:
-    """Words of the training captions, the most frequent first."""
+def _word_counts(table: Table[Caption]) -> pa.Table:
+    """Arrow table of the words of the training captions and their counts, most frequent first."""
     counts: Counter[str] = Counter()
     for batch in table.having("split", [TRAINING_SPLIT]).batches("sentences"):
         for sentence in chain.from_iterable(batch.column(0).to_pylist()):
@@ -217,7 +217,7 @@ def _words(table: Table[Caption]) -> pa.Table:
 
 
 def check_reference(export: Path) -> None:
-    """Check that an exported folder has a reference that can be compared with.
+    """Check the tables of the reference sample and of word counts in an exported folder.
 
     Raises:
         ValueError: a table cannot be read, is too large or holds impossible values; names the file.
@@ -245,7 +245,7 @@ def check_reference(export: Path) -> None:
 
 
 def read_reference(export: Path) -> Reference:
-    """The reference of an exported folder that `check_reference` accepts.
+    """Read the reference sample and the word counts of an exported folder, and check them.
 
     Raises:
         ValueError: as `check_reference`.
@@ -272,12 +272,13 @@ def read_reference(export: Path) -> Reference:
 
 
 def _vectors(column: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Embeddings [n, D] of a column of lists of one length, without nulls."""
+    """Embeddings [n, D] from an Arrow column of lists of equal length."""
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values, dtype=np.float32).reshape(len(column), -1 if len(column) else 0)
 
 
 def _reference_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The record batches of a reference table, also of an earlier one without `unknown_words`."""
     with parquet_file(path) as file:
         earlier = "unknown_words" not in file.schema_arrow.names
     columns = _EARLIER if earlier else REFERENCE

@@ -39,7 +39,7 @@ from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.versions import versions
-from compo_pipeline.versions.copies import latest_of_model, same_model
+from compo_pipeline.versions.copies import find_same_model, latest_of_model
 from compo_pipeline.versions.croissant import write_croissant
 from compo_pipeline.versions.evidence import read_evidence
 from compo_pipeline.versions.layout import (
@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A version of the registered model; `fresh` says whether this call created it."""
+    """A registered model version; the field `fresh` says whether this call created it."""
 
     name: str
     version: int
@@ -83,7 +83,7 @@ class Registered:
 
 
 class MadeFrom(NamedTuple):
-    """Data, captions and materials that a checkpoint was made from."""
+    """The data manifest, caption rows, and models and data sets that a checkpoint was made from."""
 
     manifest: Mapping[str, Any]
     """Of the data."""
@@ -102,7 +102,7 @@ def export_with_card(
     settings: RegistrationSettings,
     waive: Collection[Role] = (),
 ) -> Path:
-    """Write a checkpoint as the folder to register.
+    """Export a checkpoint into the folder to register, with model card and bill of materials.
 
     It has weights, provenance, probes, model card, bill of materials, and metadata of the data.
 
@@ -169,13 +169,13 @@ def register(
         SettingsError: a key cannot be used.
     """
     client, name = mlflow.MlflowClient(), settings.name
-    tags = _tags(folder, run, manifest, comparison)
+    tags = _version_tags(folder, run, manifest, comparison)
     alias = None if rehearsal.TAG in tags else settings.alias
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
-    existing = same_model(client, name, tags, read_evidence(folder), settings.signing)
+    existing = find_same_model(client, name, tags, read_evidence(folder), settings.signing)
     if existing is None and (earlier := latest_of_model(client, name, tags)):
         # The same model would pass the same gate again, whatever its new evidence is.
-        tags |= versions.rollback(earlier)
+        tags |= versions.rollback_tags(earlier)
     registered = existing or _new_version(folder, run, tags, comparison, settings)
     if existing is None:
         summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
@@ -201,7 +201,7 @@ def register(
 
 
 def requirements(folder: Path) -> list[str]:
-    """Packages that serve an exported folder, pinned to the installed versions."""
+    """The pip requirements to serve an exported model, pinned to the installed versions."""
     config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     names = list(SERVING_PACKAGES)
     if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
@@ -210,10 +210,10 @@ def requirements(folder: Path) -> list[str]:
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
-def _tags(
+def _version_tags(
     folder: Path, run: RunLog, manifest: Mapping[str, Any], comparison: Comparison
 ) -> dict[str, str]:
-    """Tags of a version; unknown ones are left out."""
+    """MLflow tags of a new version: recipe, main metrics, fingerprints, without unknown values."""
     record = read_record(folder)
     headlines = {
         f"{row.benchmark}/{row.metric}/{row.name}": round(row.estimate.value, 2)
@@ -245,15 +245,15 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
-    """Log the model to the run and register it as a new version."""
+    """Log the exported model to the MLflow run and register it as a new version."""
     _delete_pending(run)
     with _without_bytecode():
         info = mlflow.pyfunc.log_model(
             name="model",
             python_model=str(SERVED_CODE),
             artifacts={ARTEFACT: str(folder)},
-            signature=_signature(),
-            input_example=_example(),
+            signature=_model_signature(),
+            input_example=_input_example(),
             pip_requirements=requirements(folder),
             tags=dict(tags),
         )
@@ -272,7 +272,7 @@ def _new_version(
 
 @contextmanager
 def _without_bytecode() -> Iterator[None]:
-    """Let imports write no `__pycache__`: MLflow tries the code within the folder that it logs."""
+    """Context manager: imports write no `__pycache__` into the folder that MLflow logs."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -281,7 +281,7 @@ def _without_bytecode() -> Iterator[None]:
 
 
 def _delete_pending(run: RunLog) -> None:
-    """Delete the models, and their files, that a killed registration of the run left pending."""
+    """Delete logged models of the run that a killed registration left pending, and their files."""
     client = mlflow.MlflowClient()
     experiment = client.get_run(run.run_id).info.experiment_id
     of_run = f"source_run_id = '{run.run_id}'"
@@ -293,7 +293,7 @@ def _delete_pending(run: RunLog) -> None:
 
 
 def _model_description(dataset: str, alias: str | None) -> str:
-    """Description of the registered model, with its aliases."""
+    """Text that describes the registered model and its aliases."""
     newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
     return (
         f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "
@@ -311,8 +311,8 @@ def _version_description(folder: Path) -> str:
     return card[: _DESCRIPTION_LENGTH - len(more)] + more
 
 
-def _signature() -> ModelSignature:
-    """Columns and parameters of the served model; model.py says which task reads which."""
+def _model_signature() -> ModelSignature:
+    """MLflow signature of the served model: input and output columns, and parameters."""
     from compo_pipeline.versions.model import PARAMS
 
     outputs: dict[str, Any] = {
@@ -336,8 +336,8 @@ def _signature() -> ModelSignature:
     )
 
 
-def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A small grey image as base64, and captions to rank for it."""
+def _input_example() -> tuple[pd.DataFrame, dict[str, Any]]:
+    """MLflow input example: a small grey image as base64, and captions to rank for it."""
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "grey").save(buffer, "PNG")
     image = base64.b64encode(buffer.getvalue()).decode()

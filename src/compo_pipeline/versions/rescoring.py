@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingDataset:
-    """The dataset that a version was trained on, for overlaps and the reference sample.
+    """Captions, image folder and hashes of the dataset that a version was trained on.
 
     Attributes:
         captions: the dataset's valid captions of all splits.
@@ -60,7 +60,7 @@ class TrainingDataset:
 
 @dataclass(frozen=True)
 class Benchmarking:
-    """The items, training data and base model with which a version is scored again.
+    """Inputs to score a version again: benchmark items, training data, base model and settings.
 
     Attributes:
         items: what is scored.
@@ -76,7 +76,7 @@ class Benchmarking:
 
 
 def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) -> Registered:
-    """Score the version with an alias and its base, and register it again with that evidence.
+    """Score a version and its base again, and register it as a new version with these scores.
 
     No stored score and no stored overlap is used. The new version has the same files but for the
     evidence. It takes all aliases of the old one, and what a promotion or a rollback has said of
@@ -108,8 +108,8 @@ def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) 
                 f"fingerprint {(files.lineage.data_hash or 'none')[:16]}, this dataset has "
                 f"{asked.data.data_hash[:16]}; use the --env and the data of its training"
             )
-        _measure(files, asked, settings.reference_rows)
-        made, taken = _registered(version, files, settings, settle)
+        _replace_evidence(files, asked, settings.reference_rows)
+        made, taken = _register_rescored(version, files, settings, settle)
     if alias not in taken:
         log.warning("The alias '%s' was moved meanwhile and stays where it is.", alias)
     log.info("%s version %s is version %s with new evidence.", name, version.version, made.version)
@@ -123,8 +123,8 @@ def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) 
     )
 
 
-def _measure(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
-    """Replace the evidence of a version's files."""
+def _replace_evidence(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
+    """Score a version and its base again, and replace the evidence in its exported folder."""
     device = choose_device(asked.evaluation.device, key="evaluation.device")
     model = files.model.to(device)
     models: dict[str, Callable[[], LoadedModel]] = {
@@ -136,21 +136,21 @@ def _measure(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
     scores, comparison = evaluate(
         subtasks, models, VERSION, VERSION, "", asked.data.known, asked.evaluation, slices
     )
-    _compare(files, scores, f"{record.name} version {record.version}")
+    _log_changed_verdicts(files, scores, f"{record.name} version {record.version}")
     by_role = {
         role: scores.having("model", [model.name]) for role, model in comparison.models.items()
     }
     items = scored_items(subtasks, slices)
-    write_evidence(files.export, Evidence.of(comparison), by_role, items)
+    write_evidence(files.export, Evidence.from_comparison(comparison), by_role, items)
     write_reference(
         files.export, model, asked.data.captions, asked.data.root, rows, asked.evaluation
     )
 
 
-def _registered(
+def _register_rescored(
     version: ModelVersion, files: VerifiedVersion, settings: RegistrationSettings, settle: float
 ) -> tuple[ModelVersion, list[str]]:
-    """The new version, and the aliases that it takes from the old one."""
+    """Register the rescored files; returns the new version and the aliases that moved to it."""
     name, number = settings.name, int(version.version)
     origin = {"rescored_from": f"models:/{name}/{number}"}
     run_id = tracking.open_run(f"rescored {name} {number}", origin)
@@ -165,15 +165,15 @@ def _registered(
     return made, taken
 
 
-def _compare(files: VerifiedVersion, computed: Iterable[Score], name: str) -> None:
-    """Log how many verdicts of the stored evidence differ from those computed now."""
+def _log_changed_verdicts(files: VerifiedVersion, computed: Iterable[Score], name: str) -> None:
+    """Log how many correct/wrong verdicts of the stored scores differ from those computed now."""
     try:
         tables = files.tables()
     except VersionError as error:
         log.warning("No stored scores to compare with: %s", error.message)
         return
-    before = {_key(score): score.correct for score in (*tables.version, *tables.base)}
-    found = [(before[key], row.correct) for row in computed if (key := _key(row)) in before]
+    before = {_score_key(score): score.correct for score in (*tables.version, *tables.base)}
+    found = [(before[key], row.correct) for row in computed if (key := _score_key(row)) in before]
     if not found:
         return
     differ = sum(stored != now for stored, now in found)
@@ -181,6 +181,6 @@ def _compare(files: VerifiedVersion, computed: Iterable[Score], name: str) -> No
     log.log(logging.WARNING if differ else logging.INFO, message, differ, len(found), name)
 
 
-def _key(score: Score) -> tuple[str, ...]:
-    """What identifies a row of `scores`, all but its values."""
+def _score_key(score: Score) -> tuple[str, ...]:
+    """Key of a score row: model, benchmark, subtask, metric, item and group."""
     return score.model, score.benchmark, score.subtask, score.metric, score.item, score.group

@@ -21,15 +21,15 @@ from compo_pipeline.configuration.settings import Name, Open, Share, Title, sett
 CHAMPION, PREVIOUS = "champion", "previous"
 
 
-def _not_mlflows(alias: str) -> str:
-    """Refuse an alias that MLflow reserves."""
+def _refuse_mlflow_alias(alias: str) -> str:
+    """Validator: refuse an alias that MLflow reserves (latest, v1, v2, ...)."""
     if alias.lower() == "latest" or re.fullmatch("v[0-9]+", alias, re.IGNORECASE):
         raise ValueError(f"MLflow reserves '{alias}' (latest, v1, v2, ...); choose another alias")
     return alias
 
 
-def _not_reserved(alias: str) -> str:
-    """Refuse an alias that promotion alone gives."""
+def _refuse_promotion_alias(alias: str) -> str:
+    """Validator: refuse the aliases `champion` and `previous`, which promotion alone gives."""
     if alias in (CHAMPION, PREVIOUS):
         raise ValueError(
             f"'{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"
@@ -39,12 +39,12 @@ def _not_reserved(alias: str) -> str:
 
 # An alias that MLflow accepts.
 Alias = Annotated[
-    str, Field(pattern="^[A-Za-z0-9_-]+$", max_length=100), AfterValidator(_not_mlflows)
+    str, Field(pattern="^[A-Za-z0-9_-]+$", max_length=100), AfterValidator(_refuse_mlflow_alias)
 ]
 
 
 # An alias that a model can get without passing the gate.
-UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
+UngatedAlias = Annotated[Alias, AfterValidator(_refuse_promotion_alias)]
 
 
 # Different requests from which on an agreement in shadow is shown.
@@ -61,7 +61,7 @@ SlicePattern = Annotated[str, Field(pattern="^(attribute|object|relation|length)
 
 @settings
 class SigningSettings:
-    """The YAML key `registration.signing`: PEM files of an elliptic-curve key."""
+    """Settings of signing (YAML key `registration.signing`): PEM files of an elliptic-curve key."""
 
     public_key: Path | None = None
     """The public key, which verifies. With it, unsigned versions are neither promoted, copied nor
@@ -79,9 +79,11 @@ class SigningSettings:
 
 @settings
 class Licences:
-    """Licences of what a version is made from: SPDX expressions such as `MIT`, or the names that
-    their owners give them. null: of what comes with an installed package, the one that it states;
-    of anything else the model card says that it is unknown.
+    """Settings of licences: for each model or data set that a version is made from, its licence.
+
+    An SPDX expression such as `MIT`, or the name that the owners give it. null: of what comes with
+    an installed package, the one that it states; of anything else the model card says that it is
+    unknown.
     """
 
     base: str | None = None
@@ -102,7 +104,7 @@ class Licences:
 
 @settings
 class RegistrationSettings:
-    """The YAML key `registration`."""
+    """Settings of the registration of a trained model (YAML key `registration`)."""
 
     name: Name = "compo-clip"
     """The registered model."""
@@ -126,8 +128,9 @@ class RegistrationSettings:
 
 @settings
 class GateRule:
-    """A condition on a role, on figures, or on answers in use; every set of the role, or figure
-    that the pattern matches, must satisfy it.
+    """Settings of one gate rule: a condition on a benchmark role, on metrics or on served requests.
+
+    Every set of the role, or metric that the pattern matches, must satisfy it.
     """
 
     must: Literal["rise", "hold"] | None = None
@@ -173,7 +176,7 @@ class GateRule:
 
 @settings
 class Contamination:
-    """Largest share of a subtask's images and captions that may be in the training data."""
+    """Settings: largest share of a subtask's images and captions allowed in the training data."""
 
     images: Share | None = 0.0
     """Images with the same bytes, or near-duplicates where perceptual hashes were compared; null:
@@ -184,7 +187,7 @@ class Contamination:
 
 @settings
 class Gate:
-    """The YAML key `promotion.gate`."""
+    """Settings of the promotion gate (YAML key `promotion.gate`)."""
 
     version: int
     """A number of your own for these rules."""
@@ -200,7 +203,7 @@ class Gate:
 
 @settings
 class CopySettings:
-    """The YAML key `promotion.copy`."""
+    """Settings of the copy of a version to another registry (YAML key `promotion.copy`)."""
 
     to: str | None = None
     """The other registry: MLflow's server or database; null refuses to copy."""
@@ -214,7 +217,7 @@ class CopySettings:
 
 @settings
 class PromotionSettings:
-    """The YAML key `promotion`."""
+    """Settings of promotion and rollback (YAML key `promotion`)."""
 
     gate: Gate
     """What a challenger must show."""

@@ -36,7 +36,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The share of requests whose candidates both models order alike, per cent.
+    """How often challenger and champion rank a request's texts alike, in per cent with an interval.
 
     Attributes:
         challenger: fingerprint of its weights.
@@ -59,7 +59,7 @@ class Agreement:
     until: str
 
     @classmethod
-    def of(
+    def from_shares(
         cls,
         challenger: str,
         champion: str,
@@ -67,7 +67,7 @@ class Agreement:
         requests: Sequence[int],
         times: tuple[datetime, datetime],
     ) -> Agreement:
-        """Mean over requests of the share of rows that two models order alike, with its interval.
+        """Mean agreement with its 95% interval, from the share of equally ranked rows per request.
 
         Args:
             challenger: fingerprint of its weights.
@@ -84,7 +84,7 @@ class Agreement:
 
 
 def write_agreement(version: ModelVersion, agreement: Agreement, signing: SigningSettings) -> None:
-    """Store an agreement of a version with a champion, in place of an earlier one.
+    """Store the agreement of two models on requests as an MLflow artefact; replaces an earlier one.
 
     Raises:
         SettingsError: the private key cannot be used.
@@ -103,7 +103,7 @@ def write_agreement(version: ModelVersion, agreement: Agreement, signing: Signin
 def read_agreement(
     version: ModelVersion, challenger: str, champion: str, signing: SigningSettings
 ) -> Agreement | None:
-    """The stored agreement of a version with a champion; None if there is none.
+    """Read the stored agreement of challenger and champion on requests; None if none is stored.
 
     Args:
         version: of the registry.
@@ -134,5 +134,5 @@ def read_agreement(
 
 
 def _artifact_path(challenger: str, champion: str) -> str:
-    """Path of the artifact with the agreement of two models."""
+    """MLflow artifact path of the agreement of two models, made from their fingerprints."""
     return f"{_FOLDER}/{challenger[:_DIGITS]}-{champion[:_DIGITS]}"

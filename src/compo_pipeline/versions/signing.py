@@ -26,7 +26,7 @@ _CURVES = "an elliptic-curve key (secp256r1, secp384r1 or secp521r1)"
 
 
 def sign(folder: Path, signing: SigningSettings) -> Path:
-    """Sign all files of a folder, and return the signature's file in it.
+    """Sign all files of a folder; returns the path of the signature file.
 
     Raises:
         SettingsError: the private key cannot be used.
@@ -37,7 +37,7 @@ def sign(folder: Path, signing: SigningSettings) -> Path:
 
 
 def check(folder: Path, verifier: Verifier) -> None:
-    """Check that the files of a folder are those that were signed, no fewer and no more.
+    """Check by its signature that a folder has exactly the files that were signed.
 
     Raises:
         ValueError: they are not; names the files.
@@ -54,7 +54,7 @@ def check(folder: Path, verifier: Verifier) -> None:
 
 
 def key_problems(signing: SigningSettings, *, signs: bool) -> Iterator[str]:
-    """What is wrong with the configured signing keys, one line each; nothing where none is set.
+    """Yield problems of the configured signing keys, one line each; none if no key is configured.
 
     Args:
         signing: the keys.
@@ -80,7 +80,7 @@ def key_problems(signing: SigningSettings, *, signs: bool) -> Iterator[str]:
 
 
 def signer(signing: SigningSettings) -> Signer:
-    """The library's configuration that signs.
+    """Configuration of the library model-signing to sign with the configured private key.
 
     Raises:
         SettingsError: the private key or its password cannot be used.
@@ -118,7 +118,7 @@ def signer(signing: SigningSettings) -> Signer:
 
 
 def verifier(public_key: Path) -> Verifier:
-    """model-signing's configuration to verify signatures by a public key.
+    """Configuration of the library model-signing to verify signatures by a public key.
 
     Raises:
         SettingsError: the public key cannot be used.
@@ -140,7 +140,7 @@ def verifier(public_key: Path) -> Verifier:
 
 
 def _hashing_config() -> Hashing:
-    """model-signing's configuration of hashes: of all files but `UNSIGNED_FILES`."""
+    """Configuration of the library model-signing to hash all files but `UNSIGNED_FILES`."""
     from model_signing.hashing import Config
 
     config = Config()  # type: ignore[no-untyped-call]
@@ -148,6 +148,7 @@ def _hashing_config() -> Hashing:
 
 
 def _require_library() -> None:
+    """Raise an error if the package model-signing is not installed."""
     if find_spec("model_signing") is None:
         raise SettingsError(
             f"registration.signing needs the package model-signing: {pip_install('signing')}"

@@ -46,12 +46,12 @@ _DIGITS = 16
 
 
 class VersionError(PlainError, ValueError):
-    """A version whose files are not those that were registered; names version and file."""
+    """Exception: a version's files are not those that were registered; names version and file."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
-    """Local files of a version that are those that were registered.
+    """Local copy of a version's files, checked to be those that were registered.
 
     Attributes:
         folder: MLflow's model folder, with MLmodel.
@@ -66,18 +66,18 @@ class VerifiedFiles:
     evidence: Evidence
 
     def tables(self) -> EvidenceTables:
-        """The scores of the version and of its base.
+        """Read the score rows of the version and of its base from the evidence.
 
         Raises:
             VersionError: they cannot be read, or do not follow from their similarities.
         """
-        with _refusals(self.lineage.name, self.lineage.version, self.export):
+        with _version_errors(self.lineage.name, self.lineage.version, self.export):
             return read_tables(self.export, self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedVersion(VerifiedFiles):
-    """Files of a version, and its model.
+    """Verified local files of a version, with the model loaded from them.
 
     Attributes:
         model: loaded from `export`, on the CPU.
@@ -89,7 +89,7 @@ class VerifiedVersion(VerifiedFiles):
 def verified(
     version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
 ) -> VerifiedVersion:
-    """Copy a version's files and check that they are those of the version, and its model.
+    """Download a version's files, check them against the registry, and load and check its model.
 
     After the checks of `verified_files`: the fingerprint of the weights, the embeddings of the
     probes, the reference.
@@ -104,17 +104,17 @@ def verified(
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    return with_model(verified_files(version, folder, signing, store))
+    return load_verified_model(verified_files(version, folder, signing, store))
 
 
-def with_model(files: VerifiedFiles) -> VerifiedVersion:
-    """Load the model of verified files, and make the further checks of `verified`.
+def load_verified_model(files: VerifiedFiles) -> VerifiedVersion:
+    """Load the model of verified files; checks its fingerprint, probe embeddings and reference.
 
     Raises:
         VersionError: it is not the model that was registered.
     """
-    with _refusals(files.lineage.name, files.lineage.version, files.folder):
-        model = _loaded(files.export, files.lineage.fingerprint)
+    with _version_errors(files.lineage.name, files.lineage.version, files.folder):
+        model = _load_checked(files.export, files.lineage.fingerprint)
         check_reference(files.export)
     return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)
 
@@ -122,7 +122,7 @@ def with_model(files: VerifiedFiles) -> VerifiedVersion:
 def verified_files(
     version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
 ) -> VerifiedFiles:
-    """Copy a version's files and check that they are those that were registered; loads no model.
+    """Download a version's files and check them against the registry; loads no model.
 
     In this order: the signature or, without signing, that MLflow would run this program's code
     alone; that there are no files but those that are used; the lineage and the digests of all
@@ -140,8 +140,8 @@ def verified_files(
     """
     public_key = signing.public_key
     verifier = None if public_key is None else signing_keys.verifier(public_key)
-    with _refusals(version.name, version.version, folder):
-        files = _copied(version, folder, store)
+    with _version_errors(version.name, version.version, folder):
+        files = _download_files(version, folder, store)
         if verifier is not None:
             signing_keys.check(files, verifier)
         export = check_files(files)
@@ -154,7 +154,7 @@ def verified_files(
 def verified_reference(
     version: ModelVersion, folder: Path, signing: SigningSettings
 ) -> tuple[VerifiedFiles, Reference]:
-    """A version's files after the checks of `verified_files`, and the reference in them.
+    """Download and check a version's files as `verified_files` does, and read the reference sample.
 
     Args:
         version: of the configured registry.
@@ -166,7 +166,7 @@ def verified_reference(
         SettingsError: the public key cannot be used, or the version has no reference sample.
     """
     files = verified_files(version, folder, signing)
-    with _refusals(version.name, version.version, folder):
+    with _version_errors(version.name, version.version, folder):
         reference = read_reference(files.export)
     if not len(reference.images):
         raise SettingsError(
@@ -178,8 +178,8 @@ def verified_reference(
 
 
 @contextmanager
-def _refusals(name: str, number: int | str, folder: Path) -> Iterator[None]:
-    """Name the version in the errors of its files, and these by their paths below a folder."""
+def _version_errors(name: str, number: int | str, folder: Path) -> Iterator[None]:
+    """Context manager: errors about a version's files become a VersionError that names it."""
     try:
         yield
     except Exception as error:
@@ -193,8 +193,8 @@ def _refusals(name: str, number: int | str, folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
-    """Copy a version's files, without bytecode of their code, which is not run there.
+def _download_files(version: ModelVersion, folder: Path, store: str | None) -> Path:
+    """Download a version's files from the registry, without Python bytecode; returns their folder.
 
     MLflow's own function knows the configured registry alone.
     """
@@ -211,7 +211,7 @@ def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
 def load_model(
     model: ModelSettings, device: str | torch.device, signing: SigningSettings
 ) -> LoadedModel:
-    """Load the model of the `model` settings, which may be the URI of a registered version.
+    """Load the model of the `model` settings, whose name may be the URI of a registered version.
 
     Raises:
         SettingsError: there is no such model.
@@ -225,7 +225,7 @@ def load_model(
 
 
 def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:
-    """Load the base that a version was fine-tuned from.
+    """Load a base model and check that the version was fine-tuned from it.
 
     Args:
         lineage: of the version.
@@ -246,14 +246,14 @@ def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel
 
 
 def write_probes(export: Path) -> None:
-    """Store the embeddings of the probes by the model of an exported folder, in that folder."""
+    """Write the embeddings of fixed probe images and texts into an exported model's folder."""
     embeddings = _probe_embeddings(load(export))
     content = {kind: values.tolist() for kind, values in embeddings.items()}
     (export / PROBES_FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
 def seal(version: ModelVersion, folder: Path, signing: SigningSettings) -> list[Path]:
-    """Write the lineage of a new version into its folder and, with keys, the signature of all.
+    """Write the lineage and, with keys, the signature of a new version's folder; returns the files.
 
     Args:
         version: of the registry, with the tags that the lineage repeats.
@@ -271,14 +271,14 @@ def seal(version: ModelVersion, folder: Path, signing: SigningSettings) -> list[
     check_code(folder)
     written = [write_lineage(version, folder)]
     lineage = check_lineage(version, folder)
-    _loaded(export, lineage.fingerprint)
+    _load_checked(export, lineage.fingerprint)
     if signing.public_key is not None:
         written.append(signing_keys.sign(folder, signing))
     return written
 
 
-def _loaded(export: Path, registered: str | None) -> LoadedModel:
-    """Load an exported model and compare it with its fingerprint and with its probes."""
+def _load_checked(export: Path, registered: str | None) -> LoadedModel:
+    """Load an exported model, and check its weights' fingerprint and its probe embeddings."""
     model = load(export)
     if model.fingerprint != registered:
         expected = "none" if registered is None else registered[:_DIGITS]
@@ -310,7 +310,7 @@ def _loaded(export: Path, registered: str | None) -> LoadedModel:
 
 @torch.inference_mode()
 def _probe_embeddings(model: LoadedModel) -> dict[str, Tensor]:
-    """Embeddings of generated images [P, D] and of awkward texts [T, D]."""
+    """Embeddings of the generated probe images [P, D] and of the probe texts [T, D]."""
     pixels = torch.stack([model.preprocess(image) for image in _probe_images()])
     return {
         "images": encode_images(model.model, pixels),
@@ -319,7 +319,7 @@ def _probe_embeddings(model: LoadedModel) -> dict[str, Tensor]:
 
 
 def _probe_images() -> Iterator[Image.Image]:
-    """A wide, a tall and a square image of three different patterns."""
+    """Yield the probe images: a wide, a tall and a square one with generated patterns."""
     for height, width in ((48, 96), (96, 48), (80, 80)):
         y, x = np.mgrid[:height, :width]
         yield Image.fromarray(np.stack([5 * x, 3 * y, x * y], axis=2).astype(np.uint8))

@@ -22,8 +22,8 @@ _URI = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\
 _COLUMNS = ("dataset", "method", "variant", "seed", "headline", OUTCOME)
 
 
-def named(uri: str, key: str) -> tuple[str, str | None, int | None]:
-    """Name, alias and number of a registered version's URI.
+def parse_uri(uri: str, key: str) -> tuple[str, str | None, int | None]:
+    """Parse a `models:/` URI into the model's name, alias and version number.
 
     Args:
         uri: `models:/<name>@<alias>` or `models:/<name>/<version>`.
@@ -43,12 +43,12 @@ def named(uri: str, key: str) -> tuple[str, str | None, int | None]:
 
 
 def version_of(uri: str, key: str) -> ModelVersion:
-    """The registered version of a URI; `key` is the setting that holds it.
+    """The registered MLflow version that a `models:/` URI names.
 
     Raises:
         SettingsError: there is none.
     """
-    name, alias, number = named(uri, key)
+    name, alias, number = parse_uri(uri, key)
     return find(name, alias or "", number, key)
 
 
@@ -77,11 +77,13 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
             f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
             "challenger that passes the gate champion; any other is named by alias or number"
         )
-    return with_alias(name, alias, int(aliases[alias]), key or "--alias")
+    return aliased_version(name, alias, int(aliases[alias]), key or "--alias")
 
 
-def with_alias(name: str, alias: str, number: int, key: str = "registration.name") -> ModelVersion:
-    """The version that an alias names.
+def aliased_version(
+    name: str, alias: str, number: int, key: str = "registration.name"
+) -> ModelVersion:
+    """The registered version with the number that an alias names; an error if it was deleted.
 
     Args:
         name: of the model.
@@ -102,7 +104,7 @@ def with_alias(name: str, alias: str, number: int, key: str = "registration.name
 
 
 def get(name: str, number: int) -> ModelVersion | None:
-    """A version by its number; None if there is none.
+    """A version of a registered model by its number; None if there is none.
 
     Raises:
         SettingsError: the store does not answer, or denies access.
@@ -117,7 +119,9 @@ def get(name: str, number: int) -> ModelVersion | None:
 
 
 def lasting_decision(version: ModelVersion) -> dict[str, str]:
-    """Tags of the promotion or rollback of a version, which hold as long as it is the same model.
+    """MLflow tags of a version's promotion or rollback, which also hold when it is scored again.
+
+    Tags of a refusal hold only for the scores that were refused.
 
     Those of a refusal hold for the scores that were refused.
     """
@@ -126,8 +130,8 @@ def lasting_decision(version: ModelVersion) -> dict[str, str]:
     return {name: text for name, text in version.tags.items() if name.startswith(DECISION_TAG)}
 
 
-def rollback(version: ModelVersion) -> dict[str, str]:
-    """Tags of the rollback of a version; none if it was not rolled back."""
+def rollback_tags(version: ModelVersion) -> dict[str, str]:
+    """MLflow tags of the rollback of a version; empty if it was not rolled back."""
     rolled_back = version.tags.get(OUTCOME) == "rolled back"
     return lasting_decision(version) if rolled_back else {}
 

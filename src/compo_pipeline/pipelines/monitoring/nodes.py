@@ -39,7 +39,7 @@ def open_version(
     found = versions.find(registration.name, monitoring.alias, monitoring.version, key)
     with tempfile.TemporaryDirectory() as folder:
         files, reference = verified_reference(found, Path(folder), registration.signing)
-    return MonitoredVersion.of(files.lineage, reference)
+    return MonitoredVersion.from_lineage(files.lineage, reference)
 
 
 def read_log(

@@ -135,7 +135,7 @@ def export_checkpoint(
     def write(folder: Path) -> None:
         compared = measured.comparison
         export_with_card(checkpoint, folder, run, made_from, compared, registration, waive)
-        evidence = Evidence.of(compared, measured.selecting)
+        evidence = Evidence.from_comparison(compared, measured.selecting)
         write_evidence(folder, evidence, measured.scores, measured.items)
         exported, rows = load(folder).to(reference.device), registration.reference_rows
         write_reference(

@@ -61,7 +61,7 @@ def _count_changes(views: Path, language_model: str) -> AskedChanges:
     """Count the kinds of change in the negatives of a random sample of epoch 0's views."""
     rows = EpochViews(views).epoch(0)
     drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
-    negatives = [Negatives.of(rows[place]) for place in drawn]
+    negatives = [Negatives.from_view(rows[place]) for place in drawn]
     return asked_changes(negatives, partial(parses_of, language_model))
 
 
