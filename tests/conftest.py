@@ -89,7 +89,7 @@ def package_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         copy = folder / file.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    monkeypatch.setattr(code_fingerprint, "_folder", lambda package: folder)
+    monkeypatch.setattr(code_fingerprint, "_package_folder", lambda package: folder)
     return folder
 
 

@@ -10,7 +10,7 @@ _WITHOUT_PROJECT = (["new"], ["doctor"], ["--version"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line: one of Kedro's (`run`, ...), of the project, or of none."""
+    """Run the `compo-pipeline` command line, within a Kedro project or without one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] in _WITHOUT_PROJECT or not _in_project():
         from compo_pipeline.project.commands import commands
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _in_project() -> bool:
+    """Whether the working directory lies in a Kedro project."""
     from pathlib import Path
 
     from kedro.utils import find_kedro_project

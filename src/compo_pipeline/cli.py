@@ -43,11 +43,11 @@ console.log_lines_off_terminals()
 
 @click.group(name="compo-pipeline")
 def cli() -> None:
-    """Commands of the project's own, beside Kedro's."""
+    """The project's own commands, in addition to those of Kedro."""
 
 
 def _run(**given: Any) -> None:
-    """Kedro's `run`, with one-line messages for a misspelt option and for Ctrl+C."""
+    """Command `run`: Kedro's own, with one-line messages for misspelt options and Ctrl+C."""
     from compo_pipeline.pipeline_registry import register_pipelines
 
     known = list(register_pipelines())
@@ -64,7 +64,7 @@ def _run(**given: Any) -> None:
 
 
 def _check_selection(given: Mapping[str, Any]) -> None:
-    """Refuse a runner that does not exist, and options that select no nodes.
+    """Raise an error if the Kedro runner does not exist, or the options select no nodes.
 
     Raises:
         SettingsError: naming the options.
@@ -157,7 +157,7 @@ def try_version(
     host: str,
     port: int,
 ) -> None:
-    """Show a registered version beside its base, on a page: an image, captions, attention."""
+    """Serve a page that compares a registered version and its base: captions, attention maps."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
     from compo_pipeline.serving.ui import command
@@ -178,7 +178,7 @@ def try_version(
 
 
 def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
-    """Refuse a share that is not above 0 and at most 1."""
+    """Click callback: refuse a share that is not above 0 and at most 1."""
     # Not click's FloatRange, which takes NaN.
     if value is not None and not 0 < value <= 1:
         raise click.BadParameter(f"{value:g} is no share above 0, and at most 1", param=option)
@@ -260,7 +260,7 @@ def serve(
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
 @click.pass_obj
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
-    """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
+    """List the registered versions: dataset, method, variant, seed, main metric, aliases."""
     from compo_pipeline.tracking import runs as tracking
     from compo_pipeline.versions import versions as registered
 
@@ -276,7 +276,7 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 @click.option("--stdout", is_flag=True, help="Print the files instead of writing them.")
 @click.pass_obj
 def dvc(project: ProjectMetadata, envs: Sequence[str], every: bool, stdout: bool) -> None:
-    """Write the DVC stages of environments from the Kedro pipelines.
+    """Write dvc.yaml files: DVC stages of environments, generated from the Kedro pipelines.
 
     The file is dvc.yaml for base, recipes/<env>/dvc.yaml for any other environment.
     """
@@ -319,7 +319,7 @@ def recipes(project: ProjectMetadata) -> None:
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
 @click.pass_obj
 def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
-    """Train a share of a training of several hosts, which another one of them runs.
+    """Run this host's processes of a training on several hosts, which another host started.
 
     It needs training.distributed.node_rank of its own, the same configuration and data at its own
     path, and writes nothing.
@@ -368,7 +368,7 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
 @click.option("--seed", type=click.IntRange(0), help="Random weights, instead of --weights.")
 @click.pass_obj
 def import_model(project: ProjectMetadata, /, source: str, folder: Path, **options: Any) -> None:
-    """Write a model of another program as a folder that `model.name` takes, once.
+    """Convert a model of open_clip or transformers to a local folder that `model.name` can name.
 
     SOURCE is an architecture of open_clip, a folder of transformers (CLIP, SigLIP) or of open_clip,
     or hf-hub:<owner/model>. Prints the YAML lines that use FOLDER.
@@ -401,7 +401,7 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
 def import_phrases(
     source: Path, target: Path, caption: str, memory_gb: float, seconds: int
 ) -> None:
-    """Write the noun phrases of C2LIP's pickle SOURCE as the Parquet table TARGET, once.
+    """Convert C2LIP's pickle SOURCE of noun phrases to the Parquet table TARGET.
 
     The pickle is read in a process of its own that refuses everything but plain values and has
     these limits of memory and time. Prints the YAML lines that use TARGET.
@@ -421,14 +421,14 @@ def import_phrases(
 
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
-    """The project's settings."""
+    """Typed settings of the project in an environment, with the overrides of `--params`."""
     from compo_pipeline.project.settings import run_settings
 
     return run_settings(_context(project, env, params).config_loader["parameters"])
 
 
 def _context(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Any:
-    """The project's checked context; the working directory is the project's folder then."""
+    """Load the Kedro context of a project, which checks all settings and changes to its folder."""
     from kedro.framework.session import KedroSession
 
     path = Path(project.project_path)

@@ -62,7 +62,7 @@ SUMS = {
 
 
 class Pipelines(Mapping[str, Pipeline]):
-    """Pipelines by name, created when they are asked for."""
+    """Mapping from pipeline name to Kedro pipeline; a lookup imports and creates the pipeline."""
 
     def __init__(self) -> None:
         packages = pkgutil.iter_modules(pipelines.__path__)
@@ -86,5 +86,5 @@ class Pipelines(Mapping[str, Pipeline]):
 
 
 def register_pipelines() -> Mapping[str, Pipeline]:
-    """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
+    """Mapping from name to Kedro pipeline; `__default__` is `train_eval`, the whole chain."""
     return Pipelines()

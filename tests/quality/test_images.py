@@ -96,10 +96,10 @@ def test_another_decoder_does_not_use_the_measurements(
     changed = tmp_path / "decoding.py"
     changed.write_text(f"{Path(decoding.__file__).read_text()}\nRULE = 1\n")
     monkeypatch.setattr(decoding, "__file__", str(changed))
-    images._decoder.cache_clear()
+    images._decoder_fingerprint.cache_clear()
     inspected.clear()
     measure(root, NAMES[:3], settings)
-    images._decoder.cache_clear()
+    images._decoder_fingerprint.cache_clear()
     assert sorted(inspected) == NAMES[:3]
 
 

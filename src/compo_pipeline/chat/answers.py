@@ -27,7 +27,7 @@ _REFUSED = re.compile(
 
 
 class Answer(NamedTuple):
-    """A model's answer, unchecked and uncleaned.
+    """A model's answer as text, unchecked, with refusal, numbers of tokens and date.
 
     Attributes:
         text: as the model wrote it.
@@ -53,17 +53,17 @@ def answer_key(asked: Mapping[str, Any]) -> str:
 
 
 def bare_text(text: str) -> str:
-    """A model's text without its thoughts, and without the fence of Markdown around it."""
+    """A model's text without its reasoning (`<think>`) and the Markdown fence around it."""
     return _FENCE.sub(r"\1", _THOUGHT.sub("", text).strip()).strip()
 
 
 def no_answer(answer: Answer) -> str:
-    """Why a model's output is no answer at all; empty for an answer."""
+    """Reason why a model gave no answer (refused, or cut off); empty if it gave one."""
     if answer.refusal:
         return f"the model refused: {answer.refusal[:200]!r}"
     return "cut off by max_tokens" if answer.cut else ""
 
 
 def refuses(text: str) -> bool:
-    """Whether a text says that the model does not answer ("I'm sorry, ...", "I cannot see ...")."""
+    """Whether a model's text is a refusal ("I'm sorry, ...", "I cannot see ...")."""
     return _REFUSED.search(text) is not None

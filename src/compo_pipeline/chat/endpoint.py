@@ -52,7 +52,7 @@ Result = TypeVar("Result")
 
 
 class NoAnswer(NamedTuple):
-    """Why a question has no answer.
+    """Reason why a question has no answer, and whether that is final.
 
     `final` is false where the same question may be answered later: no server did.
     """
@@ -68,7 +68,7 @@ Ask = Callable[[str, Body], Answer]
 
 @dataclass(frozen=True, slots=True)
 class _WorkResult(Generic[Result]):
-    """The result of an item's work, and whether the server was used, not only the store."""
+    """Result of the work function for an item, and whether the server was used for it."""
 
     result: Result
     asked: bool
@@ -76,7 +76,7 @@ class _WorkResult(Generic[Result]):
 
 @dataclass(slots=True)
 class _Session:
-    """State that the threads of one loop share: connections, and the error that stops requests."""
+    """State shared by the threads of one loop: connections, stop event, error that stopped it."""
 
     post: Post
     slots: threading.Semaphore
@@ -85,7 +85,7 @@ class _Session:
 
 
 class Endpoint:
-    """Sends questions to a model on a server, and stores each answer before it is used."""
+    """Client of a model on an OpenAI-compatible server; answers are stored before they are used."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """The server's host, with its port where the address names one."""
+        """Host name of the server, with the port if the URL names one."""
         return urlsplit(self._settings.url).netloc.rpartition("@")[2]
 
     @property
@@ -120,7 +120,7 @@ class Endpoint:
         return _is_local(urlsplit(self._settings.url).hostname or "")
 
     def check(self) -> None:
-        """Ask the server which models it has: whether it is there, and does not lead elsewhere.
+        """Check that a server listens at the URL, and does not redirect to another host.
 
         Raises:
             SettingsError: the API key is missing, nothing listens at the address, or the server
@@ -155,7 +155,7 @@ class Endpoint:
         spare: int = 0,
         checked: bool = False,
     ) -> Iterator[Result | NoAnswer]:
-        """Results of the work for each item, in the order of the items; several run at once.
+        """Yield the result of the work function for each item, in order; several run at once.
 
         When the loop over them ends early, requests under way are finished and stored; the others
         are not sent.
@@ -195,7 +195,7 @@ class Endpoint:
     def _until_down(
         self, results: Iterable[_WorkResult[Result] | NoAnswer], *, checked: bool
     ) -> Iterator[Result | NoAnswer]:
-        """Yield results in order; stop with an error after `give_up` items without an answer.
+        """Yield work results in order; raise an error after `give_up` items without an answer.
 
         Failures wait until the server answers again, so those of a server that is down are never
         stored as answers.
@@ -235,7 +235,7 @@ class Endpoint:
         work: Callable[[Ask, Item], Result],
         item: Item,
     ) -> _WorkResult[Result] | NoAnswer:
-        """Run an item's work; return its result, or `NoAnswer` if a reply is broken or refused."""
+        """Call the work function on an item; return its result, or `NoAnswer` after an error."""
         asked = False
 
         def noted(key: str, body: Body) -> Answer:
@@ -252,7 +252,7 @@ class Endpoint:
             return NoAnswer(f"refused: {error}")
 
     def _ask(self, session: _Session, key: str, body: Body) -> tuple[Answer, bool]:
-        """The answer to a request, and whether the server was used; seed and key draw the waits."""
+        """Answer to a request, stored or from the server, and whether the server was used."""
         stored = self._answers.get([key])
         if key in stored:
             return stored[key], False
@@ -264,7 +264,7 @@ class Endpoint:
                 new = with_retries(send, retries, rng, session.stop, pace, pause=self._pause)
             except (RefusedRequest, Interrupted) as error:
                 # Before another thread sends what cannot succeed either.
-                session.failure = session.failure or self._failure(error)
+                session.failure = session.failure or self._fatal_error(error)
                 if session.failure is None:
                     raise
                 session.stop.set()
@@ -273,8 +273,8 @@ class Endpoint:
             self._answers.put({key: dated(new)}, replace=False)
         return self._answers.get([key])[key], True
 
-    def _failure(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
-        """The error that ends the run, if the status shows that every request would be refused."""
+    def _fatal_error(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
+        """Settings error if the HTTP status means that every request will be refused, else None."""
         wrong = isinstance(error, RefusedRequest) and _KEYS_TO_CORRECT.get(error.status)
         if not wrong:
             return None
@@ -288,7 +288,7 @@ class Endpoint:
 def request_body(
     settings: EndpointSettings, messages: Iterable[Mapping[str, Any]], seed: int
 ) -> dict[str, Any]:
-    """The JSON body of a request: a chat and how it is answered."""
+    """JSON body of a chat completion request: model, messages and sampling parameters."""
     body = {
         "model": settings.model,
         "messages": list(messages),
@@ -300,7 +300,7 @@ def request_body(
 
 
 def api_key(settings: EndpointSettings, key: str) -> SecretStr:
-    """The API key in the environment; empty where none is needed.
+    """The API key in the configured environment variable; empty where none is configured.
 
     Raises:
         SettingsError: the environment lacks it, or holds what no header can; names the YAML key.
@@ -323,12 +323,12 @@ def api_key(settings: EndpointSettings, key: str) -> SecretStr:
 
 
 def dated(answer: Answer) -> Answer:
-    """An answer with the present time as its date."""
+    """Copy of an answer with the current time in UTC as its date."""
     return answer._replace(date=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def _is_local(host: str) -> bool:
-    """Whether a host name or address is this machine's own."""
+    """Whether a host name or IP address is that of the local machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -12,7 +12,7 @@ from compo_pipeline.storage.files import files_fingerprint
 
 
 def check_folder(folder: Path, key: str, what: str) -> None:
-    """Check that a folder holds a model without code of its own.
+    """Check that a folder holds a transformers model that runs no code from the folder.
 
     Args:
         folder: of the model.
@@ -31,7 +31,7 @@ def check_folder(folder: Path, key: str, what: str) -> None:
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """Hash of the files of a model."""
+    """Hash of the files in a model's folder."""
     files = (path for path in sorted(folder.glob("*")) if path.is_file())
     return files_fingerprint((path.name, path) for path in files if not path.name.startswith("."))
 
@@ -39,7 +39,7 @@ def folder_fingerprint(folder: Path) -> str:
 def load(
     settings: LocalSettings, key: str, what: str, model_class: str, reader_class: str
 ) -> tuple[Any, Any]:
-    """The network on its device, and its tokenizer or processor.
+    """Load a local transformers model on its device, and its tokenizer or processor.
 
     Args:
         settings: parsed.
@@ -76,7 +76,7 @@ def load(
 
 
 def is_cut(tokens: list[int], most: int, ends: int | list[int] | None) -> bool:
-    """Whether new tokens fill their limit without an end among them.
+    """Whether an answer was cut off: its tokens reach the limit without an end token.
 
     Args:
         tokens: of one answer.

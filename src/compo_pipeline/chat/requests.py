@@ -35,15 +35,15 @@ _MOST_TOKENS = 10**9  # of a reply; more are no count
 
 
 class BrokenReply(Exception):
-    """An incomplete reply, or one without an answer: sent again."""
+    """Error for an incomplete HTTP reply, or one without an answer; the request is retried."""
 
 
 class Unreachable(BrokenReply):
-    """No connection: the host is not known, or nothing listens there."""
+    """Error for a failed connection: the host is not known, or nothing listens there."""
 
 
 class RefusedRequest(Exception):
-    """An HTTP status that the same request would get again, such as 400 or 401."""
+    """Error for an HTTP status that a retry does not change, such as 400 or 401."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -51,15 +51,15 @@ class RefusedRequest(Exception):
 
 
 class Interrupted(Exception):
-    """The run ends, so a request is not sent, or not sent again."""
+    """Error for a request that is not sent, or not sent again, because the run ends."""
 
 
 class RequestsSpent(SettingsError):
-    """As many requests were sent as a run may send."""
+    """Error for a run that has sent as many requests as `max_requests` allows."""
 
 
 class Pace:
-    """Rate limit and number of requests, shared by all connections to a server."""
+    """Rate limit and request counter, shared by all connections to a server."""
 
     def __init__(self, key: str, most: int | None) -> None:
         """Nothing is sent yet.
@@ -73,7 +73,7 @@ class Pace:
         self.closed_until = 0.0  # seconds since 1970
 
     def take(self) -> None:
-        """Count a request that is about to be sent.
+        """Count a request that is about to be sent; raise an error beyond the run's maximum.
 
         Raises:
             RequestsSpent: there may be no further one.
@@ -94,7 +94,7 @@ class Pace:
 
 
 class Reply(NamedTuple):
-    """A complete HTTP reply; header names in any case."""
+    """A complete HTTP reply: status, body, and headers by case-insensitive name."""
 
     status: int
     headers: Mapping[str, str]
@@ -111,7 +111,7 @@ _READ, _ASK = ("GET", "models"), ("POST", "chat/completions")  # method and path
 
 @contextmanager
 def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[Post]:
-    """Connections to `<url>/chat/completions`, as a function that threads may call at once.
+    """Context manager: a thread-safe function that posts to `<url>/chat/completions`.
 
     One deadline holds from the connection to the last byte. Time limits of single reads would not
     do: a server that sends a byte of a header each second never exceeds them. So requests run in
@@ -132,8 +132,9 @@ def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[P
 
 
 def list_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
-    """The reply of `<url>/models`, which most servers have; the arguments are those of
-    `chat_completions`.
+    """Request the list of models, `<url>/models`, and return the HTTP reply.
+
+    Most servers have it. The arguments are those of `chat_completions`.
 
     Raises:
         Unreachable: there is no connection.
@@ -149,7 +150,7 @@ async def _request_models(url: str, api_key: SecretStr, timeout: float) -> Reply
 
 
 def _client(url: str, api_key: SecretStr) -> httpx.AsyncClient:
-    """A client whose logs hold no password: that of the URL is a header, as the API key is."""
+    """HTTP client that sends password and API key in headers, so that its logs hold neither."""
     address = httpx.URL(url)
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if api_key:
@@ -171,7 +172,7 @@ async def _send(
     path: str,
     content: bytes | None = None,
 ) -> Reply:
-    """Send a request and read the complete reply before the deadline."""
+    """Send an HTTP request and read the complete reply before the deadline."""
     body = bytearray()
     try:
         with anyio.fail_after(timeout):
@@ -192,7 +193,7 @@ async def _send(
 
 
 def _system_error(error: httpx.HTTPError) -> BaseException:
-    """The operating system's error behind one of httpx ("connection refused"), else that one."""
+    """The operating system's error that caused an httpx error; without one the httpx error."""
     behind: BaseException | None = error
     while behind and not (isinstance(behind, OSError) and behind.errno):
         if isinstance(behind, BaseExceptionGroup):  # an attempt for each address of a name
@@ -203,12 +204,12 @@ def _system_error(error: httpx.HTTPError) -> BaseException:
 
 
 def _mask_key(text: bytes, api_key: SecretStr) -> bytes:
-    """A text in which `***` stands for the API key."""
+    """Replace the API key in a text by `***`."""
     return text.replace(api_key.get_secret_value().encode(), b"***") if api_key else text
 
 
 def read_answer(reply: Reply) -> Answer:
-    """The model's answer: the first choice of a chat completion.
+    """Parse the answer in an HTTP reply: the first choice of a chat completion.
 
     Raises:
         BrokenReply: there is none.
@@ -228,7 +229,7 @@ def read_answer(reply: Reply) -> Answer:
 
 
 def _token_counts(content: Mapping[str, object]) -> tuple[int, int]:
-    """Tokens of the question and of the answer, by the server; 0 where it does not count them."""
+    """Numbers of prompt and answer tokens that the server reports; 0 where it reports none."""
     usage = content.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     found = (counts.get("prompt_tokens"), counts.get("completion_tokens"))
@@ -246,7 +247,7 @@ def with_retries(
     pause: Pause = threading.Event.wait,
     now: Callable[[], float] = time.time,
 ) -> Answer:
-    """Send a request until it is answered: 429, 5xx and broken replies are retried.
+    """Send a request until it is answered; status 429, 5xx and broken replies are retried.
 
     Args:
         send: sends the request once.
@@ -296,13 +297,13 @@ def with_retries(
 
 
 def _is_temporary(status: int) -> bool:
-    """Whether the same request may get another HTTP status later."""
+    """Whether an HTTP status is worth a retry, as the next reply may have another one."""
     passing = codes.is_server_error(status) and status != codes.NOT_IMPLEMENTED
     return passing or status in _RETRIED
 
 
 def _retry_after(headers: Mapping[str, str], now: float) -> float:
-    """Seconds to wait by the `Retry-After` header, a number or a date; 0 without one."""
+    """Seconds to wait by the `Retry-After` header (a number or a date); 0 without the header."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

@@ -19,7 +19,7 @@ _RESERVED_FIELDS = frozenset(
 
 @settings
 class RetrySettings:
-    """How often and after how long a request is sent again."""
+    """Settings of retries: how often and after how many seconds a request is sent again."""
 
     most: Annotated[int, Field(ge=0, le=100)] = 6
     """times that a request is sent again."""
@@ -31,7 +31,7 @@ class RetrySettings:
 
 
 def _check_url(url: str) -> str:
-    """Return the URL; refuse one that is not http(s), or has a query or fragment."""
+    """Validator: return the URL; refuse one that is not http(s), or has a query or fragment."""
     parts = urlsplit(url)
     complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     if not complete or parts.query or parts.fragment:
@@ -41,7 +41,7 @@ def _check_url(url: str) -> str:
 
 @settings
 class EndpointSettings:
-    """An OpenAI-compatible server: address, model, limits and parameters of requests."""
+    """Settings of an OpenAI-compatible server: address, model, limits, request parameters."""
 
     url: Annotated[str, AfterValidator(_check_url)]
     """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
@@ -77,7 +77,7 @@ class EndpointSettings:
 
 @settings
 class LocalSettings:
-    """A model in a local folder, loaded by transformers, and parameters of its answers."""
+    """Settings of a model in a local folder, loaded by transformers: folder, device, limits."""
 
     folder: str
     """config, weights (safetensors) and tokenizer or processor, as transformers saves them."""

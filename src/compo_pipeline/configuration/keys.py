@@ -23,7 +23,7 @@ _MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
-    """The unresolved files of one kind in an environment's folder, by Kedro's rules of names.
+    """Unresolved content of an environment's files of one kind (such as catalog), by path.
 
     Raises:
         SettingsError: a file is no YAML, or gives a key twice.
@@ -37,19 +37,19 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """The unresolved content of a configuration file.
+    """Unresolved content of a configuration file, as nested mappings.
 
     Raises:
         SettingsError: it is no YAML, or gives a key twice.
     """
     try:
-        return _content(path.read_text(encoding="utf-8")) or {}
+        return _parse_yaml(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: {error}") from None
 
 
-def _content(text: str) -> Any:
-    """The value of a YAML document.
+def _parse_yaml(text: str) -> Any:
+    """Parse a YAML document; raise an error for a key that a mapping has twice.
 
     Raises:
         yaml.YAMLError: it is none.
@@ -67,7 +67,7 @@ def _content(text: str) -> Any:
 
 
 def _refuse_repeated_keys(document: yaml.Node) -> None:
-    """Refuse a YAML document in which a mapping has a key twice."""
+    """Raise an error for a YAML document in which a mapping has a key twice."""
     waiting, seen = [("", document)], {id(document)}
     while waiting:
         prefix, node = waiting.pop()
@@ -94,7 +94,7 @@ COMPUTE = "parameters_compute.yml"
 
 
 def check(conf: Path, environment: str) -> None:
-    """Refuse files that are no YAML, and keys of catalog and globals that conf/base does not name.
+    """Refuse files that are no YAML, and keys of catalog and globals that conf/base does not have.
 
     Raises:
         SettingsError: naming every unknown key, its file and the nearest known one; or there
@@ -117,15 +117,17 @@ def check(conf: Path, environment: str) -> None:
         for path, values in own.items():
             place = f"conf/{path.relative_to(conf)}: "
             # The content of an entry is checked by its dataset.
-            problems += (f"{place}{each}" for each in _unknown(known, values, kind == "globals"))
+            problems += (
+                f"{place}{each}" for each in _unknown_keys(known, values, kind == "globals")
+            )
     if problems:
         raise SettingsError("\n".join(problems))
 
 
-def _unknown(
+def _unknown_keys(
     known: Mapping[str, Any], given: Mapping[str, Any], deep: bool, prefix: str = ""
 ) -> Iterator[str]:
-    """Describe each key that is not known; below the first level if `deep`."""
+    """Yield an error message for each unknown key; below the first level only if `deep`."""
     for name, value in given.items():
         if str(name).startswith("_"):
             continue
@@ -134,11 +136,11 @@ def _unknown(
             hint = nearest(str(name), names)
             yield f"{prefix}{name}: unknown key{hint} (known: {', '.join(names)})"
         elif deep and isinstance(value, Mapping) and isinstance(known[name], Mapping):
-            yield from _unknown(known[name], value, deep, f"{prefix}{name}.")
+            yield from _unknown_keys(known[name], value, deep, f"{prefix}{name}.")
 
 
 def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callable[[str], str]:
-    """A function from a parameter's dotted key to the place that sets it last, for errors.
+    """Function from a parameter's dotted key to the file or option that sets it last, for errors.
 
     It is `--params: `, a file as in `conf/coco/parameters.yml: `, or empty for a key that nothing
     sets. The files are read when it is called.

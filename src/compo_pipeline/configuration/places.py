@@ -7,7 +7,7 @@ from compo_pipeline.configuration.settings import settings
 
 @settings
 class PathSettings:
-    """Folders of state and caches, which are no entries of the catalog."""
+    """Settings of folders for state and caches, which are no entries of the catalog."""
 
     features: str
     """Features of frozen image towers, for every trial; deleting them is always safe."""

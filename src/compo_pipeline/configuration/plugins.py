@@ -12,7 +12,9 @@ Class = TypeVar("Class")
 
 
 class Registry(MutableMapping[str, Part]):
-    """Parts of one kind, such as benchmarks, by name. A part is imported when it is asked for.
+    """Mapping from name to plug-in object (e.g. a method), which is imported at its first lookup.
+
+    An installed package adds objects by entry points of the group, a program by assignment.
 
     An installed package adds parts by entry points of the group, a program by assignment.
 
@@ -60,12 +62,12 @@ class Registry(MutableMapping[str, Part]):
 
 
 def plugin_names(group: str) -> tuple[str, ...]:
-    """Names of the parts that installed packages add to a group."""
+    """Names of the entry points that installed packages add to a group, sorted."""
     return tuple(sorted(entry_points(group=group).names))
 
 
 def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[Class]]:
-    """Decorator of a settings class: a further field for each entry point of a group.
+    """Decorator of a settings class: adds a field for each entry point of a group.
 
     Args:
         group: of the entry points; the fields have their names.

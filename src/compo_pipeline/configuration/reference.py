@@ -39,7 +39,7 @@ _PIPE = r"\|"
 
 @dataclass(frozen=True, slots=True)
 class ParameterEntry:
-    """One key of the parameters, with its description, allowed values, default and value.
+    """Documentation of one YAML key: description, allowed values, default and current value.
 
     Attributes:
         key: dotted.
@@ -61,21 +61,21 @@ class ParameterEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """JSON schema of a type, or of a field of a settings class."""
+    """JSON schema of a settings class, or of one of its fields."""
 
     content: Mapping[str, Any]
     definitions: Mapping[str, Any]
 
     @classmethod
     def from_type(cls, settings: type) -> _Schema:
-        """The schema of a settings class, with the docstrings of inherited fields."""
+        """JSON schema of a settings class, with the docstrings of inherited fields."""
         with warnings.catch_warnings():
             # Defaults without a JSON form are left out: those of conf/base are shown.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             content = pydantic.TypeAdapter(settings).json_schema()
         definitions = content.get("$defs", {})
         # Pydantic does not pass docstrings of fields on to subclasses.
-        for each in (settings, *_nested(settings)):
+        for each in (settings, *_nested_classes(settings)):
             properties = (content if each is settings else definitions[each.__name__])["properties"]
             for base in each.__mro__[1:]:
                 for name, field in getattr(base, "__pydantic_fields__", {}).items():
@@ -84,33 +84,33 @@ class _Schema:
         return cls(content, definitions)
 
     def within(self, content: Mapping[str, Any]) -> _Schema:
-        """The schema of a part of this one, with the same definitions."""
+        """Schema of a nested part of this schema, with the same definitions."""
         return _Schema(content, self.definitions)
 
     def resolved(self) -> _Schema:
-        """The schema that a reference leads to; without a reference this one."""
+        """The schema that `$ref` points to; without `$ref` this schema itself."""
         name = self.content.get("$ref", "").removeprefix("#/$defs/")
         return self.within(self.definitions[name]) if name else self
 
     @property
-    def open(self) -> bool:
-        """Whether it is a mapping whose keys the user chooses."""
+    def is_open(self) -> bool:
+        """Whether the schema is that of a mapping whose keys the user chooses."""
         return isinstance(self.resolved().content.get("additionalProperties"), Mapping | bool) and (
             "properties" not in self.resolved().content
         )
 
     @property
     def meaning(self) -> str:
-        """The first paragraph of the description."""
+        """First paragraph of the schema's description, on one line."""
         return " ".join(self.content.get("description", "").partition("\n\n")[0].split())
 
     def fields(self) -> dict[str, _Schema]:
-        """Schemas of the fields of a settings class, with their meanings."""
+        """Schemas of the fields of a settings class, by field name."""
         properties = self.content.get("properties", {})
         return {name: self.within(field) for name, field in properties.items()}
 
     def settings(self) -> _Schema | None:
-        """The settings class that a field holds, or that its mapping or list has as values."""
+        """Schema of the settings class in a field, or in its mapping or list; None without one."""
         schema = self.resolved()
         if "properties" in schema.content:
             return schema
@@ -120,7 +120,7 @@ class _Schema:
         return next(filter(None, found), None)
 
     def allowed(self) -> str:
-        """The allowed values in words."""
+        """Allowed values of the schema as text, such as `integer >= 1`."""
         content = self.resolved().content
         if "const" in content:
             return str(content["const"])
@@ -145,12 +145,12 @@ class _Schema:
         return f"{name} {' and '.join(bounds)}".strip()
 
 
-def _nested(settings: type) -> Iterator[type]:
-    """The settings classes that fields of a class are, at any depth."""
+def _nested_classes(settings: type) -> Iterator[type]:
+    """Yield the settings classes of a class's fields, at any depth."""
     for hint in get_type_hints(settings).values():
         if is_dataclass(hint) and isinstance(hint, type):
             yield hint
-            yield from _nested(hint)
+            yield from _nested_classes(hint)
 
 
 def collect_entries(
@@ -160,7 +160,7 @@ def collect_entries(
     files: Mapping[str, str],
     meanings: Mapping[str, str],
 ) -> list[ParameterEntry]:
-    """The entries of all YAML keys, in the order of the fields of the settings classes.
+    """Entries of all YAML keys for the reference, in the order of the settings classes' fields.
 
     Args:
         classes: settings classes by key: of all keys ("") and of keys whose own class says less.
@@ -177,12 +177,12 @@ def collect_entries(
             meaning = field.meaning or (settings.meaning if settings else "")
             entry = ParameterEntry(key, meaning, file=files.get(key, ""))
             default, now = value_at(defaults, key), value_at(values, key)
-            if (settings is not None and not field.open) or key in classes:
+            if (settings is not None and not field.is_open) or key in classes:
                 yield entry
                 yield from walk(settings or field, f"{key}.")
             elif settings is None:
-                if field.open:
-                    default, now = _names(default), _names(now)
+                if field.is_open:
+                    default, now = _names_only(default), _names_only(now)
                 yield replace(entry, type=field.allowed(), default=default, value=now)
             else:
                 differing = {name: now[name] for name in now if now[name] != default.get(name)}
@@ -209,13 +209,13 @@ def collect_entries(
     return [*walk(_Schema.from_type(classes[""]), ""), *sections()]
 
 
-def _names(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An open mapping, with the names alone of the mappings that it holds."""
+def _names_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Copy of a mapping in which each nested mapping is replaced by the list of its keys."""
     return {name: list(v) if isinstance(v, Mapping) else v for name, v in values.items()}
 
 
 def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
-    """The entry of a key and those below it, or else those whose key begins with a prefix.
+    """The entries of a key and of the keys below it, or else of all keys with a prefix.
 
     Raises:
         SettingsError: there are none; names the nearest key.
@@ -231,10 +231,10 @@ def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
 
 
 def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
-    """Print entries on a terminal: a heading each, its meaning below."""
+    """Print parameter entries on a terminal: key, default, type, and the description below."""
     for entry in entries:
         heading = Text(entry.key, style="bold")
-        if default := _default(entry):
+        if default := _default_text(entry):
             heading.append(f" = {default}", style="not bold cyan")
         if entry.value != entry.default:
             heading.append(f"  {env}: {_one_line(entry.value)}", style="not bold yellow")
@@ -245,42 +245,42 @@ def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
 
 
 def lines(entries: Sequence[ParameterEntry], env: str) -> Iterator[str]:
-    """A line per entry: key, default, type, meaning and differing value, separated by tabs."""
+    """Yield one line per parameter entry: key, default, type, description, value, tab-separated."""
     for entry in entries:
         other = f"{env}: {_one_line(entry.value)}" if entry.value != entry.default else ""
-        columns = (entry.key, _default(entry), entry.type, entry.meaning, other)
+        columns = (entry.key, _default_text(entry), entry.type, entry.meaning, other)
         yield "\t".join(columns).rstrip()
 
 
 def markdown(entries: Sequence[ParameterEntry]) -> str:
-    """A page with a table for each top-level mapping; single values come first."""
+    """The parameter reference as a Markdown page, with a table for each top-level key."""
     page = [_HEAD.strip()]
     single = [entry for entry in entries if "." not in entry.key and entry.type]
-    page += ["", "## What names a run", "", *_TABLE, *map(_row, single)]
+    page += ["", "## What names a run", "", *_TABLE, *map(_markdown_row, single)]
     for entry in entries:
         if "." in entry.key:
-            page.append(_row(entry))
+            page.append(_markdown_row(entry))
         elif not entry.type:
             place = f"In `{entry.file}`. " if entry.file else ""
-            about = f"{place}{_escaped(entry.meaning)}".strip()
+            about = f"{place}{_escape_html(entry.meaning)}".strip()
             page += ["", f"## {entry.key}", "", about, "", *_TABLE]
     return "\n".join(page) + "\n"
 
 
-def _row(entry: ParameterEntry) -> str:
-    """The row of a setting in a Markdown table."""
-    default = f"`{given}`" if (given := _default(entry)) else ""
-    cells = (f"`{entry.key}`", default, entry.type, _escaped(entry.meaning))
+def _markdown_row(entry: ParameterEntry) -> str:
+    """Row of a Markdown table for a parameter entry."""
+    default = f"`{given}`" if (given := _default_text(entry)) else ""
+    cells = (f"`{entry.key}`", default, entry.type, _escape_html(entry.meaning))
     return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |"
 
 
-def _escaped(meaning: str) -> str:
-    """A text in which no `<name>` is read as HTML; inside backticks none is."""
+def _escape_html(meaning: str) -> str:
+    """Escape `<` in a Markdown text outside of backticks, so that `<name>` is not read as HTML."""
     return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", meaning)
 
 
-def _default(entry: ParameterEntry) -> str:
-    """The default of an entry as text; empty for a mapping, and for keys of the user."""
+def _default_text(entry: ParameterEntry) -> str:
+    """Default value of an entry as text; empty for a mapping, and for keys that the user names."""
     return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
 
 
@@ -291,7 +291,7 @@ def _one_line(value: Any) -> str:
 
 
 def files_of(base: Path) -> dict[str, str]:
-    """The file of every top-level key that is set there; for a key of several files, their folder.
+    """Mapping from top-level key to the file of conf/base that sets it (a folder if several do).
 
     Args:
         base: the folder conf/base.

@@ -18,7 +18,7 @@ TAG = "rehearsal"
 
 
 def dataset_name(dataset: str, rows: int | None) -> str:
-    """Name of the data in folders, titles and the registry: `<dataset>-rehearsal-<rows>`.
+    """Name of the data, with the ending `-rehearsal-<rows>` in a rehearsal (run on few rows).
 
     Args:
         dataset: its own name, or the one that this function gave.
@@ -29,7 +29,7 @@ def dataset_name(dataset: str, rows: int | None) -> str:
 
 
 def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run with what a rehearsal changes; those of any other run as they are.
+    """The settings of a run, reduced to few rows if it is a rehearsal (`subset=<rows>`).
 
     The rows are the first ones of the sample that a run with `data.sample.rows` would draw; of
     several sources each has at most so many, and an epoch too. A warm-up of a fixed number of steps
@@ -77,5 +77,5 @@ def applied(values: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, 
 
 
 def note(rows: int) -> str:
-    """A sentence that says that results are of a rehearsal: a run on few training rows."""
+    """Sentence which says that results are of a rehearsal: a run on few training rows."""
     return f"A rehearsal on {rows:,} training rows: it tries the chain, its figures say nothing."

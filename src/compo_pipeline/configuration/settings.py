@@ -68,7 +68,7 @@ _SECRETS = (
 
 
 class PlainError(ClickException):
-    """An error that the command line prints as its message alone, without a traceback.
+    """Error that the command line prints as its message alone, without a traceback.
 
     Passwords in the message are masked, and characters that a terminal would not print are escaped.
     """
@@ -83,11 +83,11 @@ class PlainError(ClickException):
 
 
 class SettingsError(PlainError, ValueError):
-    """A configuration value that cannot be used; the message names its YAML key."""
+    """Error about a configuration value that cannot be used; its message names the YAML key."""
 
 
 def masked(text: str, key: str = "") -> str:
-    """A text without the passwords of its URLs, and without the values of keys named as secret.
+    """A text with `***` in place of passwords in URLs and of values of keys named as secret.
 
     Args:
         text: any.
@@ -102,7 +102,7 @@ def masked(text: str, key: str = "") -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))
 def settings(cls: type[Settings]) -> type[Settings]:
-    """Decorator of settings classes: a frozen dataclass whose types and bounds are validated.
+    """Decorator that makes a class a frozen dataclass whose field types and bounds are validated.
 
     Unknown fields and numbers that are not finite are refused. The string literal below a field is
     its description.
@@ -113,13 +113,13 @@ def settings(cls: type[Settings]) -> type[Settings]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Hint at the known name closest to a misspelt one; empty when none is close."""
+    """Hint such as "; did you mean 'x'?" at the known name closest to a misspelt one, or empty."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def pip_install(extra: str) -> str:
-    """The command that installs an optional extra, for errors: in a checkout, or of the package."""
+    """The pip command that installs an optional extra of this package, for error messages."""
     if _CONSTRAINTS.is_file():
         return f"pip install -c constraints.txt -e '.[{extra}]'"
     return f"pip install 'compo-pipeline[{extra}]'"
@@ -132,7 +132,7 @@ def parse(
     place: Callable[[str], str] = lambda key: "",
     elsewhere: Iterable[str] = (),
 ) -> Settings:
-    """Build frozen settings from a mapping, refusing unknown keys and wrong types.
+    """Build frozen settings from a mapping; refuse unknown keys and wrong types.
 
     Args:
         cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
@@ -167,12 +167,12 @@ def parse(
 
 
 def plain(parsed: Any) -> Any:
-    """Settings with all defaults, as YAML has them: mappings, lists and scalars."""
+    """Settings with all defaults as plain mappings, lists and scalars, as in YAML."""
     return _adapter(cast(Any, type(parsed))).dump_python(parsed, mode="json")
 
 
 def defaults(cls: type) -> dict[str, Any]:
-    """Defaults of a settings class as YAML has them; null for what must be set."""
+    """Default values of a settings class by field, as in YAML; null for required fields."""
     found: dict[str, Any] = {}
     for each in fields(cast(Any, cls)):
         made = each.default_factory() if each.default_factory is not MISSING else each.default
@@ -182,7 +182,7 @@ def defaults(cls: type) -> dict[str, Any]:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key."""
+    """The value at a dotted key in nested mappings."""
     value: Any = values
     for part in key.split("."):
         value = value[part]
@@ -190,7 +190,7 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested mappings with other values at some dotted keys, which may be new ones."""
+    """Deep copy of nested mappings with other values at some dotted keys, which may be new."""
     changed = copy.deepcopy(dict(values))
     for key, value in changes.items():
         *parents, last = key.split(".")
@@ -202,7 +202,7 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of every value in nested mappings."""
+    """Yield dotted key and value of every value in nested mappings."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")
@@ -211,13 +211,13 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key as nested mappings, as configuration files have them."""
+    """Nested mappings, as in configuration files, from values by dotted key."""
     return with_values({}, values)
 
 
 @cache
 def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
-    """The pydantic validator of a dataclass; it refuses unknown keys of any kind of dataclass."""
+    """Pydantic validator of a dataclass, which refuses unknown keys."""
     if hasattr(cls, "__pydantic_config__"):
         return pydantic.TypeAdapter(cls)
     # Pydantic takes no configuration for a dataclass itself.
@@ -231,9 +231,9 @@ def _describe_error(
     problem: Mapping[str, Any],
     elsewhere: Iterable[str],
 ) -> tuple[str, str]:
-    """Dotted key and message of one of pydantic's errors."""
+    """Dotted key and message of one error of a pydantic validation."""
     location = problem["loc"]
-    path = _dotted(key, *location)
+    path = _join_key(key, *location)
     if problem["type"] == "value_error":
         # The message of a `__post_init__`; many begin with the field's name.
         own = str(problem["ctx"]["error"])
@@ -241,15 +241,15 @@ def _describe_error(
         return path, f"{path}{between}{own}" if path else own
     if problem["type"] == "unexpected_keyword_argument":
         known = field_names(type_at(cls, location[:-1]))
-        hint = _meant(str(location[-1]), known, [*field_paths(cls, key), *elsewhere])
+        hint = _key_hint(str(location[-1]), known, [*field_paths(cls, key), *elsewhere])
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
             # The name may be a misspelt one of an entry that has the field.
-            others = value_at(values, _dotted(*location[:-2])) if location[:-2] else values
+            others = value_at(values, _join_key(*location[:-2])) if location[:-2] else values
             known = [name for name, other in others.items() if location[-1] in other]
             hint = nearest(str(location[-2]), known)
-            entry = _dotted(key, *location[:-1])
+            entry = _join_key(key, *location[:-1])
             return entry, (
                 f"{entry}: a new name needs {location[-1]} too{hint} "
                 f"(known: {', '.join(known) or 'none'})"
@@ -260,8 +260,8 @@ def _describe_error(
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])})"
 
 
-def _meant(name: str, known: Iterable[str], paths: Iterable[str]) -> str:
-    """Name the key meant: the same name elsewhere, a near one here, a near one elsewhere."""
+def _key_hint(name: str, known: Iterable[str], paths: Iterable[str]) -> str:
+    """Hint at the known key that an unknown key may stand for, by equal or similar names."""
     by_name: dict[str, list[str]] = {}
     for path in paths:
         by_name.setdefault(path.rpartition(".")[2], []).append(path)
@@ -274,22 +274,22 @@ def _meant(name: str, known: Iterable[str], paths: Iterable[str]) -> str:
 
 
 def field_paths(cls: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of all fields of a dataclass and of the dataclasses that its fields are."""
+    """Yield dotted names of all fields of a dataclass and of its nested dataclasses."""
     for name, hint in get_type_hints(cls).items() if is_dataclass(cls) else ():
-        path = _dotted(prefix, name)
+        path = _join_key(prefix, name)
         yield path
         yield from field_paths(hint, path)
 
 
 def field_names(cls: Any) -> list[str]:
-    """Names of the fields of a dataclass; none of another type."""
+    """Names of the fields of a dataclass; an empty list for another type."""
     return [each.name for each in fields(cls)] if is_dataclass(cls) else []
 
 
 def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields that are marked by SPEED; all below such a field is meant too."""
+    """Yield dotted names of the fields marked by `SPEED`, which change a run's speed alone."""
     for name, hint in get_type_hints(cls, include_extras=True).items():
-        path = _dotted(prefix, name)
+        path = _join_key(prefix, name)
         if SPEED in getattr(hint, "__metadata__", ()):
             yield path
         elif is_dataclass(hint):
@@ -297,7 +297,7 @@ def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
 
 
 def type_at(cls: Any, location: Iterable[str | int]) -> Any:
-    """The type of a value within settings, by its keys; None where the types do not determine it.
+    """Type hint of a nested field or item of a settings class; None where the types leave it open.
 
     Of a union it is the first that has keys or items.
     """
@@ -329,13 +329,13 @@ def _unusable_values(values: Any, key: str) -> Iterator[tuple[str, str]]:
                     shown = _SHOWN.repr(name)
                     yield path, f"{path}: expected short printable keys, got {shown}"
                 else:
-                    stack.append((_dotted(path, name), item, depth + 1))
-        elif expected := _expected(value):
+                    stack.append((_join_key(path, name), item, depth + 1))
+        elif expected := _expected_kind(value):
             yield path, f"{path}: expected {expected}, got {_SHOWN.repr(value)}"
 
 
-def _expected(value: Any) -> str:
-    """The kind of value that is expected in place of an unusable one; empty for a usable value."""
+def _expected_kind(value: Any) -> str:
+    """Description of the expected value where a value cannot be stored; empty if it can."""
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -348,20 +348,20 @@ def _expected(value: Any) -> str:
 
 
 def _misread_booleans(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Key and error of each boolean given where a number is expected; pydantic takes it."""
+    """Yield key and error of each boolean given for a number, which pydantic would accept."""
     if isinstance(given, bool) and not isinstance(parsed, bool):
         yield key, f"{key}: expected a number, got {given}"
     elif isinstance(given, Mapping):
         for name, value in given.items():
             inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
-            yield from _misread_booleans(inner, value, _dotted(key, name))
+            yield from _misread_booleans(inner, value, _join_key(key, name))
     elif isinstance(given, list | tuple):
         for place, (inner, value) in enumerate(zip(parsed, given, strict=True)):
-            yield from _misread_booleans(inner, value, _dotted(key, place))
+            yield from _misread_booleans(inner, value, _join_key(key, place))
 
 
-def _dotted(*parts: Any) -> str:
-    """The parts of a key joined by dots, without empty ones."""
+def _join_key(*parts: Any) -> str:
+    """Join the non-empty parts of a key by dots."""
     return ".".join(str(part) for part in parts if part != "")
 
 

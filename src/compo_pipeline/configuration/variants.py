@@ -40,8 +40,8 @@ _SHARED_KEYS = frozenset({"foils.carve"})
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}
 
 
-class Given(NamedTuple):
-    """A value of a variant, and the place that gives it (`variants.all.lora`)."""
+class VariantValue(NamedTuple):
+    """A value that a named variant sets, and the YAML key that sets it (`variants.all.lora`)."""
 
     value: Any
     place: str
@@ -50,7 +50,7 @@ class Given(NamedTuple):
 def applied(
     parameters: Mapping[str, Any], runtime: Mapping[str, Any], environment: str = "base"
 ) -> dict[str, Any]:
-    """The parameters with the values of the named variant, where there is one of that name.
+    """The parameters, overridden by the values of the variant that `variant` names.
 
     Whether there are keys of these names is checked with all other values.
 
@@ -68,13 +68,13 @@ def applied(
     known = named(parameters, method)
     explicit = {key for key, _ in leaves(runtime)}
     untuned = name
-    while (base := _untuned(untuned, known)) != untuned:  # a study of tuned values
+    while (base := _strip_tuned(untuned, known)) != untuned:  # a study of tuned values
         untuned = base
     for part in untuned.split(PLUS):
         if part not in known and part != environment:
             labelled = not runtime.keys() <= _NAMES
             _refuse_unknown(part, {**parameters, "variant": untuned}, labelled=labelled)
-    found, differing = _values(parameters)
+    found, differing = _merged_values(parameters)
     for key, each in found.items():
         if key.partition(".")[0] in _SHARED or key in _SHARED_KEYS:
             raise SettingsError(f"{each.place}: '{key}' is shared by all variants of a dataset")
@@ -88,23 +88,23 @@ def applied(
 
 
 def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the variant in use, by dotted key; of a label of one's own there are none.
+    """The values that the current variant sets, by dotted key; empty for an undefined variant.
 
     Args:
         parameters: with `method`, `variant` and `variants`.
     """
-    found, _ = _values(parameters)
+    found, _ = _merged_values(parameters)
     return {key: each.value for key, each in found.items()}
 
 
 def place_of(parameters: Mapping[str, Any], key: str) -> str:
-    """Which named variant gives a dotted key its value, for errors; empty where none does."""
-    found, _ = _values(parameters)
+    """YAML key of the named variant that sets a dotted key, for errors; empty if none does."""
+    found, _ = _merged_values(parameters)
     return f"{found[key].place}: " if key in found else ""
 
 
 def tuned(variant: str, study: str | None = None) -> str:
-    """The variant of the best values of a study: `lora+tuned`, `lora+tuned-<study>`.
+    """Variant name for the best values of a tuning study: `lora+tuned`, `lora+tuned-<study>`.
 
     Args:
         variant: of the study.
@@ -120,7 +120,7 @@ def tuned(variant: str, study: str | None = None) -> str:
 
 
 def named(parameters: Mapping[str, Any], method: str) -> dict[str, dict[str, Any]]:
-    """The values of a method's named variants, by name."""
+    """Mapping from variant name to its values by dotted key, of a method's named variants."""
     found: dict[str, dict[str, Any]] = {}
     for owner in (ALL, method):
         for name, values in (parameters[KEY].get(owner) or {}).items():
@@ -129,18 +129,18 @@ def named(parameters: Mapping[str, Any], method: str) -> dict[str, dict[str, Any
     return found
 
 
-def _values(parameters: Mapping[str, Any]) -> tuple[dict[str, Given], dict[str, str]]:
-    """Values of the variant in use by key, and what is wrong with keys that have two."""
-    found: dict[str, Given] = {}
+def _merged_values(parameters: Mapping[str, Any]) -> tuple[dict[str, VariantValue], dict[str, str]]:
+    """Values that the current variant sets by key, and errors for keys set to two values."""
+    found: dict[str, VariantValue] = {}
     differing: dict[str, str] = {}
     whole = f"{KEY}.{parameters['method']}.{parameters['variant']}"
-    for owner, names in _layers(parameters):
-        layer: dict[str, Given] = {}
+    for owner, names in _value_layers(parameters):
+        layer: dict[str, VariantValue] = {}
         clashes: dict[str, str] = {}
         for name in names:
             place = f"{KEY}.{owner}.{name}"
-            for key, value in _entry(parameters, owner, name).items():
-                other = layer.setdefault(key, Given(value, place))
+            for key, value in _variant_values(parameters, owner, name).items():
+                other = layer.setdefault(key, VariantValue(value, place))
                 if other.value != value:
                     clashes[key] = (
                         f"{place}: {key} is {value}, but {other.value} in {other.place}; say which "
@@ -151,36 +151,36 @@ def _values(parameters: Mapping[str, Any]) -> tuple[dict[str, Given], dict[str, 
     return found, differing
 
 
-def _entry(parameters: Mapping[str, Any], owner: str, name: str) -> Mapping[str, Any]:
-    """What stands under a name; a null takes away what conf/base has there."""
+def _variant_values(parameters: Mapping[str, Any], owner: str, name: str) -> Mapping[str, Any]:
+    """Values that a method or `all` defines for one named variant; empty if it defines none."""
     return (parameters[KEY].get(owner) or {}).get(name) or {}
 
 
-def _layers(parameters: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Owners and names of the entries that a variant stands for; later ones override."""
+def _value_layers(parameters: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield (method or `all`, variant names) whose values form a variant; later ones override."""
     name, owners = str(parameters["variant"]), (ALL, parameters["method"])
-    untuned, parts = _untuned(name, named(parameters, parameters["method"])), name.split(PLUS)
+    untuned, parts = _strip_tuned(name, named(parameters, parameters["method"])), name.split(PLUS)
     if untuned != name:
-        yield from _layers({**parameters, "variant": untuned})
+        yield from _value_layers({**parameters, "variant": untuned})
     else:
         yield from ((owner, parts) for owner in owners)
     if len(parts) > 1:
         yield from ((owner, [name]) for owner in owners)
 
 
-def _untuned(name: str, known: Container[str]) -> str:
-    """The variant's name without the suffix that stands for a study's best values."""
+def _strip_tuned(name: str, known: Container[str]) -> str:
+    """Variant name without its suffix `+tuned` or `+tuned-<study>`."""
     base, _, last = name.rpartition(PLUS)
     return base if base and last.partition("-")[0] == TUNED and last not in known else name
 
 
 def _refuse_unknown(name: str, parameters: Mapping[str, Any], *, labelled: bool) -> None:
-    """Refuse a variant without values if it is part of a combination, or looks misspelt."""
+    """Raise an error for an undefined variant in a combination, or one that looks misspelt."""
     variant, method = str(parameters["variant"]), parameters["method"]
     combined = name != variant
     if labelled and not combined:
         return
-    others = [owner for owner in parameters[KEY] if _entry(parameters, owner, name)]
+    others = [owner for owner in parameters[KEY] if _variant_values(parameters, owner, name)]
     if others:
         raise SettingsError(f"variant: '{name}' is one of {', '.join(others)}, not of {method}")
     known = named(parameters, method)

@@ -53,7 +53,7 @@ def read(
     key: str,
     sentences: int | None = 1,
 ) -> Table[Annotation]:
-    """Read the annotations of caption rows from a table, in the order of the table.
+    """Read the annotations of caption rows from an external table, in the order of the table.
 
     Args:
         settings: the table, with a file.
@@ -70,8 +70,8 @@ def read(
     try:
         join = _Join.by_keys(settings, contents, rows, sentences)
         have = join.rows_with_a_record(len(rows))
-        _refuse_few(have, join, settings, rows, key)
-        reading = _Reading(settings, contents, rows, join)
+        _require_matches(have, join, settings, rows, key)
+        reading = _AnnotationReader(settings, contents, rows, join)
         table = Table.spilled(reading.annotations(), Annotation, None)
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
@@ -80,12 +80,12 @@ def read(
 
 
 def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> None:
-    """Check that a table can be opened and has the columns that are read.
+    """Check that an external table of annotations can be opened and has the configured columns.
 
     Raises:
         SettingsError: it cannot, or has not; names the columns that are there.
     """
-    path = _path(settings)
+    path = _table_path(settings)
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"{key}.file: {path} is no table; expected {', '.join(SUFFIXES)}")
     if not path.is_file():
@@ -105,13 +105,13 @@ def check(settings: AnnotationSettings, contents: frozenset[str], key: str) -> N
             )
 
 
-def _path(settings: AnnotationSettings) -> Path:
-    """Path of the table."""
+def _table_path(settings: AnnotationSettings) -> Path:
+    """Path of the external table."""
     return Path(str(settings.file))
 
 
 def _columns(settings: AnnotationSettings, contents: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Columns of the file that are read, by field of `AnnotationColumns`."""
+    """Names of the table's columns to read, by field of `AnnotationColumns`."""
     if settings.layout == "sparcl":
         return {}
     there = settings.read
@@ -120,15 +120,15 @@ def _columns(settings: AnnotationSettings, contents: Iterable[str]) -> dict[str,
 
 
 def _records(settings: AnnotationSettings, contents: Iterable[str]) -> Iterator[Record]:
-    """The records of a table by the names of its columns, in its order."""
+    """Yield the records of the external table, as mappings from column name to value."""
     if settings.layout == "sparcl":
-        return _sparcl_records(_path(settings))
+        return _sparcl_records(_table_path(settings))
     columns = [name for names in _columns(settings, contents).values() for name in names]
-    return records(_path(settings), list(dict.fromkeys(columns)))
+    return records(_table_path(settings), list(dict.fromkeys(columns)))
 
 
 def _sparcl_header(path: Path) -> list[str]:
-    """The header of SPARCL's file.
+    """Header of a file in SPARCL's layout; raise an error for another layout.
 
     Raises:
         SourceError: its columns are not those of an image and its captions.
@@ -144,9 +144,10 @@ def _sparcl_header(path: Path) -> list[str]:
 
 
 def _sparcl_records(path: Path) -> Iterator[Record]:
-    """A record for each caption of SPARCL's file, whose columns have their meaning by their place:
-    the image, and for each caption its number, itself, a negative and a positive. The images of
-    these are named by both numbers.
+    """Yield a record for each caption of a file in SPARCL's layout.
+
+    Its columns have their meaning by their place: the image, and for each caption its number,
+    itself, a negative and a positive. The images of these are named by both numbers.
     """
     width = len(_sparcl_header(path))
     for row in islice(csv_rows(path, delimiter_of(path)), 1, None):
@@ -169,7 +170,7 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
 
 
 class _Join(NamedTuple):
-    """The join of records of a table to sentences of caption rows, by hashes of the join keys."""
+    """Join of a table's records to sentences of caption rows, by hashes of the join keys."""
 
     places: NDArray[np.int32]
     """Row and sentence of each hash of the rows, in their order, [n, 2]."""
@@ -191,20 +192,20 @@ class _Join(NamedTuple):
         rows: Table[Caption],
         sentences: int | None,
     ) -> _Join:
-        """Hash the join keys of rows and records, and find the sentences of each record."""
-        columns, image = settings.read, _image_form(settings, contents, rows)
+        """Join records to sentences of rows by hashes of the configured join keys."""
+        columns, image = settings.read, _image_normaliser(settings, contents, rows)
         hashes, places = array("Q"), array("i")
         for number, row in enumerate(rows):
             ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
             path = {image(row.image)} if columns.image else set()
             for sentence, text in enumerate(row.sentences[:sentences]):
-                values = {"sample_id": ids, "image": path, "caption": {_caption(text)}}
+                values = {"sample_id": ids, "image": path, "caption": {_normalised_caption(text)}}
                 for shared in product(*(values[name] for name in columns.keys)):
                     hashes.append(digest(*shared))
                     places.extend((number, sentence))
         index = HashIndex(hashes)
         forms: dict[str, Callable[[str], str]]
-        forms = {"sample_id": str, "image": image, "caption": _caption}
+        forms = {"sample_id": str, "image": image, "caption": _normalised_caption}
         named = [(getattr(columns, name), forms[name]) for name in columns.keys]
         of_records = np.fromiter(
             (_join_key_hash(record, named) for record in _records(settings, contents)), np.uint64
@@ -220,16 +221,16 @@ class _Join(NamedTuple):
 
     @property
     def matched(self) -> NDArray[np.bool_]:
-        """Whether each record belongs to a row."""
+        """Mask of the records that belong to a row."""
         return self.first < self.end
 
-    def of_record(self, number: int) -> list[list[int]]:
-        """Rows and sentences that a record belongs to, [k, 2]."""
+    def row_sentences_of(self, number: int) -> list[list[int]]:
+        """Indices [k, 2] of the rows and sentences that a record belongs to."""
         found: list[list[int]] = self.places[self.first[number] : self.end[number]].tolist()
         return found
 
     def rows_with_a_record(self, count: int) -> NDArray[np.bool_]:
-        """Whether there is a record of the first sentence of each of `count` rows."""
+        """Mask of the rows whose first sentence has a record."""
         # Each record that is of a row begins a range of places and ends it.
         depth = np.zeros(len(self.places) + 1, np.int64)
         np.add.at(depth, self.first, 1)
@@ -241,7 +242,7 @@ class _Join(NamedTuple):
 
 
 def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
-    """Hash of the normalised values by which a record is joined to rows; `_NO_KEY` without."""
+    """Hash of a record's normalised join key; `_NO_KEY` if it is unreadable or has no key."""
     if isinstance(record, UnreadableRecord):
         return _NO_KEY
     values = [key_of(record, column) for column, _ in named]
@@ -250,16 +251,18 @@ def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], st
     return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
 
 
-def _caption(text: str) -> str:
-    """A caption in the normalised form that is compared."""
+def _normalised_caption(text: str) -> str:
+    """Caption in the normalised form by which captions are compared."""
     return bare(clean(text)[0])
 
 
-def _image_form(
+def _image_normaliser(
     settings: AnnotationSettings, contents: Iterable[str], rows: Table[Caption]
 ) -> Callable[[str], str]:
-    """How images are compared: by the number at the end of their names where the table has nothing
-    but numbers, else by as many parts of their paths, from the last one on, as all have.
+    """Function that normalises image paths for the comparison of rows and records.
+
+    It keeps the number at the end of their names where the table has nothing but numbers, else as
+    many parts of their paths, from the last one on, as all have.
     """
     column = settings.read.image
     if column is None:
@@ -269,10 +272,10 @@ def _image_form(
     numbers, depths = True, set[int]()
     for value in filter(None, given):
         numbers = numbers and value.isdecimal()
-        depths.add(_depth(value))
+        depths.add(_path_depth(value))
     images: list[str] = rows.column("image").unique().to_pylist()
-    least = min({*depths, *map(_depth, images)}, default=1)
-    form = _number if numbers else partial(_end, parts=least)
+    least = min({*depths, *map(_path_depth, images)}, default=1)
+    form = _image_number if numbers else partial(_path_end, parts=least)
     alike: dict[str, str] = {}
     for path in images if settings.read.keys == ("image",) else ():
         other = alike.setdefault(form(path), path)
@@ -284,30 +287,30 @@ def _image_form(
     return form
 
 
-def _end(path: str, parts: int) -> str:
-    """The last `parts` parts of a path."""
+def _path_end(path: str, parts: int) -> str:
+    """The last `parts` components of a path."""
     return "/".join(path.rsplit("/", parts)[-parts:])
 
 
-def _depth(path: str) -> int:
-    """Number of parts of a path."""
+def _path_depth(path: str) -> int:
+    """Number of components of a path."""
     return path.count("/") + 1
 
 
-def _number(name: str) -> str:
-    """The number at the end of the name of an image."""
+def _image_number(name: str) -> str:
+    """Number at the end of an image's file name, without leading zeros."""
     found = _LAST_NUMBER.search(name)
     return found[1].lstrip("0") if found else name
 
 
-def _refuse_few(
+def _require_matches(
     have: NDArray[np.bool_],
     join: _Join,
     settings: AnnotationSettings,
     rows: Table[Caption],
     key: str,
 ) -> None:
-    """Check that enough rows have a record.
+    """Raise an error if too small a share of the rows has a record.
 
     Raises:
         SettingsError: too few have; shows rows without one, and what the table has.
@@ -331,8 +334,8 @@ def _refuse_few(
     )
 
 
-class _Reading:
-    """Reads annotations from the records that belong to a row; counts what is wrong in others."""
+class _AnnotationReader:
+    """Reads annotations from the records that belong to a row, and counts unusable values."""
 
     def __init__(
         self,
@@ -348,22 +351,26 @@ class _Reading:
         """Whether there is a negative of each row's first sentence."""
 
     def annotations(self) -> Iterator[Annotation]:
-        """One annotation for each row and sentence that a record belongs to."""
+        """Yield one annotation for each row and sentence that a record belongs to."""
         for number, record in enumerate(_records(self._settings, self._contents)):
-            places = self._join.of_record(number)
+            places = self._join.row_sentences_of(number)
             if isinstance(record, UnreadableRecord) or not places:
                 continue
-            held = self._held(record)
+            held = self._annotation_fields(record)
             for row, sentence in places:
                 self.negated[row] |= sentence == 0 and bool(held[0])
                 yield Annotation(number, self._ids[row], sentence, *held)
 
-    def _held(self, record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
-        """The fields of an annotation after its sentence."""
+    def _annotation_fields(self, record: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+        """Values of an annotation's fields negatives, positives, phrases and neighbours."""
         negatives, columns, negative_images = self._texts(record, "negatives")
         positives, _, positive_images = self._texts(record, "positives")
-        phrases = [one for one in self._cells(record, "phrases") if self._is_text(one)]
-        near = [one for cell in self._cells(record, "neighbours") for one in self._samples(cell)]
+        phrases = [one for one in self._field_values(record, "phrases") if self._is_text(one)]
+        near = [
+            one
+            for cell in self._field_values(record, "neighbours")
+            for one in self._neighbour_ids(cell)
+        ]
         return (
             *(negatives, columns, negative_images, positives, positive_images),
             *(tuple(phrases), tuple(near)),
@@ -372,16 +379,16 @@ class _Reading:
     def _texts(
         self, record: Mapping[str, Any], name: str
     ) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
-        """Texts of a kind, numbers of their columns, and their images."""
+        """Negatives or positives of a record, with their column indices and their images."""
         if name not in self._contents:
             return (), (), ()
         found = [
             (text, column)
             for column, each in enumerate(getattr(self._settings.read, name))
-            for text in self._listed(record.get(each))
+            for text in self._cell_values(record.get(each))
         ]
         field = f"{name.removesuffix('s')}_images"
-        images = self._cells(record, field)
+        images = self._field_values(record, field)
         if field in self._contents and len(images) != len(found):
             self.problems[f"records whose {field} are not as many as their {name}"] += 1
             images = [""] * len(found)
@@ -393,14 +400,14 @@ class _Reading:
             shown_images,
         )
 
-    def _cells(self, record: Mapping[str, Any], name: str) -> list[Any]:
-        """The values in the one column of a field; none if the field is not read."""
+    def _field_values(self, record: Mapping[str, Any], name: str) -> list[Any]:
+        """Values of a record in the column of a field; an empty list if the field is not read."""
         if name not in self._contents:
             return []
-        return self._listed(record.get(getattr(self._settings.read, name)))
+        return self._cell_values(record.get(getattr(self._settings.read, name)))
 
-    def _listed(self, value: Any) -> list[Any]:
-        """The values of a cell: of a list, or of its text in JSON or Python."""
+    def _cell_values(self, value: Any) -> list[Any]:
+        """Values of a cell that holds one value, a list, or a list as JSON or Python text."""
         if value is None or value == "":
             return []
         text = value.strip() if isinstance(value, str) else ""
@@ -412,18 +419,18 @@ class _Reading:
         return list(value) if isinstance(value, list) else [value]
 
     def _is_text(self, value: Any) -> bool:
-        """Whether a value is text and not blank; values that are no text are counted."""
+        """Whether a value is non-blank text; counts the values that are no text."""
         if text_problem(value):
             self.problems["values that are no text"] += 1
             return False
         return bool(value.strip())
 
-    def _samples(self, number: Any) -> list[str]:
-        """The sample_id of the row that a record is of, by the record's number."""
+    def _neighbour_ids(self, number: Any) -> list[str]:
+        """List with the sample_id of a neighbour's row, given its record's number; may be empty."""
         if not isinstance(number, int) or not 0 <= number < len(self._join.first):
             self.problems["neighbours that are no number of a record"] += 1
             return []
-        places = self._join.of_record(number)
+        places = self._join.row_sentences_of(number)
         if not places:
             self.problems["neighbours that are of no row"] += 1
             return []
@@ -431,9 +438,9 @@ class _Reading:
 
 
 def _log_join(
-    settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _Reading
+    settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _AnnotationReader
 ) -> None:
-    """Log how many rows have a record, how many records have no row, and unusable values."""
+    """Log the numbers of rows with a record, of records without a row, and of unusable values."""
     path, records_ = settings.file, len(join.first)
     of_no_row = records_ - int(join.matched.sum()) - join.unreadable
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."

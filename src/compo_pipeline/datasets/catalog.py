@@ -41,7 +41,7 @@ _LARGEST_RECEIVED = 2**20  # bytes
 
 
 class _PathDataset(AbstractDataset[Any, Any]):
-    """A file or folder by its local path, which is on object storage too where `store` is set."""
+    """Kedro dataset of a local file or folder, with a copy on object storage if `store` is set."""
 
     is_folder: ClassVar[bool] = False
 
@@ -72,7 +72,7 @@ class _PathDataset(AbstractDataset[Any, Any]):
         self.metadata = metadata
 
     def _fetch_path(self) -> Path:
-        """Download the stored version, if there is a store, and return the local path."""
+        """Local path, after a download of the stored version if there is a store."""
         if self._stored:
             self._stored.fetch()
         return self._filepath
@@ -89,14 +89,15 @@ class _PathDataset(AbstractDataset[Any, Any]):
         return self._filepath.is_dir() if self.is_folder else self._filepath.is_file()
 
     def _describe(self) -> dict[str, Any]:
+        """Description of the dataset for Kedro: its file path."""
         return {"filepath": str(self._filepath)}
 
 
 class JsonDataset(_PathDataset):
-    """A JSON file with a checksum."""
+    """Kedro dataset of a JSON file with a checksum."""
 
     def load(self) -> Any:
-        """The file's value.
+        """Read the value of the JSON file.
 
         Raises:
             DatasetError: there is no such file, or it is damaged.
@@ -104,20 +105,20 @@ class JsonDataset(_PathDataset):
         return read_json(self._fetch_path())
 
     def save(self, data: Any) -> None:
-        """Write a value."""
+        """Write a value as JSON with a checksum."""
         write_json(self._filepath, data)
         self._upload()
 
     def preview(self) -> JSONPreview:
-        """The text, for `kedro viz`."""
+        """Text of the JSON file, for `kedro viz`."""
         return self._fetch_path().read_text(encoding="utf-8")
 
 
 class ReceivedJsonDataset(_PathDataset):
-    """A JSON object in a file that a person may put there: without one it is empty."""
+    """Kedro dataset of a JSON file that a user may provide; without it, an empty object."""
 
     def load(self) -> dict[str, Any]:
-        """The object; empty where there is no file.
+        """Read the JSON object of the file; an empty one where there is no file.
 
         Raises:
             DatasetError: the file is too large, or holds something else.
@@ -137,7 +138,7 @@ class ReceivedJsonDataset(_PathDataset):
         return content
 
     def save(self, data: Any) -> None:
-        """Refuse to write.
+        """Raise an error, as no pipeline may write this file.
 
         Raises:
             DatasetError: always.
@@ -145,17 +146,18 @@ class ReceivedJsonDataset(_PathDataset):
         raise DatasetError(f"{self._filepath} is written by no pipeline")
 
     def _exists(self) -> bool:
+        """True, as a missing file is read as an empty object."""
         return True
 
 
 class FrameDataset(_PathDataset):
-    """A pandas DataFrame without its index, in a CSV file or in parquet, with a checksum.
+    """Kedro dataset of a pandas DataFrame without index, in CSV or Parquet, with a checksum.
 
     That of a CSV file is the name of its last column, which is empty.
     """
 
     def load(self) -> pd.DataFrame:
-        """The table.
+        """Read the DataFrame from the CSV or Parquet file.
 
         Raises:
             DatasetError: there is no such file, or it is damaged.
@@ -171,7 +173,7 @@ class FrameDataset(_PathDataset):
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
-        """Write the table."""
+        """Write the DataFrame to the CSV or Parquet file, with a checksum."""
         import pyarrow as pa
 
         if self._filepath.suffix == ".csv":
@@ -184,12 +186,12 @@ class FrameDataset(_PathDataset):
         self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
-        """The first rows, for `kedro viz`."""
+        """First rows of the DataFrame, for `kedro viz`."""
         return dict(self.load().head(nrows).to_dict(orient="split"))
 
 
 class RowsDataset(_PathDataset):
-    """Parquet on disk; in Python a `Table`, which reads rows of one type of `records` lazily.
+    """Kedro dataset of a Parquet file whose rows are of one dataclass, loaded as a lazy `Table`.
 
     Saving takes any iterable and writes it atomically in groups of rows, so a generator is never
     in memory as a whole; `Parts` are computed part by part.
@@ -231,7 +233,7 @@ class RowsDataset(_PathDataset):
         self._row_type = row_type
 
     def load(self) -> Table[Any]:
-        """The rows of the file."""
+        """Open the Parquet file as a lazy table of rows."""
         try:
             return Table.open(self._fetch_path(), self._row_type)
         except FileNotFoundError as error:
@@ -243,12 +245,12 @@ class RowsDataset(_PathDataset):
             raise DatasetError(f"{self._filepath}: {error}") from error
 
     def save(self, data: Iterable[Any]) -> None:
-        """Write the rows; an existing file is replaced at the end."""
+        """Write the rows to the Parquet file, atomically."""
         write_rows(self._filepath, data, self._row_type)
         self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
-        """The first rows, for `kedro viz`."""
+        """First rows of the Parquet file, for `kedro viz`."""
         import pyarrow.parquet as pq
 
         first = next(pq.ParquetFile(self._fetch_path()).iter_batches(batch_size=nrows), None)
@@ -262,11 +264,12 @@ class RowsDataset(_PathDataset):
         return table
 
     def _describe(self) -> dict[str, Any]:
+        """Description of the dataset for Kedro: file path and row type."""
         return {**super()._describe(), "row": self._row_type.__name__}
 
 
 class FolderDataset(_PathDataset):
-    """A folder; nodes read it by its path.
+    """Kedro dataset of a folder, which nodes get as its path.
 
     A node returns a function that fills the folder: large results are written part by part and
     resumed.
@@ -275,7 +278,7 @@ class FolderDataset(_PathDataset):
     is_folder: ClassVar[bool] = True
 
     def load(self) -> Path:
-        """The folder's path.
+        """Path of the folder.
 
         Raises:
             DatasetError: there is no such folder.
@@ -287,7 +290,7 @@ class FolderDataset(_PathDataset):
         return self._filepath
 
     def save(self, data: FolderWriter) -> None:
-        """Have the folder filled.
+        """Call the function that a node returned, which writes the folder's files.
 
         Raises:
             DatasetError: the function left no folder.
@@ -299,7 +302,7 @@ class FolderDataset(_PathDataset):
 
 
 class PageDataset(FolderDataset):
-    """A folder with a self-contained HTML page that `kedro viz` shows.
+    """Kedro dataset of a folder with a self-contained HTML page, which `kedro viz` shows.
 
     Example:
         ```yaml
@@ -330,7 +333,7 @@ class PageDataset(FolderDataset):
         self._page = page
 
     def save(self, data: FolderWriter) -> None:
-        """Have the folder filled.
+        """Call the function that a node returned, which writes the folder with the page.
 
         Raises:
             DatasetError: the folder holds something else than an older page, or the function left
@@ -347,8 +350,9 @@ class PageDataset(FolderDataset):
         super().save(data)
 
     def preview(self) -> HTMLPreview:
-        """The page, for `kedro viz`."""
+        """HTML of the page, for `kedro viz`."""
         return (self._fetch_path() / self._page).read_text(encoding="utf-8")
 
     def _describe(self) -> dict[str, Any]:
+        """Description of the dataset for Kedro: folder and file name of the page."""
         return {**super()._describe(), "page": self._page}

@@ -18,10 +18,10 @@ GENERATOR_SETTINGS = "generator_settings"
 
 
 class DataGenerator(Protocol):
-    """Makes the data of a format, and benchmarks about them."""
+    """Interface of generators that make images with captions, and benchmarks about them."""
 
     def generate(self, settings: Mapping[str, Any], root: Path) -> None:
-        """Write the data into a folder, unless they are there already.
+        """Write generated images and captions into a folder, unless they are there already.
 
         Args:
             settings: those under the format's name.
@@ -32,7 +32,7 @@ class DataGenerator(Protocol):
         """
 
     def benchmarks(self, root: str, split: Literal["val", "test"]) -> str:
-        """The folder of the benchmarks about a held-out split, below the data's root."""
+        """Path of the generated benchmarks about a held-out split, below the data's root."""
 
 
 GENERATORS: Registry[DataGenerator] = Registry("compo_pipeline.data_generators", {})

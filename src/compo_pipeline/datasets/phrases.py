@@ -38,16 +38,14 @@ _LAST_WORDS = 2_000  # bytes of a message
 
 
 class Limits(NamedTuple):
-    """What the process that opens the pickle may use."""
+    """Limits of memory and time for the process that reads the pickle."""
 
     gigabytes: float = 2.0
     seconds: int = 600
 
 
 class Imported(NamedTuple):
-    """How many samples were written, and the keys of some that could not be read, with their
-    number.
-    """
+    """Numbers of imported and of unreadable samples, with the keys of some unreadable ones."""
 
     rows: int
     unreadable: int
@@ -55,7 +53,7 @@ class Imported(NamedTuple):
 
 
 def import_phrases(source: Path, target: Path, caption: str, limits: Limits) -> Imported:
-    """Write the captions and noun phrases of a pickle as Parquet.
+    """Convert the captions and noun phrases of C2LIP's pickle to a Parquet table.
 
     Args:
         source: the pickle, as C2LIP's data_processing/extract_nounphrases.py writes it.
@@ -69,8 +67,8 @@ def import_phrases(source: Path, target: Path, caption: str, limits: Limits) -> 
     """
     rows, unreadable, examples = 0, 0, list[str]()
     with atomic_file(target) as temporary, pq.ParquetWriter(temporary, _COLUMNS) as writer:
-        for group in grouped(_samples(source, caption, limits), _AT_ONCE):
-            good = [one for one in group if "image" in one and not _problem(one)]
+        for group in grouped(_unpickled_samples(source, caption, limits), _AT_ONCE):
+            good = [one for one in group if "image" in one and not _is_unstorable(one)]
             writer.write_table(pa.Table.from_pylist(good, _COLUMNS))
             rows += len(good)
             unreadable += len(group) - len(good)
@@ -83,14 +81,14 @@ def import_phrases(source: Path, target: Path, caption: str, limits: Limits) -> 
     return Imported(rows, unreadable, tuple(examples[:3]))
 
 
-def _problem(sample: dict[str, object]) -> bool:
-    """Whether a table cannot hold one of the texts."""
+def _is_unstorable(sample: dict[str, object]) -> bool:
+    """Whether one of a sample's texts cannot be stored in a table."""
     texts = [sample["key"], sample["image"], sample["caption"], *sample["phrases"]]  # type: ignore[misc]
     return any(text_problem(text) for text in texts)
 
 
-def _samples(source: Path, caption: str, limits: Limits) -> Iterator[dict[str, object]]:
-    """What the other process prints.
+def _unpickled_samples(source: Path, caption: str, limits: Limits) -> Iterator[dict[str, object]]:
+    """Yield the samples of the pickle, read by a separate process with limits.
 
     Raises:
         SourceError: it ended early.
@@ -118,12 +116,12 @@ def _samples(source: Path, caption: str, limits: Limits) -> Iterator[dict[str, o
             process.kill()
         if status:
             words = process.stderr.read(_LAST_WORDS).decode(errors="replace")
-            reason = _reason(status, words, limits, late=late.is_set())
+            reason = _end_reason(status, words, limits, late=late.is_set())
             raise SourceError(f"{source}: {reason}")
 
 
-def _reason(status: int, words: str, limits: Limits, *, late: bool) -> str:
-    """Why the other process ended early."""
+def _end_reason(status: int, words: str, limits: Limits, *, late: bool) -> str:
+    """Reason why the process that reads the pickle ended early."""
     if late or -status == signal.SIGXCPU:
         return f"reading it takes more than {limits.seconds} seconds (--seconds)"
     if status < 0:

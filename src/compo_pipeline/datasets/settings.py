@@ -24,7 +24,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 @settings
 class Columns:
-    """Columns of a table; null: the format's own default."""
+    """Names of a source table's columns; null: the default of the format."""
 
     id: str | None = None
     """Column with a unique id; without one, the record's number in its split is the id."""
@@ -57,7 +57,7 @@ class Columns:
 
 @settings
 class CaptionTable:
-    """A table of captions for the images of shards, joined by key or address."""
+    """Settings of a separate table of captions, joined to a source's images by key or URL."""
 
     file: str | None = None
     """The table, or a pattern of files, below the root: CSV, TSV, JSON lines, Parquet, or a text
@@ -73,7 +73,7 @@ class CaptionTable:
 
 @settings
 class SampleSettings:
-    """A random sample of one split, drawn once, before images are measured."""
+    """Settings of a random sample of one split, drawn before images are measured."""
 
     rows: PositiveInt | None = None
     """Number of records; null: all."""
@@ -85,7 +85,7 @@ class SampleSettings:
 
 @settings
 class SourceSettings:
-    """One of several sources: its weight, and what `data` says otherwise of it."""
+    """Settings of one of several data sources: its weight, and what differs from `data`."""
 
     weight: PositiveFloat = 1.0
     """Its share of an epoch's rows, relative to the weights of the other sources."""
@@ -114,7 +114,7 @@ class SourceSettings:
 
 @settings
 class DataSettings:
-    """Location and format of the data."""
+    """Settings of the training data: location, format, splits, columns, samples, sources."""
 
     root: Path
     """Folder with annotations and images, or its URL on object storage."""
@@ -167,7 +167,7 @@ class DataSettings:
             )
 
     def _refuse_unfit_sources(self) -> None:
-        """Refuse names, folders and splits of sources that do not fit together."""
+        """Raise an error for invalid or contradicting names, folders or splits of sources."""
         for name, source in self.sources.items():
             if not _SOURCE.fullmatch(name):
                 raise ValueError(
@@ -196,20 +196,21 @@ class DataSettings:
             ) from None
 
     def _root_of(self, name: str) -> Path:
-        """The folder of a source."""
+        """Root folder of a source."""
         return Path(os.path.normpath(self.root / (self.sources[name].root or name)))
 
     @property
     def parts(self) -> dict[str, DataSettings]:
-        """The settings of each source by its name, as those of one alone; one alone is named by its
-        format.
+        """Mapping from source name to the settings of that source alone.
+
+        A single source is named by its format.
         """
         if not self.sources:
             return {self.format: self}
         return {name: self._settings_of_source(name) for name in self.sources}
 
     def _settings_of_source(self, name: str) -> DataSettings:
-        """The settings of one source, as if it were the only one."""
+        """Settings of one source as if it were the only one."""
         source = self.sources[name]
         own = {each.name: getattr(source, each.name) for each in fields(source)}
         given = {key: value for key, value in own.items() if value is not None}
@@ -222,12 +223,12 @@ class DataSettings:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Weights of several sources, by name; none of one."""
+        """Sampling weight of each source by name; empty for a single source."""
         return {name: source.weight for name, source in self.sources.items()}
 
     @property
     def split_names(self) -> list[str]:
-        """Our names of the splits of all sources, held-out ones last."""
+        """Names of the splits of all sources, training splits before held-out ones."""
         order: TopologicalSorter[str] = TopologicalSorter()
         for part in self.parts.values():
             for name in part.splits:
@@ -238,20 +239,20 @@ class DataSettings:
 
     @property
     def generator(self) -> DataSettings | None:
-        """The settings of the source whose format has a generator; None where none has."""
+        """Settings of the source whose format has a data generator; None without one."""
         return next((part for part in self.parts.values() if part.format in GENERATORS), None)
 
     @property
     def generated(self) -> DataSettings | None:
-        """The same, unless it is on object storage: the raw pipeline makes these data."""
+        """Settings of the generated source if it is on local disk; None otherwise."""
         made = self.generator
         return made if made is not None and url_of(made.root) is None else None
 
     @property
     def may_lack_captions(self) -> bool:
-        """Whether records without a caption are read."""
+        """Whether records without a caption are accepted."""
         return self.captioned is False
 
     def sharing(self, source: str) -> list[str]:
-        """Our names of the splits that share a source."""
+        """Names of the splits that are read from the same file or folder of the source."""
         return [split for split, named in self.splits.items() if named == source]

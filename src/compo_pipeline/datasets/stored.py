@@ -25,7 +25,7 @@ _MANIFEST = ".stored.json"
 
 
 class Stored:
-    """A file or folder that is on object storage too: there is its valid version.
+    """A local file or folder with a copy on object storage; the stored version takes precedence.
 
     Beside the local one, a hidden file says which version it is. A folder is uploaded file by
     file; a manifest of their checksums comes last, and without it the folder counts as absent.
@@ -37,7 +37,7 @@ class Stored:
         self._object = f"{self._url}/{_MANIFEST}" if folder else self._url
 
     def exists(self) -> bool:
-        """Whether it is stored.
+        """Whether the file or folder exists on object storage.
 
         Raises:
             RemoteError: the storage cannot be reached, or refuses.
@@ -45,7 +45,7 @@ class Stored:
         return self._stored_version() is not None
 
     def fetch(self) -> None:
-        """Download it, unless the local one is of the stored version.
+        """Download the file or folder, unless the local copy is of the stored version.
 
         Raises:
             FileNotFoundError: it is not stored.
@@ -55,7 +55,7 @@ class Stored:
         version = self._stored_version()
         if version is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such object", masked(self._url))
-        if self._path.exists() and read_json_or_none(self._note) == self._state(version):
+        if self._path.exists() and read_json_or_none(self._note) == self._local_state(version):
             return
         with filesystem(self._url) as (files, key):
             if self._folder:
@@ -72,10 +72,10 @@ class Stored:
             else:
                 with atomic_file(self._path) as temporary:
                     files.get_file(key, str(temporary))
-        write_json(self._note, self._state(version))
+        write_json(self._note, self._local_state(version))
 
     def save(self) -> None:
-        """Upload the local one.
+        """Upload the local file or folder to object storage.
 
         Raises:
             RemoteError: the storage cannot be reached, or refuses.
@@ -97,10 +97,10 @@ class Stored:
                 files.pipe_file(f"{key}/{_MANIFEST}", json.dumps(manifest, indent=1).encode())
             else:
                 files.put_file(str(self._path), key)
-        write_json(self._note, self._state(self._stored_version()))
+        write_json(self._note, self._local_state(self._stored_version()))
 
     def _stored_version(self) -> int | None:
-        """Version of the stored object; None if there is none."""
+        """Version of the object on the storage; None if there is none."""
         try:
             with filesystem(self._object) as (files, key):
                 files.invalidate_cache()
@@ -110,7 +110,7 @@ class Stored:
             return None
 
     def _manifest(self, files: Any, key: str) -> dict[str, str]:
-        """Checksums of the stored files by name; only files that fit them are accepted."""
+        """Read the checksums of a stored folder's files, by relative path."""
         try:
             manifest = parse_json(files.cat_file(f"{key}/{_MANIFEST}"))
             return pydantic.TypeAdapter(dict[str, str]).validate_python(manifest)
@@ -120,18 +120,18 @@ class Stored:
                 "writes this folder"
             ) from error
 
-    def _state(self, version: int | None) -> dict[str, Any]:
-        """The version, and the local files by size and modification time."""
+    def _local_state(self, version: int | None) -> dict[str, Any]:
+        """URL, version, and sizes and modification times of the local files, to detect changes."""
         files = [self._path] if not self._folder else _files(self._path)
         local = {str(file): [(s := file.stat()).st_size, s.st_mtime_ns] for file in files}
         return {"url": self._url, "version": version, "files": local}
 
     @staticmethod
     def _checksums(folder: Path) -> dict[str, str]:
-        """SHA-256 of each file below a folder by its relative path."""
+        """SHA-256 of each file below a folder, by relative path."""
         return {file.relative_to(folder).as_posix(): file_sha256(file) for file in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files below a folder, sorted."""
+    """All files below a folder, sorted by path."""
     return sorted(file for file in folder.rglob("*") if file.is_file())

@@ -13,17 +13,17 @@ Axis = Literal["vertical", "horizontal"]
 
 
 def orientation(width: int, height: int) -> Literal["wide", "tall"]:
-    """`wide` where width >= height; only images of one orientation are joined."""
+    """`wide` if width >= height, else `tall`; only images of equal orientation are joined."""
     return "wide" if width >= height else "tall"
 
 
 def axis_of(width: int, height: int) -> Axis:
-    """Wide images are joined one above the other, tall ones side by side."""
+    """Axis along which two images are joined: vertical for wide, horizontal for tall images."""
     return "vertical" if orientation(width, height) == "wide" else "horizontal"
 
 
 def half(image: Image.Image, axis: Axis, size: int) -> Image.Image:
-    """One half of a composite of `size` x `size` pixels; the aspect ratio is not kept.
+    """Resize an image to half of a composite of `size` x `size` pixels, ignoring aspect ratio.
 
     Raises:
         ValueError: the size is odd, and has no half.
@@ -35,7 +35,7 @@ def half(image: Image.Image, axis: Axis, size: int) -> Image.Image:
 
 
 def join(first: Image.Image, second: Image.Image, axis: Axis) -> Image.Image:
-    """Two halves as one square: the first above (vertical) or to the left (horizontal)."""
+    """Composite of two half images: the first above (vertical) or to the left (horizontal)."""
     size = max(first.size)
     joined = Image.new("RGB", (size, size))
     joined.paste(first, (0, 0))
@@ -44,5 +44,5 @@ def join(first: Image.Image, second: Image.Image, axis: Axis) -> Image.Image:
 
 
 def compose(first: Image.Image, second: Image.Image, axis: Axis, size: int) -> Image.Image:
-    """Join two images to one of `size` x `size` pixels."""
+    """Resize two images to halves and join them to a composite of `size` x `size` pixels."""
     return join(half(first, axis, size), half(second, axis, size), axis)

@@ -22,7 +22,7 @@ _TRIES = 10
 def random_resized_crop(
     image: Image.Image, size: int, scale: tuple[float, float], rng: random.Random
 ) -> Image.Image:
-    """A random part of an image as a square of `size` x `size` pixels.
+    """Random crop of an image, resized to a square of `size` x `size` pixels.
 
     Args:
         image: in RGB.
@@ -35,7 +35,7 @@ def random_resized_crop(
 
 
 def crop_box(width: int, height: int, scale: tuple[float, float], rng: random.Random) -> Box:
-    """Where to crop: area uniform in `scale`, ratio log-uniform in `RATIO`, place uniform.
+    """Random crop box: area uniform in `scale`, aspect ratio log-uniform, position uniform.
 
     Where ten draws do not fit, as in a panorama, it is the largest central part whose ratio is
     allowed.
@@ -48,11 +48,11 @@ def crop_box(width: int, height: int, scale: tuple[float, float], rng: random.Ra
         if 0 < across <= width and 0 < down <= height:
             left, upper = rng.randint(0, width - across), rng.randint(0, height - down)
             return left, upper, left + across, upper + down
-    return _central(width, height)
+    return _central_box(width, height)
 
 
-def _central(width: int, height: int) -> Box:
-    """The largest central part whose ratio is allowed; all of an image whose own ratio is."""
+def _central_box(width: int, height: int) -> Box:
+    """Largest centred crop box of an image whose aspect ratio is within `RATIO`."""
     ratio = min(max(width / height, RATIO[0]), RATIO[1])
     across = max(1, min(width, round(height * ratio)))
     down = max(1, min(height, round(width / ratio)))

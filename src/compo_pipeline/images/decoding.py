@@ -56,7 +56,7 @@ _TURNS = {
 
 
 class ImageError(ValueError):
-    """An image that cannot be used.
+    """Error about an image file that cannot be used, with the reason as a code.
 
     `reason` is one of missing, out_of_root, empty, not_an_image, oversized, unsupported, truncated,
     corrupt, no_crop.
@@ -73,7 +73,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on images that are accepted, and whether EXIF orientation is applied.
+    """Limits for accepted image files (pixels, links), and whether EXIF orientation is applied.
 
     Args:
         max_pixels: the most pixels an image may have, by its header.
@@ -92,9 +92,11 @@ ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """What was found at a path. `error` is None for an image that decodes; `sha256` is of the
-    file's bytes, empty where there is no file; sizes are 0 where they could not be read. `version`
-    is that of the file's `remote.size_and_version`.
+    """Hash, size in pixels and error of an image file that was decoded.
+
+    `error` is None for an image that decodes; `sha256` is of the file's bytes, empty where there is
+    no file; sizes are 0 where they could not be read. `version` is that of the file's
+    `remote.size_and_version`.
     """
 
     path: str
@@ -107,22 +109,22 @@ class DecodedImage:
 
 
 def crop_name(name: str, x: int, y: int, width: int, height: int) -> str:
-    """The name of a box of an image, in pixels."""
+    """Name of a crop of an image: the image's name with the crop box in pixels appended."""
     return f"{name}{_CROP}{x},{y},{width},{height}"
 
 
 def file_name(name: str) -> str:
-    """The name of an image's file: that of the image without its crop."""
+    """Name of an image's file: the image's name without the crop box at its end."""
     return name.partition(_CROP)[0]
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is that of a file alone: neither of a crop nor of an image in an archive."""
+    """Whether an image's name is that of a whole file: no crop, and no member of an archive."""
     return file_name(name) == name and not archives.split_member(name)[1]
 
 
 def locate(root: Path, relative: str, limits: Limits) -> Path:
-    """The file of an image, or the archive that holds it, which must be under the root.
+    """Path of an image's file, or of the archive that holds it, which must be below the root.
 
     Raises:
         ImageError: it is outside the root (out_of_root), or there is no such file (missing).
@@ -145,7 +147,7 @@ def locate(root: Path, relative: str, limits: Limits) -> Path:
 
 
 def is_there(root: Path, relative: str, limits: Limits) -> bool:
-    """Whether `locate` finds the file."""
+    """Whether the file of an image exists below the root, or in an archive there."""
     try:
         locate(root, relative, limits)
     except ImageError:
@@ -154,7 +156,7 @@ def is_there(root: Path, relative: str, limits: Limits) -> bool:
 
 
 def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | BytesIO:
-    """The file of an image, open for reading; of one in an archive, its bytes.
+    """Open an image's file for reading; for an image in an archive, a buffer of its bytes.
 
     Raises:
         ImageError: as `locate`, or the archive does not hold all of the image (truncated).
@@ -174,7 +176,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
 
 
 def source_name(root: Path, relative: str, limits: Limits) -> str:
-    """The name of an image's file; of one in a Parquet file that of its source, empty if unknown.
+    """File name of an image; in a Parquet file the stored original one, empty if unknown.
 
     Raises:
         ImageError: as `open_file`.
@@ -190,17 +192,17 @@ def source_name(root: Path, relative: str, limits: Limits) -> str:
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
-    """Load an image in RGB, rotated as its EXIF data say (if limits allow), and cropped.
+    """Load an image as RGB, rotated by its EXIF orientation (if `Limits.exif`) and cropped.
 
     Raises:
         ImageError: with the reason why it cannot be used.
     """
     with open_file(root, relative, limits) as file:
-        return _cropped(_decode(file, limits), relative, limits)
+        return _crop_by_name(_decode(file, limits), relative, limits)
 
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
-    """Hash and decode an image once; whatever is wrong with it is part of the answer."""
+    """Hash and decode an image file once; an error becomes a field of the result."""
     digest, size, version = "", 0, 0
     try:
         with open_file(root, relative, limits) as file:
@@ -208,7 +210,7 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)
-            width, height = _cropped(_decode(file, limits), relative, limits).size
+            width, height = _crop_by_name(_decode(file, limits), relative, limits).size
     except ImageError as error:
         return DecodedImage(relative, digest, size, version, str(error), 0, 0)
     except OSError as error:
@@ -217,12 +219,12 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
 
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
-    """An open file's image, upright and in RGB; its header is checked before its pixels."""
+    """Decode an open image file to upright RGB; its header is checked before its pixels."""
     start = file.read(len(npy.MAGIC_PREFIX))
     file.seek(0)
     try:
         if start == npy.MAGIC_PREFIX:
-            return _array(file, limits)
+            return _decode_npy(file, limits)
         image: Image.Image = Image.open(file, formats=FORMATS)
         _refuse_oversized(image.width, image.height, limits)
         if image.mode == "F":
@@ -239,15 +241,15 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError("oversized", str(error)) from error
     except UnidentifiedImageError as error:
-        raise _unidentified(file) from error
+        raise _unidentified_error(file) from error
     except Exception as error:
         # Decoders raise whatever broken bytes lead them to: SyntaxError, struct.error, ...
         reason = "truncated" if "truncated" in str(error).lower() else "corrupt"
         raise ImageError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
-    """The box of an image that is part of its name, black where it is outside of the image."""
+def _crop_by_name(image: Image.Image, name: str, limits: Limits) -> Image.Image:
+    """Crop an image to the box at the end of its name, if any, with black outside the image."""
     _, cropped, box = name.partition(_CROP)
     if not cropped:
         return image
@@ -261,8 +263,8 @@ def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
     return image.crop((x, y, x + width, y + height))
 
 
-def _array(file: IO[bytes], limits: Limits) -> Image.Image:
-    """The image in a numpy file of format 1.0, which holds no objects."""
+def _decode_npy(file: IO[bytes], limits: Limits) -> Image.Image:
+    """Decode the image array of a numpy file (`.npy`, format 1.0), which may not hold objects."""
     npy.read_magic(file)
     shape, _, dtype = npy.read_array_header_1_0(file)
     if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
@@ -278,8 +280,8 @@ def _refuse_oversized(width: int, height: int, limits: Limits) -> None:
         raise ImageError("oversized", f"{width} x {height} pixels, allowed are {limits.max_pixels}")
 
 
-def _unidentified(file: IO[bytes]) -> ImageError:
-    """The reason for a file that is no image: empty, or not an image."""
+def _unidentified_error(file: IO[bytes]) -> ImageError:
+    """The error for a file that Pillow cannot identify: the file is empty, or no image."""
     file.seek(0)
     if not file.read(1):
         return ImageError("empty", "the file has no bytes")

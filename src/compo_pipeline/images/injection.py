@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def has_padding(token_ids: Tensor, eos: int) -> Tensor:
-    """Which prompts leave a position free behind their end.
+    """Mask [b] of the prompts that have padding positions after their end token.
 
     Args:
         token_ids: [b, T].
@@ -27,7 +27,7 @@ def has_padding(token_ids: Tensor, eos: int) -> Tensor:
 
 
 def inject(prompt: Tensor, token_ids: Tensor, image: Tensor, eos: int) -> Tensor:
-    """Put the image's embedding at every position behind the first end of the text.
+    """Replace the padding of prompt embeddings by the CLIP embedding of an image.
 
     CLIP's tokenizer fills up with the end token itself: only its first one ends the text. A prompt
     that fills all positions comes back as it is; `has_padding` tells which do.

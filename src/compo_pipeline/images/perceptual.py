@@ -22,7 +22,7 @@ _ROWS = 2**10  # compared at a time with all others of a band
 
 
 def difference_hash(image: Image) -> int:
-    """64 bits: whether each of 8 x 8 cells is brighter than its right-hand neighbour."""
+    """Perceptual hash of 64 bits: whether each of 8 x 8 cells is brighter than the next one."""
     grey = image.convert("L").resize((_SIDE + 1, _SIDE), Resampling.BILINEAR)
     pixels = np.asarray(grey, dtype=np.int16)
     bits = (pixels[:, :-1] > pixels[:, 1:]).ravel()
@@ -30,7 +30,7 @@ def difference_hash(image: Image) -> int:
 
 
 def near_maximum(hashes: NDArray[np.uint64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The largest values [n, k] among the near-duplicates of each of n hashes, itself included.
+    """Maximum [n, k] of the values of all near-duplicates of each hash, itself included.
 
     Only hashes that are equal in one of five bands are compared, a few thousandths of all pairs.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def adain(content: Tensor, style: Tensor, weight: float = 0.5) -> Tensor:
-    """Give each channel the style's mean and standard deviation, mixed in by weight.
+    """Adaptive instance normalisation: give the content's channels the style's mean and deviation.
 
     A channel that is constant in the content takes the style's mean: it has no deviation to scale.
 
@@ -45,5 +45,5 @@ def adain(content: Tensor, style: Tensor, weight: float = 0.5) -> Tensor:
 
 
 def _statistics(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, [b, C, 1, 1]."""
+    """Mean and standard deviation of each channel of feature maps, each [b, C, 1, 1]."""
     return maps.mean((2, 3), keepdim=True), maps.std((2, 3), keepdim=True, correction=0)

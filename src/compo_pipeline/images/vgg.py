@@ -36,20 +36,22 @@ _DECODER = ((256,), (256, 256, 256, 128), (128, 64), (64, 3))
 
 
 def encoder() -> Sequential:
-    """Pixels to relu4_1."""
-    return Sequential(Conv2d(3, 3, 1), *_blocks(3, _ENCODER, partial(MaxPool2d, 2, ceil_mode=True)))
+    """Layers of VGG-19 from pixels to the features relu4_1, with untrained weights."""
+    return Sequential(
+        Conv2d(3, 3, 1), *_convolution_layers(3, _ENCODER, partial(MaxPool2d, 2, ceil_mode=True))
+    )
 
 
 def decoder() -> Sequential:
-    """relu4_1 to pixels."""
-    layers = _blocks(512, _DECODER, partial(UpsamplingNearest2d, scale_factor=2))
+    """Decoder network from VGG-19's features relu4_1 to pixels, with untrained weights."""
+    layers = _convolution_layers(512, _DECODER, partial(UpsamplingNearest2d, scale_factor=2))
     return Sequential(*layers[:-1])  # pixels are no features
 
 
-def _blocks(
+def _convolution_layers(
     channels: int, blocks: Sequence[Sequence[int]], resample: Callable[[], Module]
 ) -> list[Module]:
-    """Blocks of convolutions, with a change of the resolution between two of them."""
+    """Layers of several convolution blocks, with a resampling layer between two blocks."""
     layers: list[Module] = []
     for number, widths in enumerate(blocks):
         if number:
@@ -61,7 +63,7 @@ def _blocks(
 
 
 def load(layers: Sequential, path: Path, key: str) -> Sequential:
-    """Weights from a file (.safetensors, or .pth and .pt that hold tensors alone) put into layers.
+    """Load the state dict of a file (.safetensors, .pth or .pt) into layers.
 
     Layers that the file has behind these, as a whole VGG does, are not read.
 
@@ -83,7 +85,7 @@ def load(layers: Sequential, path: Path, key: str) -> Sequential:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a safetensors or PyTorch file."""
+    """Read the state dict of a safetensors or PyTorch file."""
     if path.suffix == ".safetensors":
         return load_file(path)
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
@@ -93,7 +95,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 def restyled(
     content: Tensor, style: Tensor, weight: float, encode: Module, decode: Module
 ) -> Tensor:
-    """The content in the style, [b, 3, H, W].
+    """Images [b, 3, H, W] with the content of one batch and the style of another, by AdaIN.
 
     At weight 0 the content has still gone through encoder and decoder, which blurs it a little.
 

@@ -14,10 +14,11 @@ from compo_pipeline.run import console, offline
 offline.disable_telemetry()
 
 
-class _Commands(click.Group):
-    """Commands whose errors are one line, and which say where those of a project are."""
+class _ProjectlessGroup(click.Group):
+    """Click group of commands outside a project; unknown commands get a hint at projects."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Resolve the command that the arguments name; raise a usage error for an unknown one."""
         if self.get_command(ctx, args[0]) is None:
             raise click.UsageError(
                 f"'{args[0]}' needs a project, and {Path.cwd()} is in none: `cd` into one, or "
@@ -26,10 +27,10 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(name="compo-pipeline", cls=_Commands)
+@click.group(name="compo-pipeline", cls=_ProjectlessGroup)
 @click.version_option(__version__, prog_name="compo-pipeline")
 def commands() -> None:
-    """Fine-tuning of CLIP-like models for compositionality.
+    """Commands for fine-tuning CLIP-like models for compositionality.
 
     In a project there are further commands.
     """
@@ -38,7 +39,7 @@ def commands() -> None:
 @commands.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
-    """Write a new project: FOLDER, with configuration, DVC stages and a method of its own."""
+    """Write a new project to FOLDER, with configuration, DVC stages and an example method."""
     from compo_pipeline.project.creation import create
 
     created = create(folder)
@@ -47,7 +48,7 @@ def new(folder: Path) -> None:
 
 @commands.command()
 def doctor() -> None:
-    """Say what this machine has: versions, device, precision, disk, extras, network."""
+    """Print what this machine has: versions, device, precision, disk, extras, network."""
     from kedro.utils import find_kedro_project
 
     from compo_pipeline.project.doctor import findings

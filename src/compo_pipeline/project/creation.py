@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def create(folder: Path) -> Path:
-    """Write a project; its name is the folder's.
+    """Write a new project into a folder, named after the folder.
 
     Returns:
         The folder.
@@ -49,7 +49,7 @@ def create(folder: Path) -> Path:
         "kedro": version("kedro"),
     }
     with atomic_folder(folder) as made:
-        for path, text in _texts(values):
+        for path, text in _project_files(values):
             write_text(made / path, text)
         conf = next(each for each in _CONF if each.is_dir())
         shutil.copytree(
@@ -67,8 +67,8 @@ def create(folder: Path) -> Path:
     return folder
 
 
-def _texts(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Files of the project, by their paths in it."""
+def _project_files(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield path and text of the new project's files, from the templates."""
     package = f"src/{values['package']}"
     for name in ("README.md", "pyproject.toml", "requirements.txt"):
         yield name, Template((_TEMPLATES / name).read_text("utf-8")).substitute(values)

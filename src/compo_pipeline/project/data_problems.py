@@ -36,12 +36,12 @@ _RECORDS = 100
 
 
 def source_problems(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
-    """The data of each source that is not generated, and what several sources share."""
-    from compo_pipeline.datasets.readers import in_source, shared_files
+    """Yield errors for each data source's files and splits, and for files that sources share."""
+    from compo_pipeline.datasets.readers import rename_source_keys, shared_files
 
     for name, part in data.parts.items():
-        problems = _data(part) if part.generated is None else ()
-        yield from (in_source(each, name) if data.sources else each for each in problems)
+        problems = _single_source_problems(part) if part.generated is None else ()
+        yield from (rename_source_keys(each, name) if data.sources else each for each in problems)
         if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
             splits = ", ".join(part.splits) or "no split"
             yield (
@@ -52,8 +52,8 @@ def source_problems(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
         yield from shared_files(data, trains)
 
 
-def _data(data: DataSettings) -> Iterator[str]:
-    """The data's root, caption files and columns, and the first images."""
+def _single_source_problems(data: DataSettings) -> Iterator[str]:
+    """Yield errors for a source's root, caption files, columns and first images."""
     from compo_pipeline.datasets.readers import reader
     from compo_pipeline.datasets.readers.joined import caption_tables
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
@@ -105,7 +105,10 @@ def _data(data: DataSettings) -> Iterator[str]:
 
 
 def recaption_problems(parameters: RunSettings, *, alone: bool) -> Iterator[str]:
-    """The splits, the API key or the model's folder; alone: no pipeline reads the captions."""
+    """Yield errors for the splits, API key or model folder of recaptioning.
+
+    If `alone`, no other pipeline of the run reads the captions.
+    """
     settings = parameters.recaption
     if settings.captioner is None:
         return
@@ -117,7 +120,7 @@ def recaption_problems(parameters: RunSettings, *, alone: bool) -> Iterator[str]
             "is written: run it by `kedro run --pipeline=recaption` alone, or leave it out"
         )
     if settings.captioner == "transformers":
-        yield from refusal(_captioner_folder, settings)
+        yield from refusal(_check_captioner_folder, settings)
     # Stored answers need no key: of those only a request asks for it.
     elif not (Path(parameters.paths.recaptions_state) / "endpoint.sqlite").exists():
         from compo_pipeline.chat.endpoint import api_key
@@ -126,8 +129,8 @@ def recaption_problems(parameters: RunSettings, *, alone: bool) -> Iterator[str]
         yield from refusal(api_key, parse(EndpointSettings, settings.endpoint, key), key)
 
 
-def _captioner_folder(settings: RecaptionSettings) -> None:
-    """Check the folder of the local captioning model."""
+def _check_captioner_folder(settings: RecaptionSettings) -> None:
+    """Raise an error if the local captioner's folder holds no supported model."""
     from compo_pipeline.datasets.recaption.local import check
 
     key = "recaption.transformers"
@@ -135,14 +138,16 @@ def _captioner_folder(settings: RecaptionSettings) -> None:
 
 
 def counterfactual_problems(parameters: RunSettings) -> Iterator[str]:
-    """Whether editor and generator fit the data, and the folders of their models."""
+    """Yield errors for a caption editor or image generator that does not fit, or has no model."""
     chosen = parameters.counterfactuals
     data = parameters.data
     data_format = "several sources" if data.sources else data.format
-    yield from _of_format("caption_editor", chosen.caption_editor, CAPTION_EDITORS, data_format)
+    yield from _format_problems(
+        "caption_editor", chosen.caption_editor, CAPTION_EDITORS, data_format
+    )
     if chosen.image_generator is not None:
         key, name = "image_generator", chosen.image_generator
-        yield from _of_format(key, name, IMAGE_GENERATORS, data_format)
+        yield from _format_problems(key, name, IMAGE_GENERATORS, data_format)
     try:
         if chosen.caption_editor == "rules":
             key = "counterfactuals.rules"
@@ -172,10 +177,10 @@ def counterfactual_problems(parameters: RunSettings) -> Iterator[str]:
         yield error.message
 
 
-def _of_format(
+def _format_problems(
     key: str, name: str, entries: Mapping[str, EditorEntry | GeneratorEntry], data_format: str
 ) -> Iterator[str]:
-    """Whether a caption editor or image generator is for data of this format."""
+    """Yield an error if a caption editor or image generator is for another data format."""
     wanted = entries[name].format
     if wanted not in (None, data_format):
         others = [one for one, each in entries.items() if each.format in (None, data_format)]
@@ -186,7 +191,7 @@ def _of_format(
 
 
 def word_problems(settings: Any, key: str) -> Iterator[str]:
-    """The sources of the words that rules write: WordNet, ratings, units of a caption."""
+    """Yield errors for missing data of edit rules: WordNet, concreteness ratings, caption units."""
     from compo_pipeline.language import concreteness, unit_files
     from compo_pipeline.language.replacements import replacer
 
@@ -199,7 +204,7 @@ def word_problems(settings: Any, key: str) -> Iterator[str]:
 
 
 def language_problems(model: str) -> Iterator[str]:
-    """Errors for a spaCy pipeline that is not installed, or that would run code of its own."""
+    """Yield errors for a spaCy pipeline that is not installed, or would run its own code."""
     from compo_pipeline.language.parsing import SHIPPED, refuse_foreign_code
 
     if model == SHIPPED:

@@ -33,7 +33,7 @@ _SECONDS = 3.0
 
 
 def findings(project: Path | None) -> Iterator[tuple[str, str]]:
-    """What was found, and its name, in the order to print.
+    """Yield name and value of each fact about this machine, in the order to print.
 
     Args:
         project: folder of the Kedro project; None outside of one.
@@ -46,7 +46,7 @@ def findings(project: Path | None) -> Iterator[tuple[str, str]]:
     yield "libraries", ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
     yield "project", "none here: `compo-pipeline new <folder>`" if project is None else str(project)
     yield "precision", f"{resolve('auto', 'auto', key='training')}, where settings say `auto`"
-    yield "GPUs", _gpus()
+    yield "GPUs", _gpu_names()
     memory = psutil.virtual_memory()
     yield "cores", f"{cores()}, the physical ones that this process may use"
     yield "memory", f"{memory.available / _GB:.1f} GB available of {memory.total / _GB:.1f}"
@@ -55,23 +55,23 @@ def findings(project: Path | None) -> Iterator[tuple[str, str]]:
     for extra, missing in absent_extras().items():
         needed = f"needs {', '.join(missing)}: {pip_install(extra)}"
         yield f"extra {extra}", needed if missing else "installed"
-    yield "model hub", _hub()
+    yield "model hub", _hub_status()
 
 
 def absent_extras() -> dict[str, list[str]]:
-    """Packages that are not installed here, or are too old, by the extra that needs them."""
+    """Missing or outdated packages, by the optional extra that needs them."""
     found: dict[str, list[str]] = {}
     for text in requires(_DISTRIBUTION) or ():
         requirement = Requirement(text)
-        for extra in _extras(requirement) - _OF_DEVELOPERS:
+        for extra in _requiring_extras(requirement) - _OF_DEVELOPERS:
             missing = found.setdefault(extra, [])
             if not _is_installed(requirement):
                 missing.append(requirement.name)
     return dict(sorted(found.items()))
 
 
-def _extras(requirement: Requirement) -> set[str]:
-    """The extras by which a requirement holds on this machine."""
+def _requiring_extras(requirement: Requirement) -> set[str]:
+    """Extras of this package that require a dependency on this machine."""
     marker = requirement.marker
     if marker is None or marker.evaluate({"extra": ""}):
         return set()
@@ -80,6 +80,7 @@ def _extras(requirement: Requirement) -> set[str]:
 
 
 def _is_installed(requirement: Requirement) -> bool:
+    """Whether an installed package satisfies a requirement."""
     try:
         return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:
@@ -87,14 +88,15 @@ def _is_installed(requirement: Requirement) -> bool:
 
 
 def _version(name: str) -> str:
+    """Installed version of a package, or `missing`."""
     try:
         return version(name)
     except PackageNotFoundError:
         return "missing"
 
 
-def _gpus() -> str:
-    """Name and memory of each GPU that torch sees."""
+def _gpu_names() -> str:
+    """Name and memory of each GPU that torch can use, as text."""
     import torch
 
     if torch.cuda.is_available():
@@ -106,8 +108,8 @@ def _gpus() -> str:
     return "none" if built is None else f"none that this torch for CUDA {built} can use"
 
 
-def _hub() -> str:
-    """Whether weights can be downloaded."""
+def _hub_status() -> str:
+    """Whether the Hugging Face hub can be reached, as text."""
     import httpx
     from huggingface_hub import constants
 

@@ -81,12 +81,12 @@ _HEAD = """\
 
 
 def place_of(env: str) -> Path:
-    """The file of an environment's stages, in the project."""
+    """Path of an environment's dvc.yaml, relative to the project."""
     return Path("dvc.yaml") if env == "base" else Path("recipes", env, "dvc.yaml")
 
 
 def written(project: Path) -> list[str]:
-    """The environments that have a file which was written from the pipelines."""
+    """Environments that have a dvc.yaml which was generated from the Kedro pipelines."""
     names = sorted(folder.name for folder in (project / "conf").iterdir() if folder.is_dir())
     heads = {env: _HEAD.format(env=env) for env in names if (project / place_of(env)).is_file()}
     return [
@@ -97,7 +97,7 @@ def written(project: Path) -> list[str]:
 
 
 def text(project: Path, env: str) -> str:
-    """The content of the file.
+    """Text of an environment's dvc.yaml, generated from the Kedro pipelines.
 
     Args:
         project: its folder.
@@ -117,7 +117,7 @@ def text(project: Path, env: str) -> str:
 
 
 def definition(project: Path, env: str) -> dict[str, Any]:
-    """The content of the file as YAML has it."""
+    """Content of an environment's dvc.yaml as a dict: variables, stages and plots."""
     up = "" if env == "base" else "../../"
     variables, known = [], set[str]()
     for each in dict.fromkeys((env, "base")):
@@ -125,7 +125,7 @@ def definition(project: Path, env: str) -> dict[str, Any]:
         given = {key for values in files.values() for key in values} & set(_VARIABLES) - known
         variables += [f"{up}conf/{each}/globals.yml:{','.join(sorted(given))}"] * bool(given)
         known |= given
-    read = _Environment(project, env)
+    read = _EnvironmentStages(project, env)
     stages = {name: ({"wdir": "../.."} if up else {}) | read.stage(name) for name in STAGES}
     report = read.path("report")
     plots = [f"{up}{report}/{name}.png" for name in ("curves", "subtasks")]
@@ -133,32 +133,32 @@ def definition(project: Path, env: str) -> dict[str, Any]:
 
 
 def code_of(*modules: str) -> set[str]:
-    """Packages and modules of this checkout that modules import, as DVC depends on them."""
+    """Source paths on which a DVC stage depends: packages and modules imported by its modules."""
     found = imported(*modules)
     for registry, package in _NAMED.items():
         if registry in found:
             found |= imported(package)
     files = map(file_of, found - {_PACKAGE, f"{_PACKAGE}.pipelines"})
     return {
-        _standing_for(file)
+        _dependency_path(file)
         for file in files
         if file.stat().st_size and file.is_relative_to(_SOURCES)
     }
 
 
-def _pipelines(name: str) -> Iterator[str]:
-    """The packages of a pipeline of the chain."""
+def _pipeline_packages(name: str) -> Iterator[str]:
+    """Yield the packages that make up a pipeline."""
     yield from (f"{_PACKAGE}.pipelines.{each}" for each in SUMS.get(name, (name,)))
 
 
-def _standing_for(file: Path) -> str:
-    """The package of a file, or the file itself where its package is one of `_BY_MODULE`."""
+def _dependency_path(file: Path) -> str:
+    """Path on which a DVC stage depends for a source file: its package, or the file itself."""
     parts = file.relative_to(_SOURCES).parts
     return "/".join(("src", *parts[: 3 if parts[1] in _BY_MODULE else 2]))
 
 
-class _Environment:
-    """Stages of one environment."""
+class _EnvironmentStages:
+    """Generator of the DVC stages of one environment."""
 
     def __init__(self, project: Path, env: str) -> None:
         self._project, self._env = project, env
@@ -170,7 +170,7 @@ class _Environment:
         self._pipelines = register_pipelines()
 
     def stage(self, name: str) -> dict[str, Any]:
-        """A stage of dvc.yaml."""
+        """A stage of dvc.yaml as a dict: command, dependencies, parameters and outputs."""
         pipeline = self._pipelines[name]
         read = read_parameters(pipeline)
         made = self._data.generator
@@ -188,11 +188,11 @@ class _Environment:
         inputs -= outs
         if "benchmarks" in read and not made and value_at(self._values, _BENCHMARKS):
             inputs.add(f"${{{_BENCHMARKS}}}")
-        inputs |= set(self._tables(written))
+        inputs |= set(self._external_tables(written))
         code, shipped = _CODE_OF_PROJECTS, set[str]()
         if self._project == _SOURCES.parent:
-            code = code_of(*_pipelines(name), *self._plugins(read))
-            shipped = set(self._shipped(read))
+            code = code_of(*_pipeline_packages(name), *self._plugin_modules(read))
+            shipped = set(self._shipped_models(read))
         stage: dict[str, Any] = {
             "cmd": f"kedro run --env={self._env} --pipeline={name}{_OPTIONS.get(name, '')}",
             "deps": [*sorted(_topmost(inputs)), *sorted(code), *sorted(shipped)],
@@ -203,8 +203,8 @@ class _Environment:
             stage["metrics"] = [{self.path(_METRICS): {"cache": False}}]
         return stage
 
-    def _shipped(self, read: set[str]) -> Iterator[str]:
-        """Folders of the shipped models that a stage loads."""
+    def _shipped_models(self, read: set[str]) -> Iterator[str]:
+        """Yield the folders of shipped models that a stage loads."""
         (key, value), place = _LANGUAGE
         if {key, "language"} & read and value_at(self._values, key) == value:
             yield place
@@ -214,8 +214,8 @@ class _Environment:
             if folder.is_relative_to(_SOURCES):
                 yield f"src/{folder.relative_to(_SOURCES)}"
 
-    def _tables(self, written: set[str]) -> Iterator[str]:
-        """Tables of others that a stage reads, by what it writes and the settings name."""
+    def _external_tables(self, written: set[str]) -> Iterator[str]:
+        """Yield the paths of external tables (texts, counterfactuals) that a stage reads."""
         chosen = parse(CounterfactualSettings, self._values["counterfactuals"], "")
         if "counterfactuals" in written and chosen.caption_editor == table.NAME:
             yield str(table.table_settings(chosen)[0].file)
@@ -223,8 +223,8 @@ class _Environment:
         if "annotations" in written and file is not None:
             yield str(file)
 
-    def _plugins(self, read: set[str]) -> Iterator[str]:
-        """Modules that a stage's nodes find in registries by what the settings name."""
+    def _plugin_modules(self, read: set[str]) -> Iterator[str]:
+        """Yield the modules of the data generator and the caption editors that a stage uses."""
         made = self._data.generator
         if GENERATOR_SETTINGS in read and made is not None:
             generator = GENERATORS[made.format]
@@ -234,22 +234,23 @@ class _Environment:
             yield from (entry.path.partition(":")[0] for _, entry in chosen_entries(settings))
 
     def _root_of(self, part: DataSettings) -> str:
-        """The folder of a source, in DVC's variables."""
+        """Root folder of a data source, with DVC's variable for the data's root."""
         below = os.path.relpath(part.root, self._data.root)
         return f"${{{_ROOT}}}" if below == "." else f"${{{_ROOT}}}/{below}"
 
     def path(self, entry: str) -> str:
-        """The path of a catalog entry, in DVC's variables."""
+        """File path of a catalog entry, with DVC's variables."""
         path = str(self._catalog[entry]["filepath"])
         for key in _RUN:
             path = path.replace(f"<{key}>", f"${{{key}}}")
         return path
 
     def _is_on_disk(self, entry: str) -> bool:
+        """Whether a catalog entry has a file path."""
         return "filepath" in self._catalog.get(entry, ())
 
     def _params(self, stage: str, read: Iterable[str]) -> list[dict[str, list[str]]]:
-        """Keys that a stage's nodes read, by file; in every file of the environment and of base."""
+        """Parameter keys that a stage reads, by configuration file, for `params` of dvc.yaml."""
         wanted = {key for key in read if key.partition(".")[0] not in _NO_RESULTS}
         wanted -= set(speed_paths(Parameters))
         if stage in _OF_A_RUN:
@@ -263,7 +264,11 @@ class _Environment:
             if made := self._data.generator:
                 own = {key.replace(GENERATOR_SETTINGS, made.format) for key in own}
             found.update(self._keys_in(env, own, settled))
-            settled |= {key for values in self._files(env).values() for key, _ in leaves(values)}
+            settled |= {
+                key
+                for values in self._configuration_files(env).values()
+                for key, _ in leaves(values)
+            }
         method = self._values["method"]
         by_file: dict[str, list[str]] = {}
         for file, key in sorted(found):
@@ -273,22 +278,27 @@ class _Environment:
         return [{file: by_file[file]} for file in sorted(by_file)]
 
     def _keys_in(self, env: str, wanted: set[str], settled: set[str]) -> Iterator[tuple[str, str]]:
-        """(file, key) of what an environment's files say of the wanted keys."""
-        files = self._files(env)
+        """Yield (file, key) for those of the wanted keys that an environment's files set."""
+        files = self._configuration_files(env)
         # What is set in no file may be added to a section that is there.
-        wanted = {_standing(key, files.values()) for key in wanted}
+        wanted = {_longest_set_prefix(key, files.values()) for key in wanted}
         for file, values in files.items():
             if file.endswith("globals.yml"):
                 names = {key for key, _ in leaves(values)} - settled
-                yield from ((file, key) for key in names if any(_is_in(key, one) for one in wanted))
+                yield from (
+                    (file, key)
+                    for key in names
+                    if any(_is_same_or_below(key, one) for one in wanted)
+                )
                 continue
             for key in wanted - settled:
                 # A line that only points to globals.yml says nothing.
-                pointer = str(_value(values, key)).startswith("${runtime_params:")
-                if _holds(values, key) and not pointer:
+                pointer = str(_value_or_missing(values, key)).startswith("${runtime_params:")
+                if _has_value(values, key) and not pointer:
                     yield file, key
 
-    def _files(self, env: str) -> dict[str, Mapping[str, Any]]:
+    def _configuration_files(self, env: str) -> dict[str, Mapping[str, Any]]:
+        """Parsed parameter and globals files of an environment, by path, for DVC."""
         folder = self._project / "conf" / env
         read = {**keys.read(folder, "parameters"), **keys.read(folder, "globals")}
         return {
@@ -299,30 +309,33 @@ class _Environment:
 
 
 def _topmost(paths: Iterable[str]) -> set[str]:
-    """Paths without those below another one."""
+    """Paths that are not below another of the paths."""
     paths = set(paths)
     return {path for path in paths if not any(path.startswith(f"{one}/") for one in paths)}
 
 
 def _is_below(key: str, other: str) -> bool:
+    """Whether a dotted key is nested below another key."""
     return key.startswith(f"{other}.")
 
 
-def _is_in(key: str, other: str) -> bool:
+def _is_same_or_below(key: str, other: str) -> bool:
+    """Whether a dotted key equals another key or is nested below it."""
     return key == other or _is_below(key, other)
 
 
-def _standing(key: str, contents: Iterable[Mapping[str, Any]]) -> str:
-    """The key where a file has it, else the longest beginning of it that one has."""
+def _longest_set_prefix(key: str, contents: Iterable[Mapping[str, Any]]) -> str:
+    """The dotted key if a file sets it, else its longest prefix that a file sets."""
     contents, parts = list(contents), key.split(".")
     beginnings = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((each for each in beginnings if any(_holds(c, each) for c in contents)), key)
+    return next((each for each in beginnings if any(_has_value(c, each) for c in contents)), key)
 
 
 _MISSING = object()
 
 
-def _value(values: Any, key: str) -> Any:
+def _value_or_missing(values: Any, key: str) -> Any:
+    """Value at a dotted key in nested mappings; `_MISSING` if there is none."""
     for part in key.split("."):
         if not isinstance(values, dict) or part not in values:
             return _MISSING
@@ -330,6 +343,6 @@ def _value(values: Any, key: str) -> Any:
     return values
 
 
-def _holds(values: Mapping[str, Any], key: str) -> bool:
-    """Whether nested values have a dotted key."""
-    return _value(values, key) is not _MISSING
+def _has_value(values: Mapping[str, Any], key: str) -> bool:
+    """Whether nested mappings have a value at a dotted key."""
+    return _value_or_missing(values, key) is not _MISSING

@@ -61,7 +61,7 @@ RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report"}
 
 
 class ProjectHooks:
-    """Checks before a run, log lines of nodes, and the results or an error after it."""
+    """Kedro hooks that check settings and inputs before a run, and print results or an error."""
 
     def __init__(self) -> None:
         self._settings: RunSettings
@@ -120,7 +120,7 @@ class ProjectHooks:
     def _lock_run(
         self, names: Sequence[str], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Lock the run whose folders the pipeline writes; a study has a lock of its own."""
+        """Lock the run's folders if the pipeline writes them, except for a tuning study."""
         outputs = pipeline.all_outputs()
         if "study" in outputs:
             return
@@ -133,13 +133,13 @@ class ProjectHooks:
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        """Say how many rows train, and for how many steps, once validation has counted them."""
+        """Log the numbers of training rows and steps, once validation has counted them."""
         if dataset_name == "valid_captions":
             log.info("%s", plan.exact_line(self._settings, data))
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Release the run, print the results and the usual next commands; raise an alarm.
+        """Release the lock, print results and next commands, and raise an alarm of monitoring.
 
         Raises:
             Alarm: a report of monitoring has one.
@@ -156,8 +156,9 @@ class ProjectHooks:
     def on_pipeline_error(
         self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Release the run; replace the error of a full disk, a damaged file, a storage or MLflow's
-        store, and its traceback, by one line.
+        """Release the lock, and raise known errors again as one line without a traceback.
+
+        These are errors of a full disk, a damaged file, a storage or MLflow's store.
 
         Raises:
             DiskFullError: naming the file, or the disk with the least space.
@@ -173,20 +174,22 @@ class ProjectHooks:
         for each in causes(error):
             if isinstance(each, RemoteError):
                 raise each from None
-            if not isinstance(error, PlainError) and _is_of_mlflow(each):
+            if not isinstance(error, PlainError) and _is_mlflow_error(each):
                 from compo_pipeline.tracking import runs as tracking
 
                 with tracking.store_errors():
                     raise each
             if isinstance(each, DamagedFileError):
-                again = self._writing(each.path, pipeline, catalog)
+                again = self._rewrite_hint(each.path, pipeline, catalog)
                 raise SettingsError(f"{each.message}; {again}") from None
             # Kedro replaces an error within a dataset by its own, with this one as its cause.
             if each is not error and isinstance(each, PlainError):
                 raise each from None
 
-    def _writing(self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> str:
-        """How to write a file of the catalog again, or one in a folder of the catalog."""
+    def _rewrite_hint(
+        self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> str:
+        """Hint at the command that writes a damaged catalog file again."""
         own = path.resolve()
         for entry in sorted(pipeline.datasets()):
             dataset: Any = catalog.get(entry)
@@ -200,13 +203,13 @@ class ProjectHooks:
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:
-        """Log one line per node; Kedro's own would list all parameters."""
+        """Log a line with the node's name and outputs before it runs."""
         written = f" -> {', '.join(node.outputs)}" if node.outputs else ""
         log.info("%s%s", node.name, written)
 
 
 class TrackingHook:
-    """Configures MLflow before a pipeline that has a run; marks the run of a failing pipeline."""
+    """Kedro hook that configures MLflow for pipelines with an MLflow run, and marks failed runs."""
 
     def __init__(self) -> None:
         self._context: KedroContext | None = None
@@ -214,13 +217,14 @@ class TrackingHook:
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Store the context, for the settings and the project's folder."""
+        """Store the Kedro context, for the settings and the project's folder."""
         self._context = context
 
     @hook_impl(trylast=True)
     def before_pipeline_run(self, pipeline: Pipeline) -> None:
-        """Configure MLflow if the pipeline logs into a run; importing it takes seconds, so the
-        checks of settings and inputs come first.
+        """Configure MLflow if the pipeline logs into an MLflow run.
+
+        Importing it takes seconds, so the checks of settings and inputs come first.
         """
         self._run_id = None
         if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
@@ -233,7 +237,7 @@ class TrackingHook:
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        """Remember the MLflow run that the loaded record names: this pipeline logs into it."""
+        """Remember the id of the MLflow run that a loaded dataset records, to log into that run."""
         if dataset_name in RUN_ENTRIES:
             self._run_id = data["run_id"]
 
@@ -241,7 +245,7 @@ class TrackingHook:
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        """Print where MLflow shows the run's charts."""
+        """Print the URL of the run's charts in MLflow."""
         if self._run_id is None:
             return
         from compo_pipeline.tracking import runs as tracking
@@ -257,7 +261,7 @@ class TrackingHook:
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
-        """Mark the run as failed, even if an earlier stage had finished it.
+        """Mark the MLflow run as failed, even if an earlier stage had finished it.
 
         An error in a later command's settings does not concern the run.
         """
@@ -267,13 +271,15 @@ class TrackingHook:
             tracking.mark_failed(self._run_id, error)
 
 
-def _is_of_mlflow(error: BaseException) -> bool:
+def _is_mlflow_error(error: BaseException) -> bool:
+    """Whether an error was raised by MLflow."""
     # Its import takes seconds, and without it there is no such error.
     exceptions = sys.modules.get("mlflow.exceptions")
     return exceptions is not None and isinstance(error, exceptions.MlflowException)
 
 
 def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
+    """Credentials of the Kedro configuration; empty without a credentials file."""
     try:
         return dict(loader["credentials"])
     except MissingConfigException:

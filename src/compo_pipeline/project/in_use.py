@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class InUse(PlainError, RuntimeError):
-    """Another command writes the same run."""
+    """Error: another command is writing the folders of the same run."""
 
 
 class RunLock:
-    """Lock of a run's folders; the system releases that of a killed process."""
+    """File lock for a run's folders, which the system releases if the process is killed."""
 
     def __init__(self) -> None:
         self._held: FileLock | None = None
 
     def acquire(self, checkpoint: Path, written: Iterable[Path], command: str) -> None:
-        """Lock the run if one of its folders is written; another one is released.
+        """Lock the run's folder if the command writes in it; raise an error if it is locked.
 
         Args:
             checkpoint: of the run: `<layer>/<dataset>/<method>/<variant>/seed=<n>/checkpoint`.
@@ -49,7 +49,7 @@ class RunLock:
             run.mkdir(parents=True, exist_ok=True)
             lock.acquire(blocking=False)
         except Timeout:
-            raise InUse(_refusal(run, read_json_or_none(holder))) from None
+            raise InUse(_lock_message(run, read_json_or_none(holder))) from None
         except (OSError, NotImplementedError) as error:  # read-only, or without locks
             log.warning("%s cannot be locked (%s): start no other command of this run", run, error)
             return
@@ -59,18 +59,19 @@ class RunLock:
         write_json(holder, {**own, "command": command})
 
     def release(self) -> None:
-        """Release the lock, if any."""
+        """Release the lock if it is held."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
 
 def _contains(parts: tuple[str, ...], name: tuple[str, ...]) -> bool:
-    """Whether these parts are in a path, one after another."""
+    """Whether a path contains a sequence of consecutive components."""
     return any(parts[start : start + len(name)] == name for start in range(len(parts)))
 
 
-def _refusal(run: Path, holder: Mapping[str, Any] | None) -> str:
+def _lock_message(run: Path, holder: Mapping[str, Any] | None) -> str:
+    """Error message with the process and command that hold the lock of a run."""
     found = holder or {}
     who = "process {process} of {host}, since {since}: {command}" if found else "another command"
     return (

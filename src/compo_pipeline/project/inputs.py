@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class MissingInput(PlainError, FileNotFoundError):
-    """An input of the pipeline does not exist yet."""
+    """Error: an input of the pipeline does not exist yet."""
 
 
 def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-    """Check that all inputs of a pipeline exist.
+    """Raise an error if a catalog entry that the pipeline reads does not exist.
 
     Args:
         pipeline: the one that is about to run.
@@ -52,7 +52,7 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
 
 
 def writer_of(entry: str) -> str | None:
-    """The pipeline that writes a catalog entry."""
+    """Name of the pipeline that writes a catalog entry; None if none does."""
     from kedro.framework.project import pipelines
 
     # The sums of other pipelines are registered last.

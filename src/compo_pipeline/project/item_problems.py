@@ -23,7 +23,7 @@ GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the dat
 
 
 def refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
-    """The message of a check that refuses its arguments; nothing where it does not."""
+    """Call a check, and yield the message of the settings error that it raises, if any."""
     try:
         check(*arguments)
     except SettingsError as error:
@@ -31,7 +31,7 @@ def refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 
 def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]) -> Iterator[str]:
-    """Errors for splits and items that are absent, or that serve two purposes; one line each.
+    """Yield errors for absent splits, or splits that both train and select or are reported.
 
     Args:
         parameters: the project's.
@@ -63,7 +63,7 @@ def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]
 
 
 def selection_problems(parameters: RunSettings) -> Iterator[str]:
-    """Errors for scored items that also select weights or settings: they may judge no version."""
+    """Yield errors for scored benchmark items that also select checkpoints or settings."""
     from compo_pipeline.benchmarks import loading
     from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
 
@@ -76,7 +76,7 @@ def selection_problems(parameters: RunSettings) -> Iterator[str]:
 
 
 def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
-    """An error if the data do not have a split of this name; nothing if they do."""
+    """Yield an error if the data have no split of the given name."""
     if name is not None and name not in data.split_names:
         yield (
             f"{key}: '{name}' is no split of the data; expected one of "
@@ -85,7 +85,7 @@ def split_problem(name: str | None, key: str, data: DataSettings) -> Iterator[st
 
 
 def _foil_split_problems(parameters: RunSettings) -> Iterator[str]:
-    """Errors for splits of `foils.splits` that are absent, or that train."""
+    """Yield errors for splits of `foils.splits` that are absent, or are training splits."""
     foils, data = parameters.foils, parameters.data
     for name, split in foils.splits.items():
         if split == HELD_OUT and HELD_OUT not in data.split_names:
@@ -101,7 +101,7 @@ def _foil_split_problems(parameters: RunSettings) -> Iterator[str]:
 
 
 def unbuilt_problem(name: str | None, key: str, parameters: RunSettings) -> Iterator[str]:
-    """An error if no set of foils of this name is built; nothing if one is."""
+    """Yield an error if `foils.splits` has no set of foils of the given name."""
     known = parameters.foils.splits
     if name is not None and name not in known:
         yield (
@@ -111,7 +111,7 @@ def unbuilt_problem(name: str | None, key: str, parameters: RunSettings) -> Iter
 
 
 def _selection_split_problems(parameters: RunSettings) -> Iterator[str]:
-    """Errors for splits that select settings and also train or are reported."""
+    """Yield errors for splits on which settings are selected and that train or are reported."""
     from compo_pipeline.tuning.selection import TUNED
 
     tuned, reported = parameters.tuning.benchmarks, parameters.benchmarks
@@ -132,14 +132,14 @@ def _selection_split_problems(parameters: RunSettings) -> Iterator[str]:
 
 
 def _official_problems(tuned: BenchmarksSettings) -> Iterator[str]:
-    """Errors for official benchmark files that would select settings or a ratio of WiSE-FT."""
+    """Yield errors for official benchmark files that would select settings or a WiSE-FT ratio."""
     from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
 
     yield from refusal(refuse_official, tuned, TUNED, INSTEAD)
 
 
 def _carved_split_problems(parameters: RunSettings) -> Iterator[str]:
-    """Errors for splits of the data that have the names of those that `foils.carve` makes."""
+    """Yield errors for data splits whose names `foils.carve` uses for its own splits."""
     for name in (HELD_OUT, CARVED):
         if parameters.foils.carve and name in parameters.data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
@@ -148,7 +148,7 @@ def _carved_split_problems(parameters: RunSettings) -> Iterator[str]:
 def benchmark_problems(
     settings: BenchmarksSettings, key: str, data: DataSettings, *, generated: bool
 ) -> Iterator[str]:
-    """Files and images of the enabled benchmarks, and the split for retrieval."""
+    """Yield errors for missing files, images or splits of the enabled benchmarks."""
     from compo_pipeline.benchmarks.loading import from_files, with_yaml_key
     from compo_pipeline.images.decoding import is_there
 
@@ -187,7 +187,7 @@ def benchmark_problems(
 
 
 def validation_problems(parameters: RunSettings, *, generated: bool) -> Iterator[str]:
-    """The split and the benchmarks that training is validated on."""
+    """Yield errors for the split or the benchmarks on which training is validated."""
     from compo_pipeline.benchmarks import foils
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import benchmark_files, check_figure
@@ -212,7 +212,7 @@ def validation_problems(parameters: RunSettings, *, generated: bool) -> Iterator
 
 
 def attention_problems(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
-    """The split or the images that are analysed."""
+    """Yield errors for a missing split or missing images of the attention analysis."""
     if settings.images is None:
         yield from split_problem(settings.split, "attention.split", data)
     elif not Path(settings.images).expanduser().exists():

@@ -34,8 +34,9 @@ _FLOAT = 4
 
 
 def expected_rows(parameters: RunSettings) -> int | None:
-    """Training rows that a run will have, before they are counted; None if nothing says it. Of
-    several sources it is those of an epoch.
+    """Expected number of training rows of a run, before they are counted; None if unknown.
+
+    Of several sources it is that of an epoch.
     """
     if parameters.data.sources:
         return parameters.data.epoch_rows
@@ -44,7 +45,7 @@ def expected_rows(parameters: RunSettings) -> int | None:
 
 
 def steps(parameters: RunSettings, views: int) -> int:
-    """Steps of a training with so many views an epoch.
+    """Number of optimiser steps of a training, given its number of views per epoch.
 
     Batches shrink where there are fewer views, and what is left of an epoch's last one waits.
     """
@@ -54,7 +55,7 @@ def steps(parameters: RunSettings, views: int) -> int:
 
 
 def lines(parameters: RunSettings) -> Iterator[str]:
-    """The plan of a run before it starts: recipe, rows, disk, licences; a line each."""
+    """Yield the lines of a run's plan, logged before it starts: recipe, rows, disk, licences."""
     recipe, rows = parameters.recipe, expected_rows(parameters)
     whole = "" if parameters.subset is None else " for the whole recipe"
     if recipe.source is not None:
@@ -66,7 +67,7 @@ def lines(parameters: RunSettings) -> Iterator[str]:
         yield "Rows: counted when the captions are read; the steps follow from them"
     else:
         rows -= _carved_rows(parameters, rows)
-        training = _describe_training(parameters, _views(parameters, rows))
+        training = _describe_training(parameters, _views_per_epoch(parameters, rows))
         yield f"Rows: {rows:,} expected{_published_rows(recipe)}; {training}"
     if parameters.foils.carve:
         yield _describe_held_out(parameters)
@@ -82,7 +83,7 @@ def lines(parameters: RunSettings) -> Iterator[str]:
 
 
 def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
-    """The line of the plan after validation, when rows and steps are counted."""
+    """Log line with the counted rows and steps of a training, after data validation."""
     rows = training_rows(captions, parameters.views.split)
     note = held_out_note(captions, parameters.views.split)
     held = f", {note}" if note else ""
@@ -95,13 +96,13 @@ def exact_line(parameters: RunSettings, captions: Table[Caption]) -> str:
         views = sum(own.share for own in sources.values())
         training = _describe_training(parameters, views)
         return f"Rows: {len(rows):,} train{held}; an epoch takes {each}; {training}"
-    images = _view_an_image(method)
+    images = _has_view_per_image(method)
     views = len(rows.column("image_id").unique()) if images else len(rows)
     return f"Rows: {len(rows):,} train{held}; {_describe_training(parameters, views)}"
 
 
 def markdown(recipes: Mapping[str, RunSettings]) -> str:
-    """The table of docs/reference/recipes.md.
+    """Markdown table of all recipes, for docs/reference/recipes.md.
 
     Args:
         recipes: settings by environment; those of no paper are left out.
@@ -116,7 +117,7 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
         if recipe.source is None or rows is None:
             continue
         hours = "not given" if recipe.gpu_hours is None else f"at most {recipe.gpu_hours:g}"
-        count = steps(parameters, _views(parameters, rows))
+        count = steps(parameters, _views_per_epoch(parameters, rows))
         own = (f"`{env}`", find(parameters.method).label, recipe.data, f"{rows:,}")
         training = (str(parameters.training.epochs), f"{count:,}")
         paper = (f"{recipe.images_gb:g} GB", recipe.gpus or "not given", hours)
@@ -125,7 +126,7 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
 
 
 def licences(parameters: RunSettings) -> str:
-    """Licences of what a recipe downloads."""
+    """Licences of a recipe's base model, images and captions, as text."""
     from compo_pipeline.versions.materials import UNKNOWN, base_material, with_licence
 
     named = parameters.registration.licences
@@ -135,15 +136,15 @@ def licences(parameters: RunSettings) -> str:
 
 
 def gpu_hours(recipe: RecipeFacts) -> str:
-    """GPU hours and hardware of the paper."""
+    """GPU hours and hardware that the recipe's paper states, as text."""
     hours = "not given" if recipe.gpu_hours is None else f"at most {recipe.gpu_hours:g}"
     return f"{hours} in the paper, on {recipe.gpus or 'hardware that it does not give'}"
 
 
 def written(parameters: RunSettings, rows: int) -> dict[str, int]:
-    """Least bytes that a run writes, by what it is; files beside these are small."""
+    """Minimal bytes that a run writes, by kind of output such as checkpoints."""
     method, training = _build_method(parameters), parameters.training
-    weights, trained, width = _weights(parameters, method)
+    weights, trained, width = _parameter_counts(parameters, method)
     alone = not parameters.evaluation.control
     models = 1 if alone else 2
     # The state and the one before it, each with two moments of what trains.
@@ -158,7 +159,7 @@ def written(parameters: RunSettings, rows: int) -> dict[str, int]:
 
 
 def check_disk(parameters: RunSettings) -> None:
-    """Refuse a run whose results do not fit on the disk.
+    """Raise an error if the outputs of a run do not fit on the disk.
 
     Raises:
         SettingsError: naming the largest part, and the key that changes it.
@@ -182,37 +183,37 @@ def check_disk(parameters: RunSettings) -> None:
 
 
 def size(count: float) -> str:
-    """A number of bytes as text."""
+    """A number of bytes as text in GB or MB."""
     return f"{count / _GB:.1f} GB" if count >= _GB / 10 else f"{count / 10**6:.0f} MB"
 
 
 def free(folder: Path) -> int:
-    """Free bytes where a project writes its data."""
+    """Free bytes on the disk of a project's data folder."""
     data = folder / "data"
     return shutil.disk_usage(data if data.is_dir() else folder).free
 
 
 def _build_method(parameters: RunSettings) -> Method:
-    """The configured method."""
+    """Build the configured training method."""
     own = parameters.method_settings
     return build(parameters.method, own.views, own.objective)
 
 
-def _view_an_image(method: Method) -> bool:
-    """Whether an epoch has a view of each image, not of each row."""
+def _has_view_per_image(method: Method) -> bool:
+    """Whether an epoch of the method has one view per image instead of one per row."""
     from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs  # with torch
 
     return isinstance(method, CounterfactualPairs)
 
 
-def _views(parameters: RunSettings, rows: int) -> int:
-    """Views of an epoch with so many rows, by the images that the recipe states."""
+def _views_per_epoch(parameters: RunSettings, rows: int) -> int:
+    """Number of views per epoch, given the number of training rows."""
     images = min(rows, parameters.recipe.images or rows)
-    return images if _view_an_image(_build_method(parameters)) else rows
+    return images if _has_view_per_image(_build_method(parameters)) else rows
 
 
 def _describe_training(parameters: RunSettings, views: int) -> str:
-    """Passes, batches and steps of a training, for a line of the plan."""
+    """Text with the passes, batch size and steps of a training."""
     training, count = parameters.training, steps(parameters, views)
     limit = "" if training.max_steps is None else f", at most {training.max_steps:,} steps"
     passes = f"{training.epochs} pass{'es' * (training.epochs > 1)}"
@@ -220,7 +221,7 @@ def _describe_training(parameters: RunSettings, views: int) -> str:
 
 
 def _describe_held_out(parameters: RunSettings) -> str:
-    """A line about the images that `foils.carve` holds out, and how the rows then differ."""
+    """Line of the plan about the images that `foils.carve` holds out of training."""
     images, sample = parameters.foils.carve, parameters.data.sample.rows
     if CARVED in splits_of(parameters.views.split):
         return "Foils: of images that the sample leaves alone; the published rows train"
@@ -232,7 +233,7 @@ def _describe_held_out(parameters: RunSettings) -> str:
 
 
 def _carved_rows(parameters: RunSettings, rows: int) -> int:
-    """Estimated rows that `foils.carve` holds out of training; 0 if the data are a sample."""
+    """Estimated number of rows that `foils.carve` holds out of training; 0 for a sample."""
     trains = CARVED in splits_of(parameters.views.split)
     if trains or parameters.data.sample.rows is not None:
         return 0
@@ -241,12 +242,12 @@ def _carved_rows(parameters: RunSettings, rows: int) -> int:
 
 
 def _published_rows(recipe: RecipeFacts) -> str:
-    """The published number of rows and its source in parentheses; empty if unknown."""
+    """Published number of rows with its source, in parentheses; empty if unknown."""
     return "" if recipe.rows is None else f" ({recipe.rows_from}: {recipe.rows:,})"
 
 
-def _weights(parameters: RunSettings, method: Method) -> tuple[int, int, int]:
-    """Numbers of weights, of those that train, and the width of embeddings."""
+def _parameter_counts(parameters: RunSettings, method: Method) -> tuple[int, int, int]:
+    """Numbers of the model's parameters and trained parameters, and its embedding width."""
     from compo_pipeline.models.loading import dimensions
 
     found = dimensions(parameters.model)
@@ -257,7 +258,7 @@ def _weights(parameters: RunSettings, method: Method) -> tuple[int, int, int]:
 
 
 def _generated_bytes(parameters: RunSettings, rows: int) -> int:
-    """Bytes of the images that a diffusion model makes: of two edits of each row."""
+    """Estimated bytes of the images that a diffusion model generates, two per row."""
     chosen = parameters.counterfactuals
     if not find(parameters.method).counterfactuals or chosen.image_generator != "diffusion":
         return 0
@@ -266,7 +267,7 @@ def _generated_bytes(parameters: RunSettings, rows: int) -> int:
 
 
 def _written_bytes(parameters: RunSettings) -> int:
-    """Bytes that an earlier command of the same run has written already."""
+    """Bytes that earlier commands of the same run have written already."""
     paths = parameters.paths
     folders = Path(paths.resume).parent, Path(paths.features), Path(paths.counterfactuals_state)
     return sum(

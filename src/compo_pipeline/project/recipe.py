@@ -9,7 +9,7 @@ from compo_pipeline.configuration.settings import settings
 
 @settings
 class RecipeFacts:
-    """The YAML key `recipe`: what a recipe's paper says of its data and its cost."""
+    """Facts of a recipe's paper (`recipe`): its data, training rows, disk space and GPU hours."""
 
     source: str | None = None
     """The paper and its sections; null: the recipe is of no paper."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def check_resources(
     parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
 ) -> None:
-    """Check the data, models and folders that a pipeline needs; weights are downloaded here.
+    """Raise an error if data, models or folders of a pipeline are missing; download weights.
 
     Args:
         parameters: the project's.
@@ -72,13 +72,13 @@ def check_resources(
 def _problems(
     parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
 ) -> Iterator[str]:
-    """Errors for inputs, models and settings that are missing or unusable, one line each."""
+    """Yield errors for inputs, models and settings that are missing or unusable."""
     read, outputs = read_parameters(pipeline), pipeline.all_outputs()
     if "prepare" in read:
         yield from refusal(engines.check, parameters.prepare)
     if "registration" in read:
         signs = bool({"registered", "rescored", "copied_version"} & outputs)
-        yield from _signing(parameters.registration, signs=signs)
+        yield from _signing_problems(parameters.registration, signs=signs)
         # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
         judged = parameters.registration.alias is not None and "registered" in outputs
         if (judged and "comparison" in outputs) or "rescored" in outputs:
@@ -120,10 +120,10 @@ def _problems(
     if "annotations" in outputs:
         yield from refusal(_check_annotations, parameters)
     if "model" in read:
-        found = list(_model(parameters.model))
+        found = list(_model_problems(parameters.model))
         yield from found
         if {METHOD_SETTINGS, "training"} <= read and not found:
-            yield from _fit(parameters)
+            yield from _fit_problems(parameters)
     if "attention" in read:
         yield from attention_problems(parameters.attention, data)
     if "comparison_sets" in read:
@@ -133,19 +133,19 @@ def _problems(
 
         for name, model in listed_models(parameters.models, parameters.model_lists).items():
             key = f"model_lists.{parameters.models}.{name}"
-            yield from _model(model, key, tracking=parameters.tracking)
-    yield from _folders(outputs, catalog)
+            yield from _model_problems(model, key, tracking=parameters.tracking)
+    yield from _folder_problems(outputs, catalog)
 
 
-def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
-    """Errors for keys that cannot sign or verify."""
+def _signing_problems(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
+    """Yield errors for configured keys that cannot sign or verify versions."""
     from compo_pipeline.versions.signing import key_problems
 
     yield from key_problems(settings.signing, signs=signs)
 
 
 def _check_cells(parameters: RunSettings) -> None:
-    """Read the settings of every cell of the chosen set."""
+    """Parse the settings of every run of the chosen comparison set, to find errors early."""
     from compo_pipeline.comparison.cells import CONF, find_cells
 
     chosen = parameters.set
@@ -161,7 +161,7 @@ def _check_cells(parameters: RunSettings) -> None:
 
 
 def _check_processes(settings: TrainingSettings) -> None:
-    """Refuse numbers of processes by which batches or groups cannot be divided."""
+    """Raise an error if batches or groups are not divisible by the number of processes."""
     from compo_pipeline.training.ranks import Ranks
 
     nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
@@ -171,17 +171,17 @@ def _check_processes(settings: TrainingSettings) -> None:
 
 
 def _check_annotations(parameters: RunSettings) -> None:
-    """Check the table that views have texts from."""
+    """Raise an error if the external table of `views.from_table` lacks needed columns."""
     own = parameters.method_settings
     used = parameters.views.from_table
     if contents := annotated_contents(build(parameters.method, own.views, own.objective), used):
         check_table(used, contents, FROM_TABLE)
 
 
-def _model(
+def _model_problems(
     settings: ModelSettings, key: str = "model", *, tracking: TrackingSettings | None = None
 ) -> Iterator[str]:
-    """The files of a model, or the registered version where the pipeline reads those.
+    """Yield errors for a model whose files, or whose registered version, cannot be found.
 
     Args:
         settings: of the model.
@@ -206,8 +206,8 @@ def _model(
         yield f"{key}.{fault}" if fault != error.message else f"{key}.name: {fault}"
 
 
-def _fit(parameters: RunSettings) -> Iterator[str]:
-    """Errors for layers or features that method and recipe need and the base does not have."""
+def _fit_problems(parameters: RunSettings) -> Iterator[str]:
+    """Yield errors for layers or features that the method needs and the base model lacks."""
     from compo_pipeline.models.sources import find_source
     from compo_pipeline.training.fit import misfits
 
@@ -216,8 +216,8 @@ def _fit(parameters: RunSettings) -> Iterator[str]:
     yield from misfits(find_source(parameters.model), method, parameters.training)
 
 
-def _folders(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:
-    """Folders that are not writable, each with the first output that belongs there."""
+def _folder_problems(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:
+    """Yield errors for output folders that are not writable."""
     found: dict[Path, tuple[str, Path]] = {}
     for entry in sorted(outputs):
         if entry in catalog and "filepath" in (described := catalog[entry]._describe()):

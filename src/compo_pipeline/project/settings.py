@@ -86,7 +86,7 @@ _PRECISIONS = ("precision", "image_precision", "text_precision")
 
 @settings
 class MethodSettings:
-    """The settings of a method; `compo-pipeline params <method>` lists them."""
+    """Settings of a training method: its views (training examples) and its objective."""
 
     views: dict[str, Any] = field(default_factory=dict)
     """What a training example is made of."""
@@ -97,7 +97,7 @@ class MethodSettings:
 @settings
 @plugin_fields(SECTIONS)
 class Parameters:
-    """All settings of the project but those of the methods, each under its name."""
+    """All settings of the project except those of the methods, each under its YAML key."""
 
     dataset: _Label
     """Name of the data: a folder under data/<layer>/."""
@@ -168,7 +168,7 @@ class Parameters:
 
 @settings
 class RunSettings(Parameters):
-    """All settings of a run, as its nodes get them."""
+    """All settings of a run as its nodes get them, with those of the method in use."""
 
     method_settings: MethodSettings = field(default_factory=MethodSettings)
     """Those of the method in use."""
@@ -181,7 +181,7 @@ class RunSettings(Parameters):
 
 
 def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaConfigLoader:
-    """Kedro's configuration of an environment with `--params`.
+    """Kedro's config loader for an environment and the overrides of `--params`.
 
     Args:
         conf: the project's configuration folder.
@@ -200,7 +200,7 @@ def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaCo
 
 
 def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """The settings of a run, all defaults included, as YAML has them.
+    """All checked settings of a run, with defaults, as plain nested mappings.
 
     Raises:
         SettingsError: an unknown key or a value that cannot be used, one line each.
@@ -241,7 +241,7 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
 def site_of(
     loader: OmegaConfigLoader, command: Mapping[str, Any], rehearsed: int | None = None
 ) -> dict[str, Any]:
-    """Parameter `site`: the catalog's pages, the running command, the rows of a rehearsal."""
+    """The parameter `site` as a dict: page paths, running command, rows of a rehearsal."""
     entries = loader["catalog"].items()
     pages = {
         name: str(Path(entry["filepath"], entry["page"]))
@@ -252,12 +252,12 @@ def site_of(
 
 
 def run_settings(values: Mapping[str, Any]) -> RunSettings:
-    """The typed settings of what `configured_values` returned."""
+    """Parse the values returned by `configured_values` to typed settings."""
     return parse(RunSettings, values, "")
 
 
 def settings_classes() -> dict[str, type]:
-    """Settings classes by YAML key: of top-level keys, methods, editors and generators."""
+    """Settings classes by YAML key, of all top-level keys, methods, editors and generators."""
     own = {name: hint for name, hint in get_type_hints(Parameters).items() if is_dataclass(hint)}
     editors = {
         f"{COUNTERFACTUALS}.{name}": entry.settings
@@ -274,7 +274,7 @@ def settings_classes() -> dict[str, type]:
 
 
 def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """All values of an environment, with those of every method, editor and generator.
+    """All values of an environment, including those of every method, editor and generator.
 
     What must be set before it is used is null.
     """
@@ -290,7 +290,7 @@ def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
 def check_settings(
     parameters: RunSettings, pipeline: Pipeline, place: Callable[[str], str] = lambda key: ""
 ) -> None:
-    """Check what the pipeline decides: settings of its method and editor, devices, precisions.
+    """Check the settings that a pipeline uses: method, editor, captioner, devices, precisions.
 
     Args:
         parameters: the project's.
@@ -324,7 +324,7 @@ def check_settings(
 
 
 def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
-    """Refuse to train on several processes outside of the main one's main thread.
+    """Raise an error for a distributed training under another runner than SequentialRunner.
 
     Args:
         runner: name of Kedro's runner; the default is "None".
@@ -346,17 +346,17 @@ def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> No
 
 
 def read_parameters(pipeline: Pipeline) -> set[str]:
-    """Names of the parameters that a pipeline reads."""
+    """Names of the Kedro parameters that a pipeline reads."""
     return {name.removeprefix(PARAMS) for name in pipeline.inputs() if name.startswith(PARAMS)}
 
 
 def edits_captions(read: set[str], parameters: RunSettings) -> bool:
-    """Whether a pipeline edits captions, as the method needs counterfactuals."""
+    """Whether a pipeline edits captions, because the method needs counterfactuals."""
     return {"method", "counterfactuals"} <= read and find(parameters.method).counterfactuals
 
 
 def _check_compute_file(file: Path) -> None:
-    """Refuse settings that change results in a file that DVC does not read."""
+    """Raise an error for settings in a compute file that may change results."""
     allowed = {*speed_paths(Parameters)}
     given = keys.content_of(file) if file.exists() else {}
     wrong = [
@@ -372,7 +372,7 @@ def _check_compute_file(file: Path) -> None:
 
 
 def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[str], str]:
-    """Where a dotted key is set, for errors: in a file, by `--params`, or by the named variant.
+    """Function from a dotted key to the file, option or variant that sets it, for errors.
 
     Args:
         loader: of the configuration.
@@ -389,14 +389,14 @@ def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[s
 
 
 def _paths_of_method(name: str) -> Iterator[str]:
-    """Dotted keys of a method's settings; imports the method when they are asked for."""
+    """Yield the dotted keys of a method's settings; imports the method at the first one."""
     method = method_type(name)
     yield from field_paths(method.views_type, f"{name}.views")
     yield from field_paths(method.objective_type, f"{name}.objective")
 
 
 def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
-    """Set the defaults of `benchmarks.root` for generated data: the benchmarks about them."""
+    """Values in which `benchmarks.root` defaults to the benchmarks generated with the data."""
     data = parse(DataSettings, values["data"], "data")
     if data.generator is None:
         return values
@@ -413,7 +413,7 @@ def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_compute(settings: Any, key: str) -> None:
-    """Resolve device and precisions, log them, and set the number of threads."""
+    """Resolve and log device and precisions of settings, and set the number of threads."""
     from compo_pipeline.run import compute
 
     compute.use_cores()

@@ -16,7 +16,7 @@ _OWN = __name__.partition(".")[0]
 
 
 def code_fingerprint(*modules: str) -> str:
-    """Sixteen hexadecimal digits of modules and of what they import of their package and this one.
+    """Hash (16 hexadecimal digits) of the code of modules and of the modules that they import.
 
     A package stands for all its modules. Imports in functions count, those for type checkers do
     not; what a registry names by its path must be named here too. Comments, docstrings and layout
@@ -31,17 +31,17 @@ def code_fingerprint(*modules: str) -> str:
 
 
 def imported(*modules: str) -> set[str]:
-    """Modules and what they import of their package and this one, as `code_fingerprint` does."""
+    """Names of modules and of all modules that they import from their package and this one."""
     return set[str]().union(*map(_imported, modules))
 
 
 @cache
 def _imported(module: str) -> frozenset[str]:
-    """A module, what it imports of its package and this one, and the packages that these are in."""
+    """Names of a module, of the modules it imports from its package and this one, and parents."""
     package = module.partition(".")[0]
-    if _folder(package) is None:
+    if _package_folder(package) is None:
         return frozenset({module})
-    graph = _graph(*dict.fromkeys((package, _OWN)))
+    graph = _import_graph(*dict.fromkeys((package, _OWN)))
     names = {module} | graph.find_descendants(module)
     if module != package:
         names |= graph.find_upstream_modules(module, as_package=True)
@@ -50,24 +50,24 @@ def _imported(module: str) -> frozenset[str]:
 
 
 @cache
-def _graph(*packages: str) -> grimp.ImportGraph:
-    """Which module imports which."""
+def _import_graph(*packages: str) -> grimp.ImportGraph:
+    """Graph of the imports between the modules of packages."""
     # Its cache would be a folder in the working directory.
     return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
 
 
 def file_of(module: str) -> Path:
-    """The file of a module or package."""
+    """Path of the source file of a module or package."""
     package, _, rest = module.partition(".")
-    folder = _folder(package)
+    folder = _package_folder(package)
     if folder is None:
         return Path(str(sys.modules[module].__file__))
     place = folder.joinpath(*rest.split("."))
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def _folder(package: str) -> Path | None:
-    """The folder of a package; None for a module that is none, such as a script."""
+def _package_folder(package: str) -> Path | None:
+    """Folder of a package; None for a module that is no package, such as a script."""
     if package in sys.modules and not hasattr(sys.modules[package], "__path__"):
         return None
     spec = find_spec(package)
@@ -76,7 +76,7 @@ def _folder(package: str) -> Path | None:
 
 @cache
 def _code_without_docs(file: Path, _changed: int) -> str:
-    """The source of a file in one layout, without comments and string statements."""
+    """Normalised source of a file, without comments and docstrings."""
     tree = ast.parse(file.read_bytes(), file)
     for node in ast.walk(tree):
         for name, block in ast.iter_fields(node):
@@ -86,7 +86,7 @@ def _code_without_docs(file: Path, _changed: int) -> str:
 
 
 def _is_string_statement(node: object) -> bool:
-    """Whether a statement is a string alone, such as a docstring."""
+    """Whether a syntax node is a statement of a string alone, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, and the precision of matrix products on it.
+    """A torch device, and the precision of matrix products on it.
 
     Weights, losses and the optimiser stay in float32 whatever the precision.
     """
@@ -42,7 +42,7 @@ class Compute:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of what a tower returns under `autocast`."""
+        """Dtype of a tower's outputs under `autocast`."""
         import torch
 
         dtype: torch.dtype = getattr(torch, _DTYPES[self.precision])
@@ -50,7 +50,7 @@ class Compute:
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
-        """Run matrix products in this precision, and `attention` by the kernel of this device."""
+        """Context manager: matrix products in this precision, attention by the device's kernel."""
         import torch
 
         low = self.precision != "fp32"
@@ -62,7 +62,7 @@ class Compute:
 
     @contextmanager
     def attention(self) -> Iterator[None]:
-        """Run attention that is trained by this device's fastest kernel.
+        """Context manager: run attention, where it is trained, by the device's fastest kernel.
 
         That is torch's own choice, the fused kernel, except for gradients in bf16 on a CPU: its
         backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.
@@ -75,7 +75,7 @@ class Compute:
             yield
 
     def facts(self) -> dict[str, str | int]:
-        """Kind of device, its name, precision and threads, for the record of a run."""
+        """Kind and name of the device, precision and number of threads, for the record of a run."""
         import torch
 
         return {
@@ -103,7 +103,7 @@ def resolve(
     precision_key: str = "precision",
     among: Sequence[str] = ("auto", *_DTYPES),
 ) -> Compute:
-    """Device and precision on this machine; either may be configured as `auto`.
+    """Device and precision to use on this machine; either may be configured as `auto`.
 
     Args:
         device: auto, cpu, cuda, cuda:<n> or mps.
@@ -117,8 +117,8 @@ def resolve(
     """
     place = choose_device(device, key=f"{key}.device")
     if precision == "auto":
-        return Compute(place, _fastest(place))
-    offered = _offered(place)
+        return Compute(place, _fastest_precision(place))
+    offered = _supported_precisions(place)
     if precision not in offered:
         here = [name for name in among if name == "auto" or name in offered]
         raise SettingsError(
@@ -129,7 +129,7 @@ def resolve(
 
 
 def choose_device(name: str, *, key: str) -> torch.device:
-    """The device of a configured name; `auto` is CUDA where there is a GPU, else the CPU.
+    """The torch device of a configured name; `auto` is CUDA where there is a GPU, else the CPU.
 
     Args:
         name: auto, cpu, cuda, cuda:<n> or mps.
@@ -165,7 +165,7 @@ def report(key: str, compute: Compute) -> None:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """A NamedTuple of tensors on the device."""
+    """Copy of a NamedTuple of tensors on a device."""
     return type(batch)(*[tensor.to(device, non_blocking=True) for tensor in batch])
 
 
@@ -182,16 +182,18 @@ def multiplies_bf16(device: torch.device) -> bool:
     return False
 
 
-def _fastest(device: torch.device) -> Precision:
-    """The precision that `auto` means on a device."""
+def _fastest_precision(device: torch.device) -> Precision:
+    """The fastest precision on a device, which `auto` stands for."""
     if multiplies_bf16(device):
         return "bf16"
     return "fp16" if device.type == "cuda" else "fp32"
 
 
-def _offered(device: torch.device) -> tuple[Precision, ...]:
-    """Precisions that may be configured by name. A CPU that emulates bf16 is allowed it, so that a
-    run that was started in bf16 elsewhere can be resumed.
+def _supported_precisions(device: torch.device) -> tuple[Precision, ...]:
+    """Precisions that may be configured for a device.
+
+    A CPU that emulates bf16 is allowed it, so that a run that was started in bf16 elsewhere can be
+    resumed.
     """
     if device.type == "cuda":
         return ("fp32", "bf16", "fp16") if multiplies_bf16(device) else ("fp32", "fp16")
@@ -199,7 +201,7 @@ def _offered(device: torch.device) -> tuple[Precision, ...]:
 
 
 def _devices_here() -> list[str]:
-    """The allowed values of a device on this machine."""
+    """Names of the devices on this machine that a configuration may name, with `auto`."""
     import torch
 
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -208,7 +210,7 @@ def _devices_here() -> list[str]:
 
 
 def _hardware(device: torch.device) -> str:
-    """Name of the GPU or of the processor."""
+    """Name of the GPU, or of the processor."""
     import torch
 
     if device.type == "cuda":
@@ -218,7 +220,7 @@ def _hardware(device: torch.device) -> str:
 
 
 def environment(device: torch.device) -> str:
-    """Versions and hardware behind measured values, in one line."""
+    """Line with the versions of Python and libraries and the hardware behind a measurement."""
     from importlib.metadata import version
 
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "open_clip_torch"))
@@ -241,7 +243,7 @@ def cores() -> int:
 
 
 def use_cores(processes: int = 1) -> None:
-    """Set this process's threads to its share of the cores among `processes` that run at once.
+    """Set torch's threads to this process's share of the cores if `processes` run at once.
 
     OMP_NUM_THREADS, where the user has set it, is left as it is.
     """
@@ -252,7 +254,7 @@ def use_cores(processes: int = 1) -> None:
 
 
 def use_one_core() -> None:
-    """Have torch compute with this thread alone, and likewise with threads that use it first later.
+    """Set torch to one thread, in this thread and in threads that use torch later.
 
     torch has a number of threads for each thread; a new one begins with the number set last.
     """
@@ -262,7 +264,7 @@ def use_one_core() -> None:
 
 
 def use_cores_later(processes: int) -> None:
-    """`use_cores` without importing torch, for a process that may not need it: it takes seconds."""
+    """Limit a process's threads as `use_cores` does, but without importing torch."""
     if "torch" in sys.modules:
         use_cores(processes)
     else:
@@ -270,5 +272,5 @@ def use_cores_later(processes: int) -> None:
 
 
 def _cores_per_process(processes: int) -> int:
-    """Cores of each of several processes, at least one."""
+    """Number of cores for each of several processes that run at once, at least one."""
     return max(1, cores() // processes)

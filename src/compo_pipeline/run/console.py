@@ -24,7 +24,7 @@ def terminal(given: Console | None = None) -> Console:
 
 
 def table(caption: str | None = None, *, collapse_padding: bool = False) -> Table:
-    """A table of figures, without a frame."""
+    """An empty rich table without a frame, for rows of numbers."""
     return Table(
         box=box.SIMPLE_HEAD,
         caption=caption,
@@ -43,13 +43,13 @@ class LineHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write to the current standard output: tests and notebooks replace it."""
+        """Write a log record to the current standard output, which tests and notebooks replace."""
         sys.stdout.write(f"{self.format(record)}\n")
         sys.stdout.flush()
 
 
 def log_lines_off_terminals() -> None:
-    """Without a terminal, replace the handler of conf/logging.yml, which wraps at 80 columns.
+    """Without a terminal, log unwrapped lines instead of those of conf/logging.yml.
 
     Its framed tracebacks are replaced by Python's own.
     """

@@ -39,7 +39,7 @@ _STORED = "finished parts are stored, and the same command computes the rest"
 
 @settings
 class PrepareSettings:
-    """How images, sentences and views are prepared, and images embedded: here or in parallel."""
+    """Settings of the engine that prepares the data: local, a pool of processes, or Ray."""
 
     engine: Literal["local", "processes", "ray"] = "local"
     """`local`: in this process, `processes`: in a pool on this machine, `ray`: by Ray (extra
@@ -65,7 +65,7 @@ LOCAL = PrepareSettings()
 
 
 def check(settings: PrepareSettings) -> None:
-    """Check that an engine is there.
+    """Check that the configured engine can be used: Ray is installed, and its cluster answers.
 
     Raises:
         SettingsError: Ray is not installed, or nothing listens at its address.
@@ -96,7 +96,7 @@ def map_partitions(
     threads: bool = False,
     gpus: int = 0,
 ) -> Iterator[Result]:
-    """Results of a function for each partition, in their order.
+    """Results of a function for each partition of the work, in order, by the configured engine.
 
     Args:
         function: importable, or an object of an importable class: other engines than `local` send
@@ -114,7 +114,7 @@ def map_partitions(
         return _map_by_ray(function, partitions, settings, gpus)
     workers = settings.workers or compute.cores()
     if workers > 1 and settings.engine == "processes":
-        return _by_processes(function, partitions, workers)
+        return _map_by_processes(function, partitions, workers)
     if workers > 1 and threads:
         return _map_by_pool(ThreadPoolExecutor(workers), function, partitions, workers)
     return map(function, partitions)
@@ -126,7 +126,7 @@ def in_order(
     partitions: Iterable[Partition],
     ahead: int,
 ) -> Iterator[Result]:
-    """Results in order, with so many submitted and not yet taken."""
+    """Yield results of submitted tasks in order, with at most `ahead` tasks under way."""
     rest = iter(partitions)
     waiting = deque(map(submit, islice(rest, ahead)))
     while waiting:
@@ -140,7 +140,7 @@ def _map_by_pool(
     partitions: Iterable[Partition],
     workers: int,
 ) -> Iterator[Result]:
-    """Results of a process or thread pool, in the order of the partitions."""
+    """Yield the results of a function for each partition, in order, from a pool of workers."""
     try:
         yield from in_order(
             lambda partition: pool.submit(function, partition),
@@ -152,15 +152,15 @@ def _map_by_pool(
         pool.shutdown(cancel_futures=True)
 
 
-def _by_processes(
+def _map_by_processes(
     function: Callable[[Partition], Result], partitions: Iterable[Partition], workers: int
 ) -> Iterator[Result]:
-    """Results of a function on each partition, computed by worker processes, in their order."""
+    """Yield the results of a function for each partition, in order, from new processes."""
     # A forked worker would inherit whatever its parent had loaded.
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, spawn, _begin, (function, workers))
+    pool = ProcessPoolExecutor(workers, spawn, _start_worker, (function, workers))
     try:
-        yield from _map_by_pool(pool, _call, partitions, workers)
+        yield from _map_by_pool(pool, _apply_function, partitions, workers)
     except BrokenProcessPool:
         raise SettingsError(
             f"{KEY}.workers: one of {workers} processes died (killed, or out of memory); expected "
@@ -171,8 +171,8 @@ def _by_processes(
 _function: Callable[[Any], Any]
 
 
-def _begin(function: Callable[[Any], Any], workers: int) -> None:
-    """Prepare a process of a pool; it ends with the one that started it, and at Ctrl+C."""
+def _start_worker(function: Callable[[Any], Any], workers: int) -> None:
+    """Initialise a worker process: its function, its threads, and its end with the parent."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -181,15 +181,15 @@ def _begin(function: Callable[[Any], Any], workers: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the parent process, then end this one."""
+    """Wait until the parent process ends, then end this worker process."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _call(partition: Any) -> Any:
-    """Apply the function that this worker process was given to a partition."""
+def _apply_function(partition: Any) -> Any:
+    """Apply the worker process's function to a partition."""
     return _function(partition)
 
 
@@ -199,8 +199,8 @@ def _map_by_ray(
     settings: PrepareSettings,
     gpus: int,
 ) -> Iterator[Result]:
-    """Results of Ray's tasks, in the order of the partitions."""
-    ray = _connected(settings)
+    """Yield the results of a function for each partition, in order, from Ray tasks."""
+    ray = _connect_ray(settings)
     task = ray.remote(_ray_task).options(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)
     # Within a list a reference stays one: the task fetches the object once for each worker.
     sent = [ray.put(function)]
@@ -219,8 +219,8 @@ def _map_by_ray(
         ) from None
 
 
-def _connected(settings: PrepareSettings) -> Any:
-    """Ray, connected to the cluster or started here; it ends with this process."""
+def _connect_ray(settings: PrepareSettings) -> Any:
+    """Module `ray`, connected to the configured cluster, or with Ray started on this machine."""
     check(settings)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # A task without a GPU may still see those of its host.
@@ -253,7 +253,7 @@ _fetched: tuple[str, Callable[[Any], Any]] | None = None
 
 
 def _ray_task(sent: list[Any], folder: Path, partition: Any) -> Any:
-    """The result of a partition, by the function that this worker has or fetches."""
+    """Ray task: apply a function to a partition; each worker fetches the function once."""
     global _fetched
     import ray
 

@@ -43,7 +43,7 @@ _RESULTS = {
 
 
 def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
-    """The `kedro run` command of a pipeline.
+    """The `kedro run` command of a pipeline, as the user would type it.
 
     Args:
         pipeline: its name.
@@ -54,7 +54,7 @@ def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
 
 
 def options(env: str | None, params: Mapping[str, Any]) -> str:
-    """The options ` --env=... --params ...`; an empty one is left out, passwords are masked.
+    """Command-line options ` --env=... --params ...` as text, with passwords masked.
 
     Args:
         env: Kedro's environment; None is its default.
@@ -62,19 +62,21 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
     """
     command = "" if env is None else f" --env={shlex.quote(env)}"
     if params:
-        given = ",".join(f"{name}={masked(_quoted(value), name)}" for name, value in leaves(params))
+        given = ",".join(
+            f"{name}={masked(_quote_value(value), name)}" for name, value in leaves(params)
+        )
         command += f" --params {shlex.quote(given)}"
     return command
 
 
 def arguments(env: str | None, params: Mapping[str, Any]) -> list[str]:
-    """The same options as arguments of a process, with their passwords."""
-    given = ",".join(f"{name}={_quoted(value)}" for name, value in leaves(params))
+    """Command-line arguments `--env` and `--params` for a subprocess, with passwords unmasked."""
+    given = ",".join(f"{name}={_quote_value(value)}" for name, value in leaves(params))
     return [*([] if env is None else [f"--env={env}"]), *([f"--params={given}"] if given else [])]
 
 
-def _quoted(value: Any) -> str:
-    """A value for `--params`; a text that would be read as another type is quoted."""
+def _quote_value(value: Any) -> str:
+    """A value for `--params` as text, quoted if it would be parsed as another type."""
     from omegaconf import OmegaConf
 
     if not isinstance(value, str):
@@ -130,12 +132,13 @@ def show_results(
         console.print(line, soft_wrap=True)
 
 
-def _needs_of_the_page() -> str:
+def _ui_install_hint() -> str:
+    """Hint at how to install the extra `ui`; empty where gradio is installed."""
     return "" if find_spec("gradio") else f", needs {pip_install('ui')}"
 
 
 def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Commands that follow a registration, each with what it does."""
+    """Commands to run after a registration, each with its purpose."""
     uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
     browse = []
     if uri.startswith("sqlite"):  # a tracking server has its own page
@@ -147,13 +150,13 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
     compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
     return [
         (promotion, "make it the champion if it passes the gate"),
-        (compare, f"base and model in a browser{_needs_of_the_page()}"),
+        (compare, f"base and model in a browser{_ui_install_hint()}"),
         *browse,
     ]
 
 
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Commands that follow a promotion, each with what it does."""
+    """Commands to run after a promotion, each with its purpose."""
     promotion = parameters["promotion"]
     if promotion["dry_run"]:
         return []
@@ -163,5 +166,5 @@ def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     given = options(env, others)
     return [
         (f"compo-pipeline serve{given}", "the champion over HTTP"),
-        (f"compo-pipeline try{given}", f"base and champion in a browser{_needs_of_the_page()}"),
+        (f"compo-pipeline try{given}", f"base and champion in a browser{_ui_install_hint()}"),
     ]

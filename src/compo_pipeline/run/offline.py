@@ -22,7 +22,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def disable_telemetry() -> None:
-    """Switch off telemetry and update checks; variables that the user has set are unchanged.
+    """Switch off telemetry and update checks of libraries by environment variables.
 
     Call it before the libraries are imported.
     """
@@ -41,7 +41,7 @@ def set_hub_offline(offline: bool) -> None:
 
 
 def _silence_viz() -> None:
-    """Replace Kedro-Viz's look-up of its newest version, which has no switch."""
+    """Replace Kedro-Viz's look-up of its newest version on PyPI, which no option switches off."""
     from kedro_viz.integrations import pypi
 
     pypi.get_latest_version = lambda: None

@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Pass items on and show the progress of the loop.
+    """Yield the items of a loop, and show its progress.
 
     Args:
         items: what the loop runs over.
@@ -37,7 +37,7 @@ def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 
 class Meter:
-    """Progress of a loop, with optional figures.
+    """Progress of a loop, as a bar or log lines, with optional numbers such as the loss.
 
     Args:
         total: number of steps.
@@ -53,14 +53,17 @@ class Meter:
 
     def __enter__(self) -> Meter:
         """Show the bar on a terminal."""
-        self._bar = _bar()
+        self._bar = _progress_bar()
         if self._bar is not None:
             self._bar.add_task(self._what, total=self._total, completed=self._done, figures="")
             self._bar.start()
         return self
 
     def advance(self, **figures: float) -> None:
-        """One step is done; `figures` are its numbers. Without any, the last ones stay."""
+        """Count a finished step, and show its numbers (`figures`) beside the progress.
+
+        Without any, the last ones stay.
+        """
         self._done += 1
         self._figures = figures or self._figures
         now = time.monotonic()
@@ -87,23 +90,23 @@ class Meter:
             _log.info("%s: %s", self._what, ", ".join([seconds, *self._figure_texts(now)]))
 
     def _rate(self, now: float) -> float:
-        """Steps a second."""
+        """Steps per second since the start of the loop."""
         return (self._done - self._begun) / max(now - self._started, 1e-9)
 
     def _figure_texts(self, now: float) -> list[str]:
-        """The figures and the rate as texts."""
+        """The last step's numbers and the rate, as texts."""
         figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
         return [*figures, f"{self._rate(now):.3g}/s"]
 
 
 class Waits:
-    """How long a loop waits for each of its items."""
+    """Measures how long a loop waits for its items."""
 
     def __init__(self) -> None:
         self._seconds, self._count = 0.0, 0
 
     def timed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Pass items on, and measure the time that each takes to come."""
+        """Yield the items of a loop, and measure the time that it waits for each."""
         iterator = iter(items)
         while True:
             started = time.perf_counter()
@@ -115,14 +118,14 @@ class Waits:
             yield item
 
     def mean(self) -> float:
-        """Mean wait in seconds since it was last asked for."""
+        """Mean waiting time per item in seconds, since the last call of this method."""
         mean = self._seconds / max(1, self._count)
         self._seconds, self._count = 0.0, 0
         return mean
 
 
-def _bar() -> Progress | None:
-    """A bar on the terminal where the log goes; None elsewhere, or if this logger is silenced."""
+def _progress_bar() -> Progress | None:
+    """Progress bar on the log's terminal; None without a terminal, or for a silenced logger."""
     console = rich.get_console()
     if not (console.is_terminal and _log.isEnabledFor(logging.INFO)):
         return None

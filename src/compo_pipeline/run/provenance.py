@@ -16,7 +16,7 @@ UNKNOWN_COMMIT = "unknown"
 
 
 def git_state(folder: Path) -> tuple[str, bool]:
-    """Commit of the repository around a folder, and whether files outside data/ differ from it.
+    """Git commit of a folder, and whether files outside data/ have uncommitted changes.
 
     Without a repository, or without git, the commit is `unknown`.
     """
@@ -34,7 +34,7 @@ def git_state(folder: Path) -> tuple[str, bool]:
 
 @settings
 class CommandOptions:
-    """The options of the command line, for commands that are shown to the user."""
+    """Options of the running command line (`--env`, `--params`), for commands shown to the user."""
 
     env: str | None = None
     """Kedro's environment; null is its default."""
@@ -44,7 +44,7 @@ class CommandOptions:
 
 @settings
 class Site:
-    """All pages that the project writes, and the command that is running: for facts and links."""
+    """Paths of all HTML pages that the project writes, and the running command, for their links."""
 
     command: CommandOptions = field(default_factory=CommandOptions)
     """How the run was started."""
@@ -54,19 +54,19 @@ class Site:
     """Training rows of a rehearsal; null for any other run."""
 
     def page(self, entry: str) -> Path:
-        """File of a page."""
+        """Path of the HTML page of a catalog entry."""
         return Path(self.pages[entry])
 
     def folder(self, entry: str) -> Path:
-        """The folder of a catalog entry that is a page."""
+        """Folder of the HTML page of a catalog entry."""
         return self.page(entry).parent
 
     def run(self, pipeline: str) -> str:
-        """The command that runs a pipeline with the options of this run."""
+        """Command line that runs a pipeline with the options of this run."""
         return kedro_run(pipeline, self.command.env, self.command.params)
 
     def facts(self, pipeline: str) -> dict[str, str]:
-        """Date, command line and commit of a page that a pipeline writes; a rehearsal's note."""
+        """Date, command line and commit to show on a page, and the note if it is a rehearsal."""
         commit, dirty = git_state(Path.cwd())
         changes = ", with uncommitted changes" if dirty else ""
         rows = self.rehearsed

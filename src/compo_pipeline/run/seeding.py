@@ -10,11 +10,11 @@ import random
 
 
 def digest(*parts: str | int) -> int:
-    """A 64-bit integer of the parts, stable across processes and machines."""
+    """64-bit hash of texts and integers, equal in all processes and on all machines."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def rng(*parts: str | int) -> random.Random:
-    """A `random.Random` seeded by the parts, e.g. `rng(seed, epoch, sample_id)`."""
+    """Random generator seeded by a hash of the parts, e.g. `rng(seed, epoch, sample_id)`."""
     return random.Random(digest(*parts))

@@ -19,8 +19,8 @@ Observe: TypeAlias = Callable[[int], None]
 
 
 @dataclass
-class _Waiting:
-    """Inputs [B, ...] of a request that wait for a forward pass."""
+class _PendingInputs:
+    """Inputs [B, ...] of one request that wait for a forward pass, and the future of its result."""
 
     inputs: torch.Tensor
     context: Context = field(default_factory=copy_context)
@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class Batcher:
-    """An encoder that computes what waits together, in a thread of its own.
+    """Encoder that computes inputs of concurrent requests in shared batches, in one thread.
 
     Inputs that find the thread idle are computed at once. Those that arrive meanwhile are the next
     batch, of at most `most` inputs; more than `most` at once are a batch alone.
@@ -55,7 +55,7 @@ class Batcher:
         """
         self._encoder, self._most, self._observe = encoder, most, observe
         self._threads = threads
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingInputs] = deque()
         self._thread = thread or ThreadPoolExecutor(1, "batch")
 
     def __call__(self, inputs: torch.Tensor) -> Vectors:
@@ -64,14 +64,15 @@ class Batcher:
         Raises:
             RequestError: the request ended before.
         """
-        own = _Waiting(inputs)
+        own = _PendingInputs(inputs)
         self._waiting.append(own)
         # One pass for each arrival, of which the first that runs takes what the others came with.
-        self._thread.submit(self._pass)
+        self._thread.submit(self._encode_batch)
         return own.vectors.result()
 
-    def _pass(self) -> None:
-        batch: list[_Waiting] = []
+    def _encode_batch(self) -> None:
+        """Encode a batch of waiting inputs, without those of requests that have ended."""
+        batch: list[_PendingInputs] = []
         size = 0
         while self._waiting and (not batch or size + len(self._waiting[0].inputs) <= self._most):
             waiting = self._waiting.popleft()
@@ -85,8 +86,8 @@ class Batcher:
         if batch:
             self._compute(batch)
 
-    def _compute(self, batch: list[_Waiting]) -> None:
-        """Encode inputs together; if that fails, each request's alone."""
+    def _compute(self, batch: list[_PendingInputs]) -> None:
+        """Encode the inputs of several requests together; if that fails, each request's alone."""
         inputs = [waiting.inputs for waiting in batch]
         threads = max(1, self._threads - (len(batch) > 1))
         if torch.get_num_threads() != threads:
@@ -107,7 +108,7 @@ class Batcher:
 
 
 class TextCache:
-    """Embeddings of the texts that were asked last, in at most so many bytes."""
+    """Least-recently-used cache of text embeddings, of a limited number of bytes."""
 
     def __init__(self, most: int) -> None:
         """Create an empty cache; one of 0 bytes stays empty."""
@@ -116,23 +117,24 @@ class TextCache:
         self._lock = Lock()
 
     def get(self, text: str) -> Vectors | None:
-        """The embedding [D] of a text; None if it is not known."""
+        """The cached embedding [D] of a text; None if it is not cached."""
         with self._lock:
             if text in self._vectors:
                 self._vectors.move_to_end(text)
             return self._vectors.get(text)
 
     def put(self, text: str, vector: Vectors) -> None:
-        """Keep the embedding [D] of a text, and forget those asked longest ago."""
+        """Cache the embedding [D] of a text; drop the least recently used ones beyond the limit."""
         with self._lock:
             if text not in self._vectors:
-                self._bytes += _size(text, vector)
+                self._bytes += _entry_bytes(text, vector)
             # A copy: a view would keep its whole batch.
             self._vectors[text] = vector.copy()
             while self._bytes > self._most:
-                self._bytes -= _size(*self._vectors.popitem(last=False))
+                self._bytes -= _entry_bytes(*self._vectors.popitem(last=False))
 
 
-def _size(text: str, vector: Vectors) -> int:
+def _entry_bytes(text: str, vector: Vectors) -> int:
+    """Approximate memory in bytes of a cached text and its embedding."""
     # Of the objects and their places, about 300 bytes beside characters and coordinates.
     return 300 + 4 * len(text) + vector.nbytes

@@ -26,7 +26,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Challenger, Deployment, Follower, load_beside
 from compo_pipeline.serving.exchange import CANARY, Exchange, Served
 from compo_pipeline.serving.metrics import Metrics
-from compo_pipeline.serving.waiting import QueuedExchange, Waiting, lower_priority
+from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange, lower_priority
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.model import Answered, RequestError, Vectors
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trial:
-    """What a challenger is tried for.
+    """Options of serving a challenger: its version, and its shares of shadow and canary requests.
 
     Attributes:
         challenger: alias or number of the version; None is `registration.alias`.
@@ -65,7 +65,7 @@ class Trial:
     def load(
         self, deployment: Deployment, registration: RegistrationSettings, device: str
     ) -> tuple[Shadow | None, Canary | None, Follower | None]:
-        """Load the challenger beside the model that answers.
+        """Load the challenger, and make the objects that send it requests and follow its alias.
 
         Args:
             deployment: the model that answers, a registered version.
@@ -111,7 +111,7 @@ class Trial:
         log.info("%s version %s %s", found.name, found.version, " and ".join(parts))
         shadow = canary = follower = None
         if self.shadow:
-            shadow = Shadow(deployment, challenger, self.shadow, _storage(signing))
+            shadow = Shadow(deployment, challenger, self.shadow, _agreement_store(signing))
         if self.canary:
             canary = Canary(challenger, self.canary, deployment.metrics)
         if follows:
@@ -119,8 +119,8 @@ class Trial:
         return shadow, canary, follower
 
 
-def _storage(signing: SigningSettings) -> Callable[[Served, Agreement], None]:
-    """What stores a version's agreement; nothing is stored without the key that signs."""
+def _agreement_store(signing: SigningSettings) -> Callable[[Served, Agreement], None]:
+    """Function that stores the agreement of two models; without a signing key it stores none."""
     problem = next(key_problems(signing, signs=True), None)
     if problem is not None:
         log.warning("--shadow: the agreement is shown by /shadow, and not stored: %s", problem)
@@ -134,14 +134,14 @@ def _storage(signing: SigningSettings) -> Callable[[Served, Agreement], None]:
 
 
 class Canary:
-    """A challenger that answers a share of the requests; one that it fails is the champion's."""
+    """Sends a share of the requests to a challenger; where it fails, the champion answers."""
 
     def __init__(self, challenger: Challenger, share: float, metrics: Metrics) -> None:
         """Answer a share of the requests, by their bodies: equal ones have one model."""
         self._challenger, self._share, self._metrics = challenger, share, metrics
 
     def answer(self, exchange: Exchange, body: bytes) -> Answered:
-        """The answer to a request whose table was read, of the challenger or the champion.
+        """Answer a request by the challenger if it falls into the share, else by the champion.
 
         Raises:
             RequestError: the champion does not answer it, or its time is over.
@@ -171,7 +171,7 @@ class Canary:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A request that both models answered: the share of its rows that they order alike."""
+    """A compared request: the share of its rows that champion and challenger order alike."""
 
     time: datetime
     share: float
@@ -179,7 +179,7 @@ class _Compared:
 
 
 class Shadow:
-    """Asks a challenger what the champion was asked; called with each exchange.
+    """Sends a share of answered requests to a challenger too, and compares both models' orders.
 
     Requests are counted for a pair of versions: when one of them is replaced, a new count begins.
     While both have the same weights, nothing is asked.
@@ -203,14 +203,14 @@ class Shadow:
         """
         self._deployment, self._challenger, self._share = deployment, challenger, share
         self._metrics, self._store = deployment.metrics, store
-        self._waiting = Waiting(_QUEUE)
+        self._waiting = ExchangeQueue(_QUEUE)
         self._compared: deque[_Compared] = deque(maxlen=_KEPT)
         self._asked, self._champion = challenger.current, ""
         self._measured: Agreement | None = None
         self._counted: Agreement | None = None
         # By challenger, and fingerprint of the champion.
         self._unstored: dict[tuple[Served, str], Agreement] = {}
-        self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="shadow", daemon=True)
         self._thread.start()
 
     def __call__(self, exchange: Exchange) -> None:
@@ -225,11 +225,11 @@ class Shadow:
         if exchange.served.fingerprint == self._challenger.current.served.fingerprint:
             self._metrics.shadow.labels("same model").inc()
             return
-        if not self._waiting.put(QueuedExchange.of(exchange)):
+        if not self._waiting.put(QueuedExchange.from_exchange(exchange)):
             self._metrics.shadow.labels("queue full").inc()
 
     def summary(self) -> dict[str, Any]:
-        """What `/shadow` tells: the challenger, and the agreement from enough requests on."""
+        """The page `/shadow` as a dict: the challenger, and its agreement with the champion."""
         asked, measured = self._asked.served, self._measured
         return {
             "challenger": asdict(asked),
@@ -240,7 +240,7 @@ class Shadow:
         }
 
     def _agreement(self) -> Agreement | None:
-        """The agreement of the last requests; None of fewer than `LEAST_REQUESTS`."""
+        """Agreement of both models on the last requests; None below `LEAST_REQUESTS`."""
         compared = list(self._compared)
         if len({each.request for each in compared}) < LEAST_REQUESTS:
             return None
@@ -253,39 +253,39 @@ class Shadow:
         )
 
     def close(self) -> None:
-        """End the thread, and store the agreement."""
+        """End the thread, and store the measured agreement of champion and challenger."""
         self._waiting.end()
         self._thread.join(_LAST)
-        self._measure()
+        self._update_agreement()
         self._store_agreements()
 
-    def _work(self) -> None:
-        """The thread: ask, compare, and store now and then."""
+    def _run_thread(self) -> None:
+        """Main loop of the thread: ask the challenger, compare, store the agreement regularly."""
         lower_priority()
         use_one_core()
         measured = stored = time.monotonic()
         while not self._waiting.ended:
             if time.monotonic() >= measured + _MEASURED:
-                self._measure()
+                self._update_agreement()
                 measured = time.monotonic()
             if time.monotonic() >= stored + _STORED:
                 self._store_agreements()
                 stored = time.monotonic()
             queued = self._waiting.get(time.monotonic() + 1)
-            self._follow()
+            self._restart_if_replaced()
             if queued is not None:
                 self._metrics.shadow.labels(self._compare(queued)).inc()
 
-    def _follow(self) -> None:
-        """Begin a new count where another version is tried, or answers."""
+    def _restart_if_replaced(self) -> None:
+        """Restart the comparison if the challenger's or the champion's version was replaced."""
         asked, champion = self._challenger.current, self._deployment.current.served
         if (asked.served, champion.fingerprint) == (self._asked.served, self._champion):
             return
-        self._measure()
+        self._update_agreement()
         self._store_agreements()
         self._compared.clear()
         self._asked, self._champion = asked, champion.fingerprint
-        self._measure()
+        self._update_agreement()
         if asked.served.fingerprint == champion.fingerprint:
             log.warning(
                 "--shadow: version %s pauses, as version %s, which answers, has the same weights",
@@ -293,7 +293,7 @@ class Shadow:
             )
 
     def _compare(self, queued: QueuedExchange) -> str:
-        """Ask the challenger, and note whether it orders alike; the outcome in a word."""
+        """Compare the challenger's order of a request's candidates; return the metric's label."""
         exchange = queued.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None
@@ -304,13 +304,13 @@ class Shadow:
         except RequestError:
             return "failed"
         assert own is not None
-        alike = (_orders(own) == _orders(answered.similarities)).all(axis=1)
+        alike = (_rank_candidates(own) == _rank_candidates(answered.similarities)).all(axis=1)
         key = (*table["image"], None, answered.task, *(answered.candidates or ()))
         self._compared.append(_Compared(queued.time, float(alike.mean()), hash(key)))
         return "same" if alike.all() else "different"
 
-    def _measure(self) -> None:
-        """Tell the agreement, once there is one."""
+    def _update_agreement(self) -> None:
+        """Update the shown agreement and its metric from the requests compared so far."""
         self._measured = self._agreement()
         if self._measured is None:
             self._metrics.agreement.clear()
@@ -319,7 +319,7 @@ class Shadow:
             self._metrics.agreement.labels(end).set(getattr(self._measured, end))
 
     def _store_agreements(self) -> None:
-        """Store the agreement, if it is a new one, and those that could not be stored before."""
+        """Store the models' agreement if it is new, and earlier ones that could not be stored."""
         if self._measured is not None and self._measured != self._counted:
             self._unstored[self._asked.served, self._champion] = self._counted = self._measured
         for pair, agreement in list(self._unstored.items()):
@@ -336,6 +336,6 @@ class Shadow:
                 log.warning("the agreement in shadow cannot be stored: %s", reason)
 
 
-def _orders(similarities: Vectors) -> NDArray[np.intp]:
-    """Candidates of each row, the best first [n, K]."""
+def _rank_candidates(similarities: Vectors) -> NDArray[np.intp]:
+    """Indices [n, K] of the candidates of each row, sorted by descending similarity."""
     return np.argsort(-similarities, axis=1, kind="stable")

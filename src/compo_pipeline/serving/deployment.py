@@ -37,7 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class Deployment:
-    """The model that answers. A request reads `current` once, and ends on what it has read.
+    """The model that answers requests, which can be replaced while the server runs.
+
+    A request reads `current` once, and ends on what it has read.
 
     Attributes:
         settings: of the server.
@@ -87,28 +89,32 @@ class Deployment:
         self.metrics.serve(served)
 
     def alone(self, loaded: LoadedModel) -> ImageTextModel:
-        """A model under the limits of the server, whose requests are encoded one by one."""
+        """Model with the server's request limits that encodes each request separately."""
         model = ImageTextModel()
         model.use(loaded.model, loaded.preprocess, loaded.tokenize, self._limits)
         return model
 
     def batched(self, loaded: LoadedModel) -> ImageTextModel:
-        """A model under the limits of the server, whose requests share forward passes."""
+        """Model with the server's request limits, whose requests share forward passes and cache."""
         model = self.alone(loaded)
         model.cache = TextCache(self.settings.text_cache)
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
             batcher = Batcher(encoder, self.settings.batch, observe, self._threads, self._computing)
-            model.encoders[tower] = partial(self._traced, f"encode {tower}", batcher)
+            model.encoders[tower] = partial(self._encode_in_span, f"encode {tower}", batcher)
         return model
 
-    def _traced(self, name: str, encoder: Encoder, inputs: torch.Tensor) -> Vectors:
+    def _encode_in_span(self, name: str, encoder: Encoder, inputs: torch.Tensor) -> Vectors:
+        """Encode inputs within an OpenTelemetry span."""
         with self.tracer.start_as_current_span(name, attributes={"compo.inputs": len(inputs)}):
             return encoder(inputs)
 
 
 class Challenger:
-    """The model that is tried beside the one that answers; a request reads `current` once."""
+    """The challenger model, loaded beside the champion, which can be replaced while in use.
+
+    A request reads `current` once.
+    """
 
     def __init__(
         self,
@@ -124,12 +130,12 @@ class Challenger:
     def swap(
         self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
     ) -> None:
-        """Try another model from now on; `words` are those of its training captions."""
+        """Replace the challenger by another model; `words` are those of its training captions."""
         self.current = Deployed(self._prepare(loaded), served, words)
 
 
 class Follower:
-    """Replaces the model that answers, or is tried, when its alias is moved to another version.
+    """Reloads a served model (champion or challenger) when its alias moves to another version.
 
     The new version is verified as at the start. One that fails, or finds no memory, is refused, and
     tried again after twice as long each time, an hour at most.
@@ -165,7 +171,7 @@ class Follower:
         self._wait = self._next = 0.0
 
     def look(self) -> None:
-        """Use the version that the alias names, if it is another one; raises nothing."""
+        """Load the version that the alias names, if it is another one; errors are only logged."""
         outcome, version = "unreachable", None
         try:
             found = versions.find(self._name, self._alias, None)
@@ -187,7 +193,7 @@ class Follower:
         self._reloads.labels(self._role, outcome).inc()
 
     def _refuse(self, version: int | None, error: Exception) -> None:
-        """Log why the model stays; a version is tried again later."""
+        """Log why the served version is not replaced, and set when a new attempt is made."""
         current = self._followed.current.served
         reason = error.message if isinstance(error, PlainError) else repr(error)
         if version is not None:
@@ -209,7 +215,7 @@ class Follower:
 def load_beside(
     found: ModelVersion, signing: SigningSettings, device: str
 ) -> tuple[LoadedModel, Served, frozenset[str] | None]:
-    """Load a version beside a model that answers: it, what is told of it, and its words.
+    """Load a second version: model, `/version` record, and words of its training captions.
 
     Args:
         found: the version.
@@ -228,7 +234,7 @@ def load_beside(
 
 
 def _require_memory(weights: int, device: str) -> None:
-    """Check that a second model fits beside the one that answers.
+    """Raise an error if a second model does not fit into memory beside the served one.
 
     Args:
         weights: bytes of its weights; loading holds them twice on the CPU.

@@ -20,7 +20,7 @@ CHALLENGER, CANARY = "challenger", "canary"
 
 @dataclass(frozen=True)
 class Served:
-    """What `/version` tells: the registered model and version, and a hash of its weights."""
+    """The answer of `/version`: registered model and version, and a hash of the weights."""
 
     model: str
     version: int | None
@@ -30,7 +30,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A model, what `/version` tells of it, and the words of its training captions, if known."""
+    """A served model with its `/version` record, and the words of its training captions."""
 
     model: ImageTextModel
     served: Served
@@ -39,7 +39,7 @@ class Deployed:
 
 @dataclass
 class Exchange:
-    """A request to `/invocations` and its answer.
+    """A request to `/invocations` with its answer, status and duration.
 
     Attributes:
         id: of the request, as in the log.
@@ -65,12 +65,12 @@ class Exchange:
 
     @property
     def served(self) -> Served:
-        """What `/version` tells of the model that answered."""
+        """The `/version` record of the model that answered the request."""
         return self.deployed.served
 
     @property
     def task(self) -> str:
-        """The task of what was answered; `none` of any other request."""
+        """Name of the task that was answered (such as `rank`); `none` without an answer."""
         return "none" if self.answered is None else self.answered.task
 
 

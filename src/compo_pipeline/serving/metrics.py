@@ -23,7 +23,7 @@ _ITEMS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Counters of one application, on a registry of its own.
+    """Prometheus metrics of one server, on a registry of its own.
 
     Attributes:
         queue: requests that were read and wait for a thread.
@@ -41,42 +41,49 @@ class Metrics:
         """Create the registry."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._requests = self._of(Counter, "requests", "Requests to /invocations", "task", "status")
-        self._seconds = self._of(
+        self._requests = self._create_metric(
+            Counter, "requests", "Requests to /invocations", "task", "status"
+        )
+        self._seconds = self._create_metric(
             Histogram, "request_seconds", "Seconds until the response", "task", buckets=_SECONDS
         )
-        self._rows = self._of(Counter, "rows", "Rows answered", "task")
-        self._images = self._of(Counter, "images", "Rows answered that have an image", "task")
-        self._model = self._of(Info, "model", "The model that answers")
-        self.queue = self._of(Gauge, "queue_requests", "Requests that wait for a thread")
-        self.batches = self._of(
+        self._rows = self._create_metric(Counter, "rows", "Rows answered", "task")
+        self._images = self._create_metric(
+            Counter, "images", "Rows answered that have an image", "task"
+        )
+        self._model = self._create_metric(Info, "model", "The model that answers")
+        self.queue = self._create_metric(Gauge, "queue_requests", "Requests that wait for a thread")
+        self.batches = self._create_metric(
             Histogram, "batch_items", "Inputs of a forward pass", "tower", buckets=_ITEMS
         )
-        self.reloads = self._of(
+        self.reloads = self._create_metric(
             Counter, "reloads", "Versions that an alias was moved to", "role", "outcome"
         )
-        self.dropped = self._of(
+        self.dropped = self._create_metric(
             Counter, "log_rows_dropped", "Rows that the request log did not write", "reason"
         )
-        self.shadow = self._of(
+        self.shadow = self._create_metric(
             Counter, "shadow_requests", "Requests for the challenger in shadow", "outcome"
         )
-        self.agreement = self._of(
+        self.agreement = self._create_metric(
             Gauge, "shadow_agreement_percent", "Requests with the champion's order", "end"
         )
-        self.canary = self._of(
+        self.canary = self._create_metric(
             Counter, "canary_requests", "Requests for the challenger to answer", "outcome"
         )
 
-    def _of(self, kind: Any, name: str, meaning: str, *labels: str, **options: Any) -> Any:
+    def _create_metric(
+        self, kind: Any, name: str, meaning: str, *labels: str, **options: Any
+    ) -> Any:
+        """Create a metric with the prefix `compo_` on the registry."""
         return kind(f"compo_{name}", meaning, labels, registry=self.registry, **options)
 
     def serve(self, served: Served) -> None:
-        """Tell which model answers from now on."""
+        """Set the metric that names the model which answers from now on."""
         self._model.info({name: str(value) for name, value in asdict(served).items()})
 
     def observe(self, exchange: Exchange) -> None:
-        """Count a request and its answer."""
+        """Count a request and its answer: status, seconds, rows, images."""
         answered, task = exchange.answered, exchange.task
         self._requests.labels(task, exchange.status).inc()
         self._seconds.labels(task).observe(exchange.seconds)
@@ -85,5 +92,5 @@ class Metrics:
             self._images.labels(task).inc(0 if answered.images is None else len(answered.images))
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)

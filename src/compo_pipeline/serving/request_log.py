@@ -30,7 +30,7 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
-from compo_pipeline.serving.waiting import QueuedExchange, Waiting, lower_priority
+from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange, lower_priority
 from compo_pipeline.storage.files import is_full_disk, write_plain_json
 from compo_pipeline.storage.requests import (
     DROPPED,
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Writes answered requests into the log; called with each exchange, once it is answered.
+    """Writes answered requests to Parquet files in threads; called with each exchange.
 
     Attributes:
         server: id of this process in the names of its files.
@@ -100,7 +100,7 @@ class RequestLog:
         self.dropped: Counter[str] = Counter()
         self._settings, self._folder, self._metric = settings, folder, metric
         self._files = 0
-        self._waiting = Waiting(settings.queue)
+        self._waiting = ExchangeQueue(settings.queue)
         self._counting = threading.Lock()
         # By hour: columns of rows for a file; counts of dropped rows, and whether a file has them.
         self._rows: dict[str, dict[str, list[Any]]] = {}
@@ -114,7 +114,10 @@ class RequestLog:
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
-            for target, name in ((self._write, "request log"), (self._compact, "compaction"))
+            for target, name in (
+                (self._run_writer, "request log"),
+                (self._run_compaction, "compaction"),
+            )
         ]
         for thread in self._threads:
             thread.start()
@@ -126,24 +129,24 @@ class RequestLog:
             return
         if digest("request log", exchange.id) >= self._settings.share * 2**64:
             return
-        queued = QueuedExchange.of(exchange)
+        queued = QueuedExchange.from_exchange(exchange)
         if not self._waiting.put(queued):
-            self._drop("queue full", hour_folder(queued.time), queued.rows)
+            self._count_dropped("queue full", hour_folder(queued.time), queued.rows)
 
     def close(self) -> None:
-        """Write what waits, and end the threads; a disk that does not answer is not waited for."""
+        """Write the queued rows, and end the threads, waiting a few seconds for each."""
         self._waiting.end()
         self._ended.set()
         for thread in self._threads:
             thread.join(_LAST)
 
-    def _write(self) -> None:
-        """The thread: rows of the exchanges, and a file of them every `flush_seconds`."""
+    def _run_writer(self) -> None:
+        """Main loop of the writing thread: a Parquet file of new rows every `flush_seconds`."""
         due = time.monotonic() + self._settings.flush_seconds
         while True:
             queued = self._waiting.get(due)
             if queued is not None:
-                self._add(queued)
+                self._add_rows(queued)
             ending = self._waiting.ended and queued is None
             if ending or self._size > _FILE or time.monotonic() >= due:
                 self._flush()
@@ -151,8 +154,8 @@ class RequestLog:
             if ending:
                 return
 
-    def _compact(self) -> None:
-        """The second thread: files of each hour that is over become one."""
+    def _run_compaction(self) -> None:
+        """Main loop of the second thread: merge the log files of each past hour into one."""
         lower_priority()
         refused: set[tuple[Path, ...]] = set()
         while not self._ended.wait(_COMPACTING):
@@ -171,16 +174,17 @@ class RequestLog:
                     log.warning("request log: %s is not compacted: %s", files[0].parent, error)
 
     def _now(self) -> float:
-        """The time in seconds; a clock that jumps ahead is not believed."""
+        """Current time in seconds since 1970, without forward jumps of the system clock."""
         return min(time.time(), self._started + time.monotonic())
 
-    def _add(self, queued: QueuedExchange) -> None:
+    def _add_rows(self, queued: QueuedExchange) -> None:
+        """Compute the log rows of a queued request, for the next file."""
         hour = hour_folder(queued.time)
         try:
             columns = dict(_columns(queued, self._settings.content))
         except Exception:
             log.exception("request %s: it cannot be put into the request log", queued.exchange.id)
-            self._drop("cannot be computed", hour, queued.rows)
+            self._count_dropped("cannot be computed", hour, queued.rows)
             return
         rows = self._rows.setdefault(hour, {name: [] for name in REQUESTS.names})
         for name, values in rows.items():
@@ -194,7 +198,7 @@ class RequestLog:
         )
 
     def _flush(self) -> None:
-        """Write the rows that wait, and the counts of those that were dropped, and tidy up."""
+        """Write waiting rows and counts of dropped rows to files, and delete the oldest files."""
         for hour, columns in self._rows.items():
             rows = len(columns["row"])
             path = self._folder / hour / f"{self.server}-{self._files:06d}.parquet"
@@ -204,26 +208,27 @@ class RequestLog:
                 self._files += 1
                 self.written += rows
             except OSError as error:
-                self._drop(_reason(error), hour, rows)
+                self._count_dropped(_drop_reason(error), hour, rows)
             except Exception:
                 log.exception("a file of the request log cannot be written")
-                self._drop("cannot be computed", hour, rows)
+                self._count_dropped("cannot be computed", hour, rows)
         self._rows, self._size = {}, 0
         problem = ""
         try:
             self._require_folder()
             self._write_counts()
-            self._tidy()
+            self._delete_oldest()
         except OSError as error:
             problem = f"its oldest files cannot be deleted: {error}"
-        self._tell(problem)
+        self._log_drops(problem)
 
     def _require_folder(self) -> None:
-        """Check that the log's folder is there: one that was unmounted is not made anew."""
+        """Raise an error if the log's folder is gone, as after an unmount."""
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{self._folder} is gone")
 
-    def _drop(self, reason: str, hour: str, rows: int) -> None:
+    def _count_dropped(self, reason: str, hour: str, rows: int) -> None:
+        """Count rows that are not logged, by reason and hour."""
         with self._counting:
             self.dropped[reason] += rows
             self._counts[hour][reason] += rows
@@ -232,6 +237,7 @@ class RequestLog:
             self._metric.labels(reason).inc(rows)
 
     def _write_counts(self) -> None:
+        """Write a JSON file per hour with the counts of dropped rows."""
         with self._counting:
             counts = {hour: dict(self._counts[hour]) for hour in self._uncounted}
             self._uncounted = set()
@@ -243,8 +249,8 @@ class RequestLog:
                 with self._counting:
                     self._uncounted.add(hour)
 
-    def _tell(self, problem: str) -> None:
-        """Log a problem, and how many rows were dropped since the last line: a line a minute."""
+    def _log_drops(self, problem: str) -> None:
+        """Log a problem and new counts of dropped rows, at most once a minute."""
         with self._counting:
             dropped = Counter(self.dropped)
         new = dropped - self._told
@@ -253,10 +259,10 @@ class RequestLog:
             log.warning("request log %s: %s", self._folder, reasons or problem)
             self._told, self._line = dropped, time.monotonic()
 
-    def _tidy(self) -> None:
-        """Delete the oldest files beyond the limits of size and age, of all servers."""
+    def _delete_oldest(self) -> None:
+        """Delete the oldest log files beyond the limits of total size and age."""
         now = self._now()
-        found = sorted(self._contents(now))
+        found = sorted(self._deletable_files(now))
         total = sum(size for *_, size in found)
         days = timedelta(days=self._settings.max_age_days, hours=1)
         oldest = datetime.fromtimestamp(now, UTC) - days
@@ -274,8 +280,8 @@ class RequestLog:
                     path.parent.rmdir()
                     path.parent.parent.rmdir()
 
-    def _contents(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
-        """Hour, time, path and bytes of the log's files, and of those that were not completed.
+    def _deletable_files(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
+        """Yield hour, modification time, path and bytes of log files that may be deleted.
 
         A superseded file that nobody reads any more is of the first hour of all.
         """
@@ -298,8 +304,8 @@ class RequestLog:
                 yield hour, status.st_mtime, whole, status.st_size
 
 
-def _reason(error: OSError) -> str:
-    """Why rows could not be written, in few words that many errors share."""
+def _drop_reason(error: OSError) -> str:
+    """Reason why rows could not be written, as one of a few fixed phrases."""
     if is_full_disk(error):
         return "disk full"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -310,7 +316,7 @@ def _reason(error: OSError) -> str:
 
 
 def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
-    """Columns of the log for the rows of an answered request, without those that are null."""
+    """Yield name and values of each log column for a request's rows, without null columns."""
     exchange, rows = queued.exchange, queued.rows
     answered, table, served = exchange.answered, exchange.table, exchange.served
     assert answered is not None and table is not None
@@ -328,7 +334,9 @@ def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[s
         yield name, [value] * rows
     if answered.images is not None:
         yield "image", list(answered.images.astype(np.float16))
-        yield from _of_images(exchange.deployed.model, table["image"].tolist(), "images" in content)
+        yield from _image_columns(
+            exchange.deployed.model, table["image"].tolist(), "images" in content
+        )
     vectors, texts = answered.texts, table["text"].tolist() if "text" in table else []
     if answered.candidates is not None:
         assert answered.similarities is not None and vectors is not None
@@ -344,23 +352,24 @@ def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[s
         yield "cosine", answered.similarities.tolist()
     if vectors is not None:
         yield "text", list(vectors.astype(np.float16))
-        yield from _of_texts(exchange.deployed, texts)
+        yield from _text_columns(exchange.deployed, texts)
         if "texts" in content:
             yield "caption", texts
 
 
-def _of_images(
+def _image_columns(
     model: ImageTextModel, cells: Sequence[str], with_bytes: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Columns about the images of the column image; null of a file that has gone since."""
+    """Yield name and values of each log column about images; null for a missing file."""
     names = ("image_hash", "width", "height", "bytes", "image_bytes")
-    found = {cell: _of_image(model, cell) for cell in dict.fromkeys(cells)}
+    found = {cell: _image_values(model, cell) for cell in dict.fromkeys(cells)}
     for name, values in zip(names, zip(*(found[cell] for cell in cells), strict=True), strict=True):
         if with_bytes or name != "image_bytes":
             yield name, list(values)
 
 
-def _of_image(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
+def _image_values(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
+    """Hash, width, height, bytes and content of an image; all None if it cannot be read."""
     try:
         content = image_bytes(cell, model.limits)
         header = open_image(cell, model.limits)
@@ -370,8 +379,8 @@ def _of_image(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
     return digits, header.width, header.height, len(content), content
 
 
-def _of_texts(deployed: Deployed, texts: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
-    """Columns about the lengths and words of texts."""
+def _text_columns(deployed: Deployed, texts: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield name and values of each log column about texts: tokens, words, unknown words."""
     distinct = list(dict.fromkeys(texts))
     padding = int(deployed.model.tokens([""])[0, -1])
     lengths: dict[str, int] = {}

@@ -77,7 +77,7 @@ def run(
     port: int,
     trial: Trial | None = None,
 ) -> None:
-    """Serve a version until the process is interrupted.
+    """Serve a registered version, or an exported model, over HTTP until interrupted.
 
     Args:
         settings: device and limits of the server.
@@ -154,7 +154,7 @@ def run(
 
 
 def server_options(settings: ServingSettings) -> dict[str, Any]:
-    """Uvicorn's options; of its two HTTP parsers, h11 alone bounds a request's header."""
+    """Options of the HTTP server Uvicorn, with its parser h11, which limits the header's size."""
     return {
         "http": "h11",
         "h11_max_incomplete_event_size": _HEADER,
@@ -174,7 +174,7 @@ def build(
     canary: Canary | None = None,
     at_end: Sequence[Callable[[], object]] = (),
 ) -> Starlette:
-    """The application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics` and `/shadow`.
+    """The web application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics`, `/shadow`.
 
     Args:
         deployment: the model that answers, limits, metrics.
@@ -214,7 +214,7 @@ def build(
             response.headers["x-model-version"] = str(exchange.served.version)
         metrics.observe(exchange)
         if observers:
-            response.background = BackgroundTask(_observe, observers, exchange)
+            response.background = BackgroundTask(_call_observers, observers, exchange)
         return response
 
     async def responded(request: Request, exchange: Exchange) -> Response:
@@ -235,10 +235,12 @@ def build(
         try:
             async with asyncio.timeout(settings.limits.seconds):
                 with tracer.start_as_current_span("read"):
-                    body = await _read(request, settings.body)
+                    body = await _read_body(request, settings.body)
                 kind = request.headers.get("content-type", "")
                 answer = partial(_answer, exchange, body, kind, canary)
-                return await _computed(request, pool, metrics.queue, partial(in_span, answer))
+                return await _compute_in_thread(
+                    request, pool, metrics.queue, partial(in_span, answer)
+                )
         except TimeoutError:
             seconds = settings.limits.seconds
             reason = f"no answer within {seconds} seconds: split the table, or try later"
@@ -292,7 +294,7 @@ def build(
 
 
 def require_free(host: str, port: int) -> None:
-    """Check that the address can be listened on, before models are loaded.
+    """Check that the server can listen on host and port, before models are loaded.
 
     Raises:
         PlainError: it is in use, or not of this machine.
@@ -316,8 +318,8 @@ def require_free(host: str, port: int) -> None:
         ) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    """The body; one that is too large is read to its end, which is discarded.
+async def _read_body(request: Request, limit: int) -> bytes:
+    """Read a request's body; a body over the limit is read to its end and refused.
 
     A client that still writes when its connection is closed does not see the answer. One that waits
     for permission to write (`Expect`) gets none.
@@ -335,14 +337,14 @@ async def _read(request: Request, limit: int) -> bytes:
         async for chunk in chunks:
             body += chunk
             if too_long or len(body) > limit:
-                raise Refusal(413, reason, unread=not await _discarded(chunks))
+                raise Refusal(413, reason, unread=not await _discard_rest(chunks))
     except ClientDisconnect:
         raise Refusal(400, _LEFT) from None
     return bytes(body)
 
 
-async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
-    """Whether the rest of a body, which is discarded, ended in time."""
+async def _discard_rest(chunks: AsyncIterator[bytes]) -> bool:
+    """Discard the rest of a request's body; return whether it ended in time."""
     try:
         async with asyncio.timeout(_DISCARDING):
             async for _ in chunks:
@@ -352,13 +354,13 @@ async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
     return True
 
 
-async def _computed(
+async def _compute_in_thread(
     request: Request,
     pool: ThreadPoolExecutor,
     queue: Gauge,
     answer: Callable[[threading.Event], str],
 ) -> str:
-    """The answer to a request whose body was read, from a thread, while the client waits for it.
+    """Compute the answer to a request in a thread, and cancel it if the client disconnects.
 
     At the end, for whatever reason, one that waits for a thread is taken from the queue, and one
     that is computed ends at its next image or batch.
@@ -372,7 +374,7 @@ async def _computed(
     queue.inc()
     work = pool.submit(copy_context().run, begun)
     result = asyncio.wrap_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
@@ -386,14 +388,14 @@ async def _computed(
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Wait until the client of a request closes its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def _span_attributes(exchange: Exchange) -> dict[str, str | int]:
-    """What the span of a request says, by OpenTelemetry's conventions where there are some."""
+    """Attributes of a request's OpenTelemetry span, by its semantic conventions."""
     return {
         "http.request.method": "POST",
         "http.response.status_code": exchange.status,
@@ -406,7 +408,8 @@ def _span_attributes(exchange: Exchange) -> dict[str, str | int]:
     }
 
 
-def _observe(observers: Sequence[Observer], exchange: Exchange) -> None:
+def _call_observers(observers: Sequence[Observer], exchange: Exchange) -> None:
+    """Call each observer with an exchange, and log the errors that they raise."""
     for observer in observers:
         try:
             observer(exchange)
@@ -421,7 +424,7 @@ def _answer(
     canary: Canary | None,
     ended: threading.Event,
 ) -> str:
-    """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
+    """Parse a request's body and compute the answer, as JSON in the format of MLflow's server.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.

@@ -20,7 +20,7 @@ from compo_pipeline.configuration.settings import settings
 
 @settings
 class ServingLimits:
-    """Limits of one request, as the served model has them."""
+    """Limits of one request to the server: rows, texts, bytes, pixels and seconds."""
 
     rows: PositiveInt = 1000
     """Rows of the table."""
@@ -42,7 +42,7 @@ class ServingLimits:
 
 @settings
 class RequestLogSettings:
-    """The YAML key `serving.log`: what the server writes of answered requests."""
+    """Settings of the server's request log (`serving.log`): share, content, size and age."""
 
     folder: Path | None = None
     """Folder of the request log, which several servers may share; null writes none."""
@@ -63,7 +63,7 @@ class RequestLogSettings:
 
 @settings
 class ServingSettings:
-    """The YAML key `serving`."""
+    """Settings of the HTTP server (`serving`): device, limits, batches, cache and log."""
 
     device: str = "auto"
     """auto (CUDA where there is a GPU, else the CPU), cpu, cuda, cuda:<n> or mps."""

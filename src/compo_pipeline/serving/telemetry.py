@@ -21,7 +21,7 @@ REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
 
 
 def log_json() -> None:
-    """Write each log record of this process as a JSON object in a line of standard output.
+    """Write each log record of this process as one JSON object per line to standard output.
 
     Beside time, level, logger and message it has the `request` that it belongs to and, of an
     answered or refused request, `status`, `task` and `seconds`.
@@ -41,13 +41,14 @@ def log_json() -> None:
 
 
 def _add_request(record: logging.LogRecord) -> bool:
+    """Logging filter that adds the id of the current request to a record."""
     if (request := REQUEST.get()) is not None:
         record.request = request
     return True
 
 
 def tracer_provider() -> TracerProvider | None:
-    """What sends spans to a collector; None unless the environment names one.
+    """OpenTelemetry provider that sends spans to the collector; None if none is configured.
 
     OpenTelemetry's variables OTEL_* are the settings: its users have them in their deployments, and
     its SDK reads them (headers, service name, sampling, time-outs).

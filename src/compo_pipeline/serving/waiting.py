@@ -18,7 +18,7 @@ _NICE = 10
 
 @dataclass(frozen=True)
 class QueuedExchange:
-    """An answered request that waits, without its output, which takes most of the memory.
+    """An answered request in a queue, without the table of its output, to save memory.
 
     Attributes:
         exchange: request and answer.
@@ -33,8 +33,8 @@ class QueuedExchange:
     size: int = 0
 
     @classmethod
-    def of(cls, exchange: Exchange) -> QueuedExchange:
-        """An exchange that was answered."""
+    def from_exchange(cls, exchange: Exchange) -> QueuedExchange:
+        """Queue entry of an answered exchange, without the output, with time and size."""
         answered, table = exchange.answered, exchange.table
         assert answered is not None and table is not None
         arrays = answered.images, answered.texts, answered.similarities
@@ -44,8 +44,8 @@ class QueuedExchange:
         return cls(without, len(table), size=size)
 
 
-class Waiting:
-    """Exchanges that wait for a thread, the oldest first."""
+class ExchangeQueue:
+    """Thread-safe first-in, first-out queue of exchanges, limited in rows and bytes."""
 
     def __init__(self, rows: int) -> None:
         """Create a queue of at most so many rows, and of 200 MB."""
@@ -59,7 +59,7 @@ class Waiting:
         return len(self._queue)
 
     def put(self, queued: QueuedExchange) -> bool:
-        """Add an exchange; False if there is no place for it."""
+        """Add an exchange to the queue; False if it is full."""
         with self._changed:
             if self._rows + queued.rows > self._most or self._bytes + queued.size > _BYTES:
                 return False
@@ -70,7 +70,7 @@ class Waiting:
             return True
 
     def get(self, until: float) -> QueuedExchange | None:
-        """The oldest one, waiting until a time of `time.monotonic`; None if there is none."""
+        """Remove and return the oldest exchange; None if none arrives before the given time."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self.ended, until - time.monotonic())
             if not self._queue:
@@ -81,13 +81,13 @@ class Waiting:
             return queued
 
     def end(self) -> None:
-        """Have no more exchanges waited for."""
+        """Mark the queue as ended, and wake the thread that waits for an exchange."""
         with self._changed:
             self.ended = True
             self._changed.notify()
 
 
 def lower_priority() -> None:
-    """Have this thread computed after those that answer requests, where the system can do so."""
+    """Lower the current thread's CPU priority (on Linux) below that of request threads."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -22,22 +22,22 @@ _SHOWN = 5
 
 
 class UnknownLanguage(PlainError, ValueError):
-    """Captions in another language than that of the language pipeline."""
+    """Error: the captions are in another language than that of the spaCy pipeline."""
 
 
 class Vocabulary:
-    """The words that a spaCy pipeline was trained with."""
+    """Vocabulary of a spaCy pipeline: the words that it was trained with."""
 
     def __init__(self, nlp: Language) -> None:
         self._nlp, self._words = nlp, set(nlp.vocab.strings)
 
     @property
     def judges(self) -> bool:
-        """Whether the pipeline keeps a list of its words at all."""
+        """Whether the spaCy pipeline stores its training words, so that words can be looked up."""
         return len(self._words) >= _LEAST_VOCABULARY
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
-        """The words of texts, and how often each is in them."""
+        """Count the words in texts, as tokenised by the spaCy pipeline."""
         words: Counter[str] = Counter()
         with self._nlp.memory_zone():
             for text in texts:
@@ -45,7 +45,7 @@ class Vocabulary:
         return words
 
     def unknown(self, words: Counter[str]) -> Counter[str]:
-        """Those of the words that are not in the vocabulary."""
+        """Counts of the words that are not in the vocabulary."""
         return Counter(
             {
                 word: count
@@ -58,8 +58,9 @@ class Vocabulary:
 def measure_sources(
     captions: Sequence[Caption], nlp: Language, settings: DataValidationSettings
 ) -> dict[str, Any]:
-    """The same as `measure`; of several sources that of the one whose words are known least, with
-    its name.
+    """Share of captions' words in the vocabulary, of the source in which it is lowest.
+
+    It is that of `measure`, with the name of the source where there are several.
     """
     table = Table.of(captions, Caption)
     names = table.column("source").unique().to_pylist()
@@ -74,7 +75,7 @@ def measure_sources(
 def measure(
     captions: Sequence[Caption], nlp: Language, settings: DataValidationSettings
 ) -> dict[str, Any]:
-    """The share of the captions' words that a language pipeline was trained with.
+    """Share of the captions' words that are in a spaCy pipeline's vocabulary, with examples.
 
     English captions of photographs reach 98% with the shipped pipeline, captions in other languages
     a third to a half, as words are common to languages.
@@ -103,7 +104,7 @@ def measure(
 
 
 def refuse_unknown(result: Mapping[str, Any]) -> None:
-    """Stop a run whose captions the language pipeline does not know.
+    """Raise an error if too few of the captions' words are known to the spaCy pipeline.
 
     Args:
         result: of `measure`.

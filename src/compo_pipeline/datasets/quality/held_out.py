@@ -31,7 +31,7 @@ def surplus(
     split: str,
     images: int,
 ) -> list[RawCaption]:
-    """The records of images that a sample leaves whole, as rows of the split `held_out`.
+    """Records of images that a sample leaves out, moved to the split `held_out`.
 
     The hash of an image's path draws among them, so no other image changes which of two is
     preferred.
@@ -63,7 +63,7 @@ def surplus(
 def carve(
     rows: Table[Caption], images: Table[DecodedImage], split: str, wanted: int
 ) -> Table[Caption]:
-    """The rows, those of some images moved from the split that trains to the split `carved`.
+    """Move the rows of some training images to the split `carved`, which does not train.
 
     The hash of an image's content draws it. Images that a further split has too are left alone:
     they do not train. At most a tenth of the training images is taken.
@@ -104,7 +104,7 @@ def carve(
 
 
 def content_of(rows: Table[Caption], images: Table[DecodedImage]) -> NDArray[np.int64]:
-    """A number for each row [n], equal where the images have equal bytes.
+    """Integer id of each row's image content [n], equal for images with equal bytes.
 
     Images that do not decode equal only themselves.
     """

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def measure(
     root: Path, images: Iterable[str], settings: IngestSettings, engine: PrepareSettings = LOCAL
 ) -> dict[str, DecodedImage]:
-    """Measure images, in the order of their paths.
+    """Hash and decode images, in the order of their paths, or read stored measurements.
 
     With `settings.journal`, files whose `remote.size_and_version` are unchanged are not read again,
     unless the decoder has changed.
@@ -52,7 +52,7 @@ def measure(
         log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
     missing = [path for path in paths if path not in found]
     inspect_all = partial(_inspect_all, root, settings.limits)
-    for group in _by_task(inspect_all, missing, "measuring images", engine):
+    for group in _map_in_groups(inspect_all, missing, "measuring images", engine):
         if store:
             store.put({keys[image.path]: image for image in group})
         found |= {image.path: image for image in group}
@@ -62,7 +62,7 @@ def measure(
 def perceptual_hashes(
     root: Path, images: Mapping[str, str], settings: IngestSettings, engine: PrepareSettings = LOCAL
 ) -> dict[str, int]:
-    """Perceptual hashes of images that decode, by path; known ones are in `settings.journal`.
+    """Perceptual hash of each image by path; computed hashes are cached in `settings.journal`.
 
     Args:
         root: of the data.
@@ -71,11 +71,13 @@ def perceptual_hashes(
         engine: decodes.
     """
     store = KeyValueStore(settings.journal, int) if settings.journal else None
-    keys = {path: f"perceptual {_decoder()} {sha256}" for path, sha256 in images.items()}
+    keys = {
+        path: f"perceptual {_decoder_fingerprint()} {sha256}" for path, sha256 in images.items()
+    }
     stored = store.get(keys.values()) if store else {}
     missing = [path for path, key in keys.items() if key not in stored]
     hash_all = partial(_hash_all, root, settings.limits)
-    for group in _by_task(hash_all, missing, "comparing images", engine):
+    for group in _map_in_groups(hash_all, missing, "comparing images", engine):
         found = {keys[path]: value for path, value in group}
         if store:
             store.put(found)
@@ -84,17 +86,17 @@ def perceptual_hashes(
 
 
 def _hash_all(root: Path, limits: Limits, paths: list[str]) -> list[tuple[str, int]]:
-    """Each path with the perceptual hash of its image."""
+    """Pairs of path and perceptual hash for images of a group."""
     return [(path, perceptual.difference_hash(decoding.load(root, path, limits))) for path in paths]
 
 
-def _by_task(
+def _map_in_groups(
     function: Callable[[list[str]], list[Found]],
     paths: list[str],
     what: str,
     engine: PrepareSettings,
 ) -> Iterator[list[Found]]:
-    """What a function finds of images, task by task, with the progress."""
+    """Yield a function's results for groups of images, computed by an engine, with progress."""
     with Meter(len(paths), what) as meter:
         groups = (
             paths[start : start + _IMAGES_PER_TASK]
@@ -107,19 +109,19 @@ def _by_task(
 
 
 def _cache_key(root: Path, path: str, limits: Limits) -> str:
-    """Key of an image's measurement in the cache: root, path, limits and decoder."""
-    return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder()])
+    """Key of an image's stored measurement: root, path, limits and decoder version."""
+    return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder_fingerprint()])
 
 
 @cache
-def _decoder() -> str:
-    """Fingerprint of what decides how an image is decoded."""
+def _decoder_fingerprint() -> str:
+    """Fingerprint of the code and library that decode images."""
     files = [(Path(file).name, Path(file)) for file in (decoding.__file__, archives.__file__)]
     return f"{files_fingerprint(files)} Pillow {PIL.__version__}"
 
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
-    """Whether an image file has the size and version that the journal has of it."""
+    """Whether an image file still has the size and version of its stored measurement."""
     try:
         found = size_and_version(decoding.locate(root, image.path, limits))
     except (ImageError, OSError):
@@ -128,5 +130,5 @@ def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
-    """Decode each image; one that cannot be read has the reason."""
+    """Hash and decode each image of a group; an unreadable one has the error in its result."""
     return [decoding.inspect(root, path, limits) for path in paths]

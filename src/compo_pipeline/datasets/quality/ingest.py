@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Ingested(NamedTuple):
-    """Results of ingest; rows are in the source's order."""
+    """Results of ingest: caption rows, measurements, unparseable records, report and manifest."""
 
     captions: Table[Caption]
     facts: Table[Fact]
@@ -44,17 +44,17 @@ class Ingested(NamedTuple):
 
 
 class Replacement(Protocol):
-    """Captions that take the place of the source's own, such as recaptions."""
+    """Interface of captions that replace those of a source, such as recaptions."""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the captions, which is part of that of the data."""
+        """Hash of the replacing captions, which becomes part of the data's hash."""
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """The records with other captions; a record without one is rejected."""
+        """Yield the records with replaced captions; reject a record without one."""
 
     def report(self) -> dict[str, int]:
-        """What was replaced, for the ingest report."""
+        """Numbers of replaced records, for the ingest report."""
 
 
 def ingest(
@@ -66,7 +66,7 @@ def ingest(
     held_out: int = 0,
     captions: Replacement | None = None,
 ) -> Ingested:
-    """Prepare and measure every record of the sample.
+    """Sample a source's records, clean their captions and measure their images.
 
     Rows and measurements are in unnamed files beside the journal until they are saved.
 
@@ -95,7 +95,7 @@ def ingest_sources(
     held_out: int = 0,
     captions: Replacement | None = None,
 ) -> Ingested:
-    """The same of several sources: their rows are one table, source by source.
+    """Ingest several sources to one table of rows, source by source, and find shared images.
 
     Images of equal bytes in several sources have one `image_id`, so that a batch shows one of them
     and retrieval asks for any.
@@ -130,7 +130,7 @@ def ingest_sources(
 
 
 def _log_duplicates(report: Mapping[str, Any]) -> None:
-    """Log the images that several sources have."""
+    """Log the numbers of images that occur in several sources."""
     for names, count in report["images_of_several_sources"].items():
         log.warning("%d images are the same in the sources %s.", count, names)
     for name, count in report.get("near_duplicates", {}).items():
@@ -147,8 +147,9 @@ def _with_near_leaks(
     settings: IngestSettings,
     engine: PrepareSettings,
 ) -> tuple[Table[Fact], dict[str, int]]:
-    """The facts, with the rows whose image looks like one in a later split of another source; and
-    how many images of each source look like one of another.
+    """Measurements (`Fact`) with `near_leaks` set, and near-duplicate images per source.
+
+    `near_leaks` marks the rows whose image looks like one in a later split of another source.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,8 +185,9 @@ def _with_near_leaks(
 def _with_shared_images(
     rows: Table[Caption], facts: Table[Fact]
 ) -> tuple[Table[Caption], dict[str, int]]:
-    """The rows, those of an image that several sources have under the `image_id` of its first row;
-    and the numbers of such images, by the names of their sources.
+    """Rows with one `image_id` for equal images of several sources, and counts of such images.
+
+    The id is that of the image's first row; the counts are by the names of the sources.
     """
     import pyarrow as pa
 
@@ -213,7 +215,7 @@ def _ingest(
     held_out: int,
     captions: Replacement | None,
 ) -> Ingested:
-    """Prepare and measure the chosen records."""
+    """Clean the captions and measure the images of sampled records."""
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
@@ -221,9 +223,9 @@ def _ingest(
     if captions is not None:
         records = captions.replaced(records)
     folder = settings.journal and settings.journal.parent
-    prepared = _captions(records, source.get("format", ""), preparation, words, unparseable)
+    prepared = _caption_rows(records, source.get("format", ""), preparation, words, unparseable)
     rows = Table.spilled(prepared, Caption, folder)
-    measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
+    measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     if held_out:
@@ -238,7 +240,7 @@ def _ingest(
         "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
         "images": len(measured),
         "images_unreadable": dict(sorted(errors.items())),
-        "downloads": _downloads(splits, unparseable),
+        "downloads": _download_counts(splits, unparseable),
         "sample": sampled,
         "recaptions": None if captions is None else captions.report(),
         **preparation.report(),
@@ -255,15 +257,16 @@ def _ingest(
     )
 
 
-def _captions(
+def _caption_rows(
     records: Iterable[RawCaption | Rejected],
     source: str,
     preparation: Preparation,
     words: Words,
     unparseable: list[Rejected],
 ) -> Iterator[Caption]:
-    """Caption rows without their images' sizes; rejected records go to `unparseable`. `source` is
-    that of records which name none.
+    """Yield caption rows without image sizes; append rejected records to `unparseable`.
+
+    `source` is that of records which name none.
     """
     for record in records:
         if isinstance(record, Rejected):
@@ -286,10 +289,10 @@ def _captions(
         )
 
 
-def _measured(
+def _measured_images(
     rows: Table[Caption], root: Path, settings: IngestSettings, engine: PrepareSettings
 ) -> Iterator[DecodedImage]:
-    """Each image once, in the order in which the rows name them first."""
+    """Yield the measurement of each distinct image, in the order of the rows."""
     paths = rows.column("image").unique()
     for start in range(0, len(paths), images.AT_ONCE):
         some = paths.slice(start, images.AT_ONCE).to_pylist()
@@ -297,14 +300,14 @@ def _measured(
 
 
 def held_out_per_source(held_out: int, sources: int) -> int:
-    """Number of held-out images of each of several sources: an equal share, rounded up."""
+    """Number of held-out images per source: an equal share of all, rounded up."""
     return -(-held_out // sources)
 
 
 def used_records(
     records: Iterable[RawCaption | Rejected], sample: SampleSettings, held_out: int
 ) -> tuple[Iterable[RawCaption | Rejected], dict[str, int | str] | None]:
-    """The records of a source that become rows, and the sample's entry of the ingest report.
+    """Sampled and held-out records of a source, and the sample's entry of the ingest report.
 
     Args:
         records: all; read twice where rows are held out of a sample.
@@ -321,7 +324,7 @@ def used_records(
 def draw_sample(
     records: Iterable[RawCaption | Rejected], settings: SampleSettings
 ) -> tuple[list[RawCaption | Rejected], dict[str, int | str]]:
-    """A seeded random sample of one split; records of other splits and rejected ones all remain.
+    """Seeded random sample of one split's records, with all records of other splits.
 
     The hash of a record's id is its rank, so neither the order of the files nor added records
     change which of two others is preferred.
@@ -351,7 +354,7 @@ def draw_sample(
 
 
 class Words:
-    """Numbers of sentences and words of each row, twelve bytes.
+    """Numbers of sentences, and of words of the shortest and longest sentence, of each row.
 
     Of a row without a fit sentence the words are those of its own, so that it is known why.
     """
@@ -360,7 +363,7 @@ class Words:
         self.sentences, self.least, self.most = array("i"), array("i"), array("i")
 
     def add(self, sentences: int, counts: Sequence[int]) -> None:
-        """The next row's number of sentences, and the numbers of words."""
+        """Append a row's number of sentences, and the least and largest of its word counts."""
         self.sentences.append(sentences)
         self.least.append(min(counts, default=0))
         self.most.append(max(counts, default=0))
@@ -369,7 +372,7 @@ class Words:
 def facts_of(
     captions: Table[Caption], words: Words, images: Table[DecodedImage], splits: Sequence[str]
 ) -> Table[Fact]:
-    """One fact per caption row.
+    """Table of measurements (`Fact`), one per caption row, with duplicates and leaks marked.
 
     Of rows that repeat each other within a split the first is clean. An image in several splits
     belongs to the last of them: held-out data keep their images, and the earlier rows leak.
@@ -406,16 +409,16 @@ def facts_of(
         "sentences": np.array(words.sentences, np.int64),
         "least_words": np.array(words.least, np.int64),
         "most_words": np.array(words.most, np.int64),
-        "repeats_id": _repeats(captions.codes("sample_id")),
-        "repeats_pair": _repeats(pairs),
+        "repeats_id": _is_repeated(captions.codes("sample_id")),
+        "repeats_pair": _is_repeated(pairs),
         "leaks": rank < last[content],
         "near_leaks": np.zeros(len(captions), bool),
     }
     return Table(Fact, pa.table(columns, schema=schema(Fact)))
 
 
-def _repeats(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """Whether each value [n] is in an earlier place too."""
+def _is_repeated(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Mask [n] of the values that occur at an earlier index too."""
     repeats = np.ones(len(values), bool)
     repeats[np.unique(values, return_index=True)[1]] = False
     return repeats
@@ -424,7 +427,7 @@ def _repeats(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
 def manifest_of(
     root: Path, annotations: Iterable[str], images: Table[DecodedImage], captions: str = ""
 ) -> dict[str, Any]:
-    """Hash of the annotation files below `root` and of every image that exists.
+    """Manifest of the data: a hash of all annotation files and images, with their counts.
 
     Args:
         root: folder of the data.
@@ -455,8 +458,8 @@ def manifest_of(
     return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
 
 
-def _downloads(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
-    """How many of a source's images were downloaded, by its metadata."""
+def _download_counts(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
+    """Number of a source's images that failed to download, and share of those that exist."""
     records = sum(split["records"] for split in splits.values())
     failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
     share = 1 - failed / records if records else 0.0

@@ -20,7 +20,7 @@ _REASONS = ("too_few_words", "too_many_words")
 
 
 class Preparation:
-    """Prepares captions one by one and counts them for the ingest report.
+    """Cleans captions and splits them into sentences, with counts for the ingest report.
 
     Only the rows' own captions count, so each caption of a source counts once.
     """
@@ -35,7 +35,7 @@ class Preparation:
         self._examples: list[dict[str, str]] = []
 
     def sentences(self, raw: RawCaption) -> Counted:
-        """Distinct usable sentences of a row, its own caption's first; none if that has none."""
+        """Distinct usable sentences of a row; empty if its own caption has none."""
         cleaned, opening = raw.own[0], None
         if not self._settings.whole:
             cleaned, opening = language.clean(cleaned)
@@ -48,7 +48,7 @@ class Preparation:
                 self._examples.append(example)
         fit = []
         for text in (cleaned, *raw.own[1:]):
-            for counted in _counted(text, self._settings.whole):
+            for counted in _sentences_with_lengths(text, self._settings.whole):
                 problem = self._problem(counted)
                 self._sentences[problem or "used"] += 1
                 if problem is None:
@@ -57,18 +57,22 @@ class Preparation:
             self._without_own += 1
             return ()
         for text in raw.further:
-            parts = _counted(text, self._settings.whole)
+            parts = _sentences_with_lengths(text, self._settings.whole)
             fit += [counted for counted in parts if self._problem(counted) is None]
         return tuple(dict.fromkeys(fit))
 
     def own_words(self, raw: RawCaption) -> list[int]:
-        """Numbers of words of the row's own sentences, fit or not."""
+        """Numbers of words of all sentences of a row's own caption, usable or not."""
         whole = self._settings.whole
         first = raw.own[0] if whole else language.clean(raw.own[0])[0]
-        return [words for text in (first, *raw.own[1:]) for _, words in _counted(text, whole)]
+        return [
+            words
+            for text in (first, *raw.own[1:])
+            for _, words in _sentences_with_lengths(text, whole)
+        ]
 
     def report(self) -> dict[str, Any]:
-        """The counts so far."""
+        """Counts of cleaned captions and used sentences so far, with examples."""
         return {
             "captions": self._captions,
             "captions_cleaned": self._cleaned,
@@ -81,7 +85,7 @@ class Preparation:
         }
 
     def _problem(self, counted: tuple[str, int]) -> str | None:
-        """Why a sentence is dropped; None where it is used."""
+        """Reason why a sentence is dropped (too short or too long); None for a usable one."""
         _, words = counted
         if words < self._settings.least_words:
             return "too_few_words"
@@ -89,8 +93,8 @@ class Preparation:
 
 
 @lru_cache(_CACHED_TEXTS)
-def _counted(text: str, whole: bool) -> Counted:
-    """The sentences of a text, with their numbers of words."""
+def _sentences_with_lengths(text: str, whole: bool) -> Counted:
+    """Sentences of a text, each with its number of words."""
     line = " ".join(text.split())
     sentences = [line] if whole else language.split(line)
     return tuple((sentence, language.word_count(sentence)) for sentence in sentences)

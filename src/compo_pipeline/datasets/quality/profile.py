@@ -16,7 +16,7 @@ _BINS = 16
 
 @dataclass(frozen=True, slots=True)
 class SplitProfile:
-    """Counts of one split; `images` are distinct by their bytes."""
+    """Numbers of rows, distinct images (by their bytes) and unreadable rows of a split."""
 
     name: str
     rows: int
@@ -26,7 +26,7 @@ class SplitProfile:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Histogram of a column: `bars` are (from, to, rows), both ends inclusive."""
+    """Histogram of a column: `bars` are (from, to, rows), both bounds inclusive."""
 
     label: str
     least: int
@@ -37,7 +37,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The profile shown in the Data Docs."""
+    """Profile of a dataset for the Data Docs: splits, histograms and numbers of duplicates."""
 
     splits: tuple[SplitProfile, ...]
     distributions: tuple[Distribution, ...]
@@ -45,7 +45,7 @@ class Profile:
 
 
 def profile(facts: pd.DataFrame) -> Profile:
-    """The profile of a dataset.
+    """Compute the profile of a dataset: splits, histograms and numbers of duplicates.
 
     Args:
         facts: one row per caption row.
@@ -87,7 +87,7 @@ def profile(facts: pd.DataFrame) -> Profile:
 
 
 def _distribution(label: str, values: NDArray[np.int64]) -> Distribution:
-    """Least, median and largest value, and a histogram of bins of equal width."""
+    """Least, median and largest value of a column, and a histogram of bins of equal width."""
     least, most = int(values.min()), int(values.max())
     # Whole numbers in bins of equal width.
     width = -(-(most - least + 1) // _BINS)

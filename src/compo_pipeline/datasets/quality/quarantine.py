@@ -22,13 +22,13 @@ _OF_IMAGES = "decode_error"
 
 
 class TooManyBadRows(PlainError, ValueError):
-    """More records are bad than the settings tolerate."""
+    """Error: more records are bad than `validation.tolerated_share` allows."""
 
 
 def first_of_column(
     broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
 ) -> dict[str, list[int]]:
-    """The rows that break each rule, without those that break an earlier rule of the same column.
+    """Rows that break each rule, without those that break an earlier rule of the same column.
 
     One fault of a row is counted once: an image that is missing is not also one that does not
     decode.
@@ -45,7 +45,7 @@ def first_of_column(
 def quarantined(
     facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
 ) -> list[Rejected]:
-    """One entry per bad row, in the order of the rows, under the first rule that it breaks.
+    """One quarantine entry per bad row, under the first rule that the row breaks.
 
     The detail says what was found, what was expected, and which other rules the row breaks.
 
@@ -83,7 +83,7 @@ def summary(
     broken: Mapping[str, Sequence[int]],
     settings: DataValidationSettings,
 ) -> dict[str, Any]:
-    """Number of bad records, in total and by rule.
+    """Number of bad records, in total and by rule, for results and errors.
 
     Records that were never downloaded, and images without a caption, are counted apart: they do not
     use up the tolerated share.
@@ -135,7 +135,7 @@ def summary(
 def valid_captions(
     captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
 ) -> Table[Caption]:
-    """The caption rows that are not in quarantine, in their order.
+    """Caption rows that are not in quarantine, in their order.
 
     Args:
         captions: all rows.
@@ -159,7 +159,7 @@ def valid_captions(
 
 
 def refuse_too_many(result: Mapping[str, Any]) -> None:
-    """Stop a run with more bad records than `validation.tolerated_share` allows.
+    """Raise an error if more records are bad than `validation.tolerated_share` allows.
 
     Raises:
         TooManyBadRows: naming rules and rows, and where to look.
@@ -172,7 +172,7 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         return
     lines = [
         f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
-        f"{_broken(rule)}" + (f": {rule['means']}" if rule["means"] else "")
+        f"{_describe_broken(rule)}" + (f": {rule['means']}" if rule["means"] else "")
         for name, rule in result["rules"].items()
         if rule["broken_by"]
     ]
@@ -188,15 +188,15 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
     )
 
 
-def _broken(rule: Mapping[str, Any]) -> str:
-    """The rows that break a rule; where it is about their images, these too."""
+def _describe_broken(rule: Mapping[str, Any]) -> str:
+    """Text with the number of rows that break a rule, and examples of rows or images."""
     if rule["column"] == _OF_IMAGES and rule.get("images"):
         return f"{rule['broken_by']} rows of {rule['images']} images, such as {rule['image']}"
     return f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
 
 
 def _advice(result: Mapping[str, Any]) -> str:
-    """What to change so that the data pass the checks."""
+    """Sentence on how to change data or settings so that the data pass the checks."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
     # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
     needed = (_OF_IMAGES, "sentences")

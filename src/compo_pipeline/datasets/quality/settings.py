@@ -16,7 +16,7 @@ from compo_pipeline.storage.records import Fact
 
 @settings
 class SentenceSettings:
-    """How captions are split into sentences, and which sentences are used."""
+    """Settings of splitting captions into sentences, and of the sentences' allowed lengths."""
 
     least_words: NonNegativeInt = 4
     """Shorter sentences are dropped."""
@@ -29,7 +29,7 @@ class SentenceSettings:
 
 @settings
 class IngestSettings:
-    """How captions are prepared and images are measured."""
+    """Settings of ingest (`ingest`): cleaning of captions and measurement of images."""
 
     sentences: SentenceSettings = field(default_factory=SentenceSettings)
     """Which sentences are used."""
@@ -48,13 +48,13 @@ class IngestSettings:
 
     @property
     def limits(self) -> Limits:
-        """What is accepted as an image."""
+        """Limits for images to be decoded: pixels, and links out of the root."""
         return Limits(self.max_pixels, self.follow_symlinks)
 
 
 @settings
 class RowRule:
-    """A condition on one column of `facts`."""
+    """Validation rule for one column of the measurements (`Fact`): bounds, values or pattern."""
 
     column: str
     """A field of `Fact`; `decode_error` is read as an empty text where there is no error."""
@@ -98,7 +98,7 @@ class RowRule:
 
     @property
     def expected(self) -> str:
-        """The expectation in words."""
+        """The rule's expected values as text, such as "at least 1"."""
         if self.expectation == "one_of":
             return " or ".join(str(value) or "nothing" for value in self.values)
         if self.expectation == "lacks":
@@ -110,7 +110,7 @@ class RowRule:
 
 @settings
 class DataValidationSettings:
-    """The rules, and how many bad records a run tolerates."""
+    """Settings of data validation: the rules, and the tolerated share of bad records."""
 
     tolerated_share: Share
     """The run fails when more than this share of the records is bad, and when all are."""

@@ -24,7 +24,7 @@ _SIZES = ["width", "height"]
 
 
 def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict[str, list[int]]:
-    """Check every row against every rule, and write the Data Docs.
+    """Check all rows against the rules with Great Expectations, and write its Data Docs.
 
     Args:
         facts: one row per caption row; `row` numbers them.
@@ -34,7 +34,7 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict
     Returns:
         Per rule the numbers of the rows that break it, ascending.
     """
-    context = gx.get_context(mode="ephemeral", project_config=_configuration(docs))
+    context = gx.get_context(mode="ephemeral", project_config=_context_configuration(docs))
     # Without an explicit text column, one that is all empty would lose its type.
     frame = facts.assign(decode_error=facts["decode_error"].fillna("").astype("str"))
     # Sizes that were not measured break no rule: Great Expectations passes over nulls.
@@ -63,11 +63,11 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict
         )
     )
     (result,) = checkpoint.run(batch_parameters={"dataframe": frame}).run_results.values()
-    return dict(_broken(checked) for checked in result.results)
+    return dict(_broken_rows(checked) for checked in result.results)
 
 
 def _expectation(name: str, rule: RowRule) -> Expectation:
-    """The expectation of a rule."""
+    """Great Expectations' expectation for a rule."""
     common: dict[str, Any] = {
         "column": rule.column,
         "meta": {"rule": name},
@@ -82,8 +82,8 @@ def _expectation(name: str, rule: RowRule) -> Expectation:
     return gxe.ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
 
 
-def _broken(checked: Any) -> tuple[str, list[int]]:
-    """A rule's name and the numbers of the rows that break it.
+def _broken_rows(checked: Any) -> tuple[str, list[int]]:
+    """Name of a checked rule, and the numbers of the rows that break it.
 
     Raises:
         RuntimeError: the rule could not be evaluated.
@@ -98,8 +98,8 @@ def _broken(checked: Any) -> tuple[str, list[int]]:
     return name, sorted(int(place["row"]) for place in found)
 
 
-def _configuration(docs: Path) -> DataContextConfig:
-    """A context in memory with one site of static pages, without telemetry."""
+def _context_configuration(docs: Path) -> DataContextConfig:
+    """Configuration of an in-memory Great Expectations context, with a site of Data Docs."""
     site = {
         "class_name": "SiteBuilder",
         "site_name": _SITE,

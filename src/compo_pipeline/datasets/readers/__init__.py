@@ -55,7 +55,7 @@ _REMEDY = (
 
 
 def reader(data: DataSettings) -> Reader:
-    """The reader of the configured format.
+    """Reader of the configured data format; raise an error for an unknown format.
 
     Raises:
         SettingsError: there is none of that name.
@@ -76,7 +76,7 @@ def reader(data: DataSettings) -> Reader:
 def read(
     data: DataSettings, report: dict[str, Any] | None = None
 ) -> Iterator[RawCaption | Rejected]:
-    """All records of a source: split by split, each in the order of its files.
+    """Yield all records of a single source, split by split, in the order of its files.
 
     Args:
         data: of one source.
@@ -97,7 +97,7 @@ def read(
 def read_source(
     data: DataSettings, name: str, report: dict[str, Any] | None = None
 ) -> Iterator[RawCaption | Rejected]:
-    """All records of one of several sources, with ids of its own and paths from `data.root`."""
+    """Yield all records of one of several sources, with its name in ids and folder in paths."""
     part = data.parts[name]
     folder = os.path.relpath(part.root, data.root)
     records = read(part, report)
@@ -105,7 +105,7 @@ def read_source(
         try:
             record = next(records, None)
         except SourceError as error:
-            raise SourceError(in_source(error.message, name)) from error
+            raise SourceError(rename_source_keys(error.message, name)) from error
         if record is None:
             return
         image = record.image
@@ -122,7 +122,7 @@ def read_source(
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a source, read anew each time; of one of several by its name."""
+    """Re-iterable records of a source, which are read anew from its files at each iteration."""
 
     data: DataSettings
     name: str | None = None
@@ -136,14 +136,14 @@ class Records:
 
 
 def records_of(data: DataSettings) -> dict[str, Records]:
-    """The records of each source by its name in `data.parts`."""
+    """Mapping from source name to the records of the source."""
     if not data.sources:
         return {data.format: Records(data)}
     return {name: Records(data, name) for name in data.sources}
 
 
 def locate(data: DataSettings) -> dict[str, Any]:
-    """Find the files of all sources, and check that they are complete.
+    """Find the files of all sources, check that they are complete, and count their records.
 
     Returns:
         format, root, and per split its annotation files, image folder, and numbers of records and
@@ -155,13 +155,13 @@ def locate(data: DataSettings) -> dict[str, Any]:
         SettingsError: there is no such format.
     """
     if not data.sources:
-        return _locate(data)
+        return _locate_source(data)
     found = {}
     for name, part in data.parts.items():
         try:
-            found[name] = _locate(part)
+            found[name] = _locate_source(part)
         except SourceError as error:
-            raise SourceError(in_source(error.message, name)) from error
+            raise SourceError(rename_source_keys(error.message, name)) from error
     splits: dict[str, Any] = {
         split: {"annotations": [], "records": 0} for split in data.split_names
     }
@@ -173,13 +173,13 @@ def locate(data: DataSettings) -> dict[str, Any]:
     return {"root": str(data.root), "splits": splits, "sources": found}
 
 
-def in_source(message: str, name: str) -> str:
-    """A message about one of several sources, of which the keys of `data` in it are."""
+def rename_source_keys(message: str, name: str) -> str:
+    """An error message with keys `data.<key>` renamed to `data.sources.<name>.<key>`."""
     return _KEY.sub(rf"data.sources.{name}.\1", message)
 
 
 def shared_files(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
-    """Caption files that train in one source and are held out in another, a line each.
+    """Yield an error for each caption file that trains in one source and is held out in another.
 
     A file that both divide into the same splits is none of these: the rules of validation find
     images that are in several splits.
@@ -209,8 +209,8 @@ def shared_files(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
                 )
 
 
-def _locate(data: DataSettings) -> dict[str, Any]:
-    """Find the files of one source."""
+def _locate_source(data: DataSettings) -> dict[str, Any]:
+    """Find the files of one source by split, and count its records and images."""
     chosen = reader(data)
     if not data.root.is_dir():
         raise SourceError(
@@ -225,12 +225,12 @@ def _locate(data: DataSettings) -> dict[str, Any]:
     for split, source in data.splits.items():
         try:
             annotations = chosen.caption_files(data, source)
-            records = _records(data, split, source)
+            records = _record_count(data, split, source)
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
             files = ", ".join(map(str, annotations)) or chosen.image_folder(data, source)
-            reason = _no_record(data, split, source)
+            reason = _no_record_reason(data, split, source)
             raise SourceError(f"data.splits.{split}: {files} holds no record{reason}")
         folder = _image_folder(data, split, source)
         if folder not in files_in:
@@ -244,17 +244,18 @@ def _locate(data: DataSettings) -> dict[str, Any]:
     return {"format": data.format, "root": str(data.root), "splits": splits}
 
 
-def _records(data: DataSettings, split: str, source: str) -> int:
-    """Number of records of a split; a file that several splits share must be read whole."""
+def _record_count(data: DataSettings, split: str, source: str) -> int:
+    """Number of records of a split, counted by reading the file if several splits share it."""
     chosen = reader(data)
     if len(data.sharing(source)) > 1:
         return sum(1 for _ in chosen.read(data, split, source))
     return chosen.count(data, source)
 
 
-def _no_record(data: DataSettings, split: str, source: str) -> str:
-    """Why a split has no record, as the end of a sentence; records that cannot be used are of the
-    first split of their file.
+def _no_record_reason(data: DataSettings, split: str, source: str) -> str:
+    """Reason why a split has no record, as the end of a sentence; may be empty.
+
+    Records that cannot be used are of the first split of their file.
     """
     first, *others = data.sharing(source)
     if not others:
@@ -267,7 +268,7 @@ def _no_record(data: DataSettings, split: str, source: str) -> str:
 
 
 def _image_folder(data: DataSettings, split: str, source: str) -> Path:
-    """The folder of a split's images, which may be a link but is named below the root."""
+    """Folder of a split's images, as a path below the data's root."""
     folder = reader(data).image_folder(data, source)
     try:
         return path_below(data.root, os.path.relpath(folder, data.root), follow_symlinks=True)
@@ -279,7 +280,7 @@ def _image_folder(data: DataSettings, split: str, source: str) -> Path:
 
 
 def _files_below(folder: Path, split: str) -> int:
-    """Number of files in a folder of images, at any depth."""
+    """Number of files below a folder of images; raise an error if there is none."""
     if not folder.is_dir():
         raise SourceError(
             f"data.splits.{split}: there is no folder of images '{folder}'; "

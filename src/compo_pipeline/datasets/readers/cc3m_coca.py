@@ -20,8 +20,8 @@ _COLUMN = "coca_captions"
 _MARKED = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 
 
-def unmarked(text: str) -> str:
-    """A caption without the marks of CoCa's tokenizer."""
+def strip_coca_tokens(text: str) -> str:
+    """A caption without CoCa's tokens `<start_of_text>` and `<end_of_text>`."""
     return _MARKED.sub("", text).strip()
 
 
@@ -31,9 +31,9 @@ count = img2dataset.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row, its caption without the marks of CoCa's tokenizer."""
+    """Yield a caption record per row of img2dataset's files, without CoCa's special tokens."""
     for record in img2dataset.read(data, split, source, _COLUMN):
         if isinstance(record, RawCaption):
-            yield replace(record, own=tuple(map(unmarked, record.own)))
+            yield replace(record, own=tuple(map(strip_coca_tokens, record.own)))
         else:
             yield record

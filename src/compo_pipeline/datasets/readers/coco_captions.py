@@ -26,7 +26,7 @@ _PREFIX = "captions_"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's annotation file."""
+    """List with the path of the split's annotation file, `captions_<split>.json`."""
     found = source_files(data, f"annotations/{_PREFIX}{glob.escape(source)}.json")
     if not found:
         folder = data.root / "annotations"
@@ -40,17 +40,17 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The split's folder of images."""
+    """Folder of the split's images."""
     return data.root / source
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Captions of a split."""
+    """Number of captions in the split's annotation file."""
     return len(_load(data, source)["annotations"])
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per caption, in the order of the file; then the images without any."""
+    """Yield a record per caption, in the file's order, then a rejection per uncaptioned image."""
     content = _load(data, source)
     files: dict[Any, str] = {}
     for entry in content["images"]:
@@ -81,7 +81,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
-    """The lists `images` and `annotations` of the annotation file."""
+    """Read the lists `images` and `annotations` of the annotation file."""
     (path,) = caption_files(data, source)
     try:
         content = read_json(path)
@@ -97,7 +97,7 @@ def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
 
 
 def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
-    """Why an entry of `images` is invalid; None where it is valid."""
+    """Reason why an entry of `images` is invalid; None for a valid entry."""
     image, name = _field(entry, "id"), _field(entry, "file_name")
     if not isinstance(image, int | str) or not isinstance(name, str):
         return f"images: {shown(entry)} lacks an id or a file_name"
@@ -107,7 +107,7 @@ def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
 
 
 def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
-    """Why an entry of `annotations` is invalid; None where it is valid."""
+    """Reason why an entry of `annotations` is invalid; None for a valid entry."""
     for name in ("id", "image_id"):
         if not isinstance(_field(entry, name), int | str):
             return f"annotations: {name} is {shown(_field(entry, name))}, expected a number"
@@ -117,5 +117,5 @@ def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
 
 
 def _field(entry: Any, name: str) -> Any:
-    """The value of an entry's field; None if it has none, or the entry is no mapping."""
+    """Value of a field of a JSON entry; None if it is absent, or the entry is no object."""
     return entry.get(name) if isinstance(entry, dict) else None

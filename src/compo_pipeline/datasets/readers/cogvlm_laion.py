@@ -20,12 +20,12 @@ image_folder = table.image_folder
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Records of a split."""
+    """Number of rows in the split's CSV files."""
     return sum(1 for _ in read(data, "", source))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row."""
+    """Yield a caption record per row of the split's CSV files, or its rejection."""
     number = 0
     for path in caption_files(data, source):
         for row in csv_rows(path):
@@ -36,7 +36,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 def _record(
     row: list[str] | UnreadableRecord, data: DataSettings, split: str, number: int
 ) -> RawCaption | Rejected:
-    """The caption record of a row of the table, or its rejection with the reason."""
+    """Caption record of a CSV row, or its rejection with the reason."""
     sample_id = f"{split}-{number}"
     if isinstance(row, UnreadableRecord):
         return rejected(sample_id, "", str(row))

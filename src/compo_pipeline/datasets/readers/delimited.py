@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableRecord(ValueError):
-    """A record of which nothing but the place is known."""
+    """A record that cannot be parsed, with the line and the reason as its message."""
 
 
 @cache
 def log_once(message: str) -> None:
-    """Log what was detected in a file; once, although a file is opened again for each split."""
+    """Log a message at most once per process, such as about a file that is opened repeatedly."""
     log.info(message)
 
 
 def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
-    """Rows of a CSV file; blank lines are none, and what is not UTF-8 is escaped.
+    """Yield the rows of a CSV file without blank lines; bytes that are no UTF-8 are escaped.
 
     Raises:
         SourceError: the file cannot be opened, or is in another encoding.
@@ -56,27 +56,27 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
 
 
 def delimiter_of(path: Path) -> str:
-    """What separates the fields of a CSV or TSV file: what its name says, if its header has that.
+    """Delimiter of a CSV or TSV file, by its suffix, or by its header if that has another one.
 
     Raises:
         SourceError: as `csv_rows`.
     """
     usual = "\t" if path.suffix == ".tsv" else ","
-    others = [each for each in _DELIMITERS if each != usual and len(_first(path, each)) > 1]
-    if len(_first(path, usual)) > 1 or len(others) != 1:
+    others = [each for each in _DELIMITERS if each != usual and len(_first_row(path, each)) > 1]
+    if len(_first_row(path, usual)) > 1 or len(others) != 1:
         return usual
     log_once(f"{path}: fields are separated by {_DELIMITERS[others[0]]}")
     return others[0]
 
 
-def _first(path: Path, delimiter: str) -> list[str]:
-    """The first row of a file, split at a delimiter."""
+def _first_row(path: Path, delimiter: str) -> list[str]:
+    """First row of a delimited file, split at a delimiter."""
     row = next(csv_rows(path, delimiter), [])
     return row if isinstance(row, list) else []
 
 
 def open_text(path: Path) -> BufferedReader:
-    """A text file, open for reading.
+    """Open a text file for reading in bytes; refuse encodings other than UTF-8.
 
     Raises:
         SourceError: it cannot be opened, or is in another encoding than UTF-8.
@@ -87,14 +87,14 @@ def open_text(path: Path) -> BufferedReader:
         file.seek(0)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    if problem := _other_encoding(start):
+    if problem := _encoding_problem(start):
         file.close()
         raise SourceError(f"{path} is {problem}")
     return file
 
 
-def _other_encoding(start: bytes) -> str | None:
-    """Why the first bytes of a file are not UTF-8, and what to do; None for UTF-8.
+def _encoding_problem(start: bytes) -> str | None:
+    """Error about a file whose first bytes are not UTF-8, with the remedy; None for UTF-8.
 
     A file with a character of UTF-8 has damaged lines, which are refused one by one.
     """

@@ -35,23 +35,23 @@ _SHARDS = "[0-9]*.parquet"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's files."""
-    return _written_as(data, source).caption_files(data, source)
+    """Paths of the files with the split's captions."""
+    return _fitting_reader(data, source).caption_files(data, source)
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the images."""
-    return _written_as(data, source).image_folder(data, source)
+    """Folder that holds the split's images."""
+    return _fitting_reader(data, source).image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Records of a split, those whose image was not downloaded included."""
-    return _written_as(data, source).count(data, source)
+    """Number of records of a split, including those whose image was not downloaded."""
+    return _fitting_reader(data, source).count(data, source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row of the split's files."""
-    if _written_as(data, source) is img2dataset:
+    """Yield a caption record per row of the split's files, with its downloaded image's path."""
+    if _fitting_reader(data, source) is img2dataset:
         yield from img2dataset.read(data, split, source, _CAPTION)
         return
     given = data.columns
@@ -71,8 +71,8 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
             yield downloads.record(record)
 
 
-def _written_as(data: DataSettings, source: str) -> Reader:
-    """The reader of the split's files, by the first of them: img2dataset's tables have keys."""
+def _fitting_reader(data: DataSettings, source: str) -> Reader:
+    """Reader that fits the split's files: img2dataset's, or that of plain tables."""
     first = next(iter(source_files(data, source)), None)
     if first is not None and first.suffix == ".parquet":
         with table.parquet_file(first) as file:
@@ -81,12 +81,12 @@ def _written_as(data: DataSettings, source: str) -> Reader:
 
 
 def _with_image(image: str, record: RawCaption) -> RawCaption:
-    """The record with another image."""
+    """Copy of a caption record with another image path."""
     return replace(record, image=image, image_id=f"{record.split}-{image}")
 
 
 class _Downloads:
-    """The results of img2dataset by address."""
+    """Results of img2dataset's downloads, by image URL: the image's path, or the failure."""
 
     def __init__(self, data: DataSettings) -> None:
         """Read its tables."""
@@ -109,7 +109,7 @@ class _Downloads:
                 self.failures[address] = row.detail
 
     def record(self, record: RawCaption) -> RawCaption | Rejected:
-        """The record with its image's path in the place of the address."""
+        """A caption record with its image URL replaced by the downloaded file, or its rejection."""
         address = record.image
         if address in self.images:
             return _with_image(self.images[address], record)

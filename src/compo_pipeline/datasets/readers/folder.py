@@ -20,7 +20,7 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy")
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """An empty list; checks that a captioner is set, and that the folder has images."""
+    """Empty list, after a check that a captioner is set and that the folder has images."""
     if not data.may_lack_captions:
         raise SourceError(
             "data.format=folder has images without captions: set recaption.captioner to endpoint "
@@ -33,17 +33,17 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder of the images."""
+    """Folder of the split's images."""
     return data.root / source
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Images of a folder."""
+    """Number of images in the split's folder."""
     return count_images(data, source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per image of the split, in the order of their names, without a caption."""
+    """Yield a record without a caption for each image of the split, sorted by path."""
     caption_files(data, source)
     return records(data, split, source, source)
 
@@ -51,7 +51,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 def records(
     data: DataSettings, split: str, source: str, place: str
 ) -> Iterator[RawCaption | Rejected]:
-    """The records of a split.
+    """Yield a record without a caption for each image of a split, whose folder others may share.
 
     Args:
         data: settings.
@@ -65,30 +65,30 @@ def records(
             f"the images of '{place or '.'}' serve the splits {', '.join(splits)}, and data.shares "
             f"has none of {', '.join(missing)}: set it"
         )
-    for name in _names(data, place):
+    for name in _image_paths(data, place):
         if len(splits) == 1 or split_by_share(data, splits, name) == split:
             yield checked(f"{split}-{name}", f"{split}-{name}", name, ("",), (), split)
 
 
 def count_images(data: DataSettings, place: str) -> int:
-    """Number of image files below a folder of the root."""
-    return sum(1 for _ in _names(data, place))
+    """Number of image files in a folder below the data's root, at any depth."""
+    return sum(1 for _ in _image_paths(data, place))
 
 
 def require_images(data: DataSettings, place: str) -> None:
-    """Check that a folder of the root has image files.
+    """Raise an error if a folder below the data's root has no image files.
 
     Raises:
         SourceError: it has none.
     """
-    if next(_names(data, place), None) is None:
+    if next(_image_paths(data, place), None) is None:
         raise SourceError(
             f"there is no image ({', '.join(ENDINGS)}) below {data.root / place}: set data.root"
         )
 
 
-def _names(data: DataSettings, place: str) -> Iterator[str]:
-    """Paths of the image files, relative to the root; hidden files are none."""
+def _image_paths(data: DataSettings, place: str) -> Iterator[str]:
+    """Yield the paths of image files below a folder, relative to the root, without hidden ones."""
     try:
         # Links out of the root are a matter of each image, which ingest measures.
         folder = path_below(data.root, place or ".", follow_symlinks=True)

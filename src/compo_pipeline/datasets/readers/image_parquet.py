@@ -30,17 +30,17 @@ _KEYS = ("__key__", "key")
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's files, in the order of their names."""
+    """Paths of the split's Parquet files, sorted by name."""
     return shard_files(data, source, ".parquet")
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder of the files: an image's path is that of its file, its column and its row."""
+    """The data's root: an image's path is that of its Parquet file, with column and row."""
     return data.root
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Rows of a split; a file that cannot be opened counts as one."""
+    """Number of rows of a split's Parquet files; a file that cannot be opened counts as one."""
     total = 0
     for path in caption_files(data, source):
         try:
@@ -52,7 +52,7 @@ def count(data: DataSettings, source: str) -> int:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row, and one for each file that cannot be opened."""
+    """Yield a caption record per row of the Parquet files, and a rejection per unreadable file."""
     for path in caption_files(data, source):
         shard = path.relative_to(data.root).as_posix()
         name = f"{split}-{shard.removesuffix('.parquet')}"
@@ -80,7 +80,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 class _Columns:
-    """The columns of a file, and what they mean."""
+    """Columns of a Parquet file that hold image, caption, id and join key."""
 
     def __init__(self, data: DataSettings, path: Path, there: list[str], images: list[str]) -> None:
         """Find them.
@@ -119,7 +119,7 @@ class _Columns:
     def record(
         self, values: table.Values, split: str, name: str, shard: str, row: int
     ) -> RawCaption | Rejected:
-        """A row's record, or why its values make none."""
+        """Caption record of a row, or its rejection with the reason."""
         image, sample_id = f"{shard}/{self.image}/{row}", f"{name}/{row}"
         if isinstance(values, UnreadableRecord):
             return rejected(sample_id, image, str(values))

@@ -41,7 +41,7 @@ _TARS = "[0-9]*.tar"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's metadata files, in the order of their names."""
+    """Paths of the split's metadata files (Parquet or JSON), sorted by name."""
     found = source_files(data, source)
     _refuse_packed(found, data.root)
     if not found:
@@ -53,7 +53,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def _refuse_packed(found: list[Path], root: Path) -> None:
-    """Refuse packed tars of images: beside the shards, or below a root without shards."""
+    """Raise an error if the images are still packed in tar files, with the remedy."""
     beside = {path.parent.parent if path.suffix == ".json" else path.parent for path in found}
     tars = {tar for folder in beside for tar in folder.glob(_TARS)}
     if not found:
@@ -71,13 +71,13 @@ def _refuse_packed(found: list[Path], root: Path) -> None:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the shards."""
+    """Folder that holds the shards of the split."""
     folders = {path.parent for path in caption_files(data, source)}
     return folders.pop() if len(folders) == 1 else data.root
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Records of a split, those that were not downloaded included."""
+    """Number of records of a split, including those that were not downloaded."""
     return sum(
         table.parquet_count(path) if path.suffix == ".parquet" else 1
         for path in caption_files(data, source)
@@ -87,7 +87,7 @@ def count(data: DataSettings, source: str) -> int:
 def read(
     data: DataSettings, split: str, source: str, caption: str = "caption"
 ) -> Iterator[RawCaption | Rejected]:
-    """One record per row; `caption` is the column where `data.columns` names none.
+    """Yield a caption record per metadata row; `caption` is the default of `data.columns.caption`.
 
     Where a table has no such column, it may be a folder of that name beside it with a text file
     `<key>.txt` for each image, of which the first line counts.
@@ -97,7 +97,7 @@ def read(
 
 
 class _Shard:
-    """One metadata file and the folder of its images."""
+    """A metadata file of img2dataset, and the folder of its images."""
 
     def __init__(self, data: DataSettings, path: Path, caption: str) -> None:
         if data.images or data.columns.sentences:
@@ -116,7 +116,7 @@ class _Shard:
         self.texts = folder.parent / self.text
 
     def records(self, split: str) -> Iterator[RawCaption | Rejected]:
-        """Records of the rows, in order."""
+        """Yield the caption records or rejections of the metadata rows, in order."""
         read = self._from_table if self.path.suffix == ".parquet" else self._from_file
         for number, values in enumerate(read()):
             if isinstance(values, UnreadableRecord):
@@ -125,7 +125,7 @@ class _Shard:
                 yield self._record(values, split, number)
 
     def _from_table(self) -> Iterator[table.Values]:
-        """Rows of a parquet file."""
+        """Yield the values of each row of a Parquet metadata file."""
         with table.parquet_file(self.path) as file:
             there = file.schema_arrow.names
             self._check(there)
@@ -134,7 +134,7 @@ class _Shard:
             yield from table.parquet_rows(file, columns)
 
     def _check(self, there: list[str]) -> None:
-        """Refuse a file that holds images, or that lacks a column."""
+        """Raise an error for a Parquet file that contains images, or lacks a needed column."""
         if _PIXELS in there:
             raise SourceError(
                 f"{self.path} holds images: read them in place with data.format=image_parquet, or "
@@ -147,7 +147,7 @@ class _Shard:
             raise table.missing_columns(self.path, missing, there)
 
     def _from_file(self) -> Iterator[table.Values]:
-        """The values of one image, or what is wrong with the file."""
+        """Yield the values of a JSON metadata file of one image, or its error."""
         try:
             values = read_json(self.path)
         except ValueError as error:
@@ -159,7 +159,7 @@ class _Shard:
             yield UnreadableRecord(f"{self.path.name}: {shown(values)}, expected an object")
 
     def _record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
-        """A record, or why these values make none."""
+        """Caption record of a metadata row, or its rejection with the reason."""
         given = values.get(self.id)
         sample_id = f"{split}-{f'{self.path.stem}-{number}' if given is None else given}"
         status = values.get(_STATUS, _SUCCESS)
@@ -181,7 +181,7 @@ class _Shard:
         return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
 
     def _first_line(self, key: Any) -> str | None:
-        """The first line of the image's text file; None without such a file."""
+        """First line of the text file beside an image, its caption; None without such a file."""
         try:
             name = self.texts.relative_to(self.data.root) / f"{key}.txt"
             path = path_below(self.data.root, str(name), follow_symlinks=self.data.follow_symlinks)

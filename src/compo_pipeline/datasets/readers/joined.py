@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.datasets.readers import table
-from compo_pipeline.datasets.readers.cc3m_coca import unmarked
+from compo_pipeline.datasets.readers.cc3m_coca import strip_coca_tokens
 from compo_pipeline.datasets.readers.record import (
     NOT_CAPTIONED,
     RawCaption,
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class HashIndex:
-    """Hashes of keys in ascending order, eight bytes each and four for the place of each."""
+    """Sorted index of key hashes, with the position of each key; twelve bytes per key."""
 
     def __init__(self, hashes: array[int]) -> None:
         given = np.frombuffer(hashes, np.uint64)
@@ -50,33 +50,33 @@ class HashIndex:
         self._hashes = given[self.order]
 
     def ranges(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and end in `order` of the places of each wanted hash; equal where it has none."""
+        """Start and end in `order` of the positions of each wanted hash; equal if it has none."""
         left, right = (self._hashes.searchsorted(wanted, side) for side in ("left", "right"))
         return left, right
 
     def first_places(self) -> NDArray[np.int32]:
-        """The first place of each different hash."""
+        """First position of each distinct hash."""
         starts = np.diff(self._hashes, prepend=self._hashes[:1] + 1) != 0
         first: NDArray[np.int32] = self.order[starts]
         return first
 
 
 def key_of(record: Mapping[str, Any], column: str) -> str:
-    """A field by which records are joined; empty where there is none."""
+    """Value of a record's join column as text; empty if it has none."""
     value = record.get(column)
     return "" if value is None else str(value).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyedCaption:
-    """A row of the table: the image's key and the caption."""
+    """Row of the table of captions: the image's key, and the caption."""
 
     key: str
     caption: str
 
 
 def caption_tables(data: DataSettings) -> list[Path]:
-    """The files of `data.captions`; none where the source has its captions itself.
+    """Paths of the tables of captions (`data.captions.file`); empty without that setting.
 
     Raises:
         SourceError: there is no such file, or it lacks a column.
@@ -102,7 +102,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
             raise SourceError(f"data.captions.file: {path} is no table; expected {expected}")
         for name in ("key", "caption"):
             column = getattr(given, name)
-            if table.spelt(column, tables[path]) is None:
+            if table.own_spelling(column, tables[path]) is None:
                 raise SourceError(
                     f"data.captions.{name}: {path} has no column {column} (it has "
                     f"{shown(', '.join(tables[path]))})"
@@ -111,7 +111,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
 
 
 def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
-    """The records of a table; a text file is one record: its name and its first line."""
+    """Yield the records of a table of captions; of a text file, its name and first line."""
     if path.suffix != _TEXT:
         yield from table.records(path, columns)
         return
@@ -122,7 +122,7 @@ def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
 
 
 class CaptionJoin:
-    """The captions of `data.captions`, given to the records of images by key."""
+    """Joins the captions of a separate table (`data.captions`) to image records, by key."""
 
     def __init__(self, data: DataSettings) -> None:
         """Read the captions."""
@@ -133,7 +133,7 @@ class CaptionJoin:
         }
         self._records = 0
         hashes = array("Q")
-        self._rows = Table.spilled(self._keyed(hashes), _KeyedCaption, None)
+        self._rows = Table.spilled(self._read_captions(hashes), _KeyedCaption, None)
         self._index = HashIndex(hashes)
         self._places = self._index.first_places()
         self._counts[_WITHOUT_IMAGE]["duplicate_key"] = len(hashes) - len(self._places)
@@ -141,8 +141,8 @@ class CaptionJoin:
         self._images = 0
         self._examples: list[str] = []
 
-    def _keyed(self, hashes: array[int]) -> Iterator[_KeyedCaption]:
-        """The captions that can be joined; the others are counted."""
+    def _read_captions(self, hashes: array[int]) -> Iterator[_KeyedCaption]:
+        """Yield the table's captions that have a key, and count the unusable ones."""
         given, count = self._data.captions, self._counts[_WITHOUT_IMAGE]
         for path in caption_tables(self._data):
             for record in _table_records(path, [given.key, given.caption]):
@@ -155,12 +155,12 @@ class CaptionJoin:
                     count["empty_key"] += 1
                     continue
                 hashes.append(digest(key))
-                yield _KeyedCaption(key, unmarked(record[given.caption]))
+                yield _KeyedCaption(key, strip_coca_tokens(record[given.caption]))
 
     def captioned(
         self, records: Iterable[RawCaption | Rejected]
     ) -> Iterator[RawCaption | Rejected]:
-        """The records of all images with their captions; one without is rejected.
+        """Yield the image records with their joined captions; reject images without a caption.
 
         Of several captions, or images, of a key the first is used.
 
@@ -170,14 +170,14 @@ class CaptionJoin:
         """
         for group in grouped(records):
             yield from self._join_group(group)
-        self._refuse_few()
+        self._require_matches()
         for what, reasons in self.report().items():
             if isinstance(reasons, Mapping) and reasons:
                 text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
                 log.warning("%s: %s: %s.", self._data.captions.file, what, text)
 
     def _join_group(self, group: list[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """The records of a group with the table's captions; rejections of those without one."""
+        """Yield a batch of image records with their joined captions, or their rejections."""
         wanted = [digest(each.key) if isinstance(each, RawCaption) else 0 for each in group]
         first, end = self._index.ranges(np.array(wanted, np.uint64))
         there = first < end
@@ -204,11 +204,11 @@ class CaptionJoin:
             yield rejected(record.sample_id, record.image, detail, NOT_CAPTIONED)
 
     def _unmatched(self) -> NDArray[np.int32]:
-        """Places of captions whose key no image has; of equal keys the first."""
+        """Positions of captions whose key no image has; for repeated keys only the first."""
         return np.sort(self._places[~self._used[self._places]])
 
     def report(self) -> dict[str, Any]:
-        """How many images and captions there are, how many matched, and why others did not."""
+        """Numbers of images, captions and matches, and of the reasons for missing matches."""
         counts = self._counts
         counts[_WITHOUT_IMAGE]["not_in_the_shards"] = len(self._unmatched())
         return {
@@ -221,8 +221,8 @@ class CaptionJoin:
             },
         }
 
-    def _refuse_few(self) -> None:
-        """Check that enough are matched.
+    def _require_matches(self) -> None:
+        """Raise an error if too small a share of images and captions was matched.
 
         Raises:
             SourceError: too few; one line with the keys and examples.

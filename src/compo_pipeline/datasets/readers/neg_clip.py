@@ -24,8 +24,9 @@ count = table.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per caption, in the order of the file, which is read twice: once for the
-    captions that each image has.
+    """Yield a record per caption, in the file's order, with the image's other captions.
+
+    The file is read twice: once for the captions that each image has.
     """
     given = data.columns
     columns = replace(given, image=given.image or "filepath", caption=given.caption or "title")

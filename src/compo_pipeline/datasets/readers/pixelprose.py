@@ -21,7 +21,7 @@ count = table.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row of the split's files."""
+    """Yield a caption record per row of the split's Parquet files, with PixelProse's columns."""
     given = data.columns
     columns = Columns(
         id=given.id or "uid",

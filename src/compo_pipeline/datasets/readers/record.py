@@ -28,12 +28,12 @@ NOT_BAD = (NOT_DOWNLOADED, NOT_CAPTIONED)
 
 
 class SourceError(PlainError, ValueError):
-    """A source that cannot be read; the message names the YAML key to change."""
+    """Error about a data source that cannot be read; its message names the YAML key to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawCaption:
-    """One caption record, not yet cleaned or split.
+    """Caption record as read from a source, not yet cleaned or split into sentences.
 
     `own` is the row's caption, as one text or as its sentences, an empty one where the source has
     none; `further` are other captions of the same image. `image` is relative to the data's root,
@@ -52,27 +52,30 @@ class RawCaption:
 
 
 class Reader(Protocol):
-    """One on-disk format. `source` is the source's own name of a split (`data.splits`)."""
+    """Interface of readers, each for one on-disk data format.
+
+    `source` is the source's own name of a split (`data.splits`).
+    """
 
     def caption_files(self, data: DataSettings, source: str) -> list[Path]:
-        """Files that hold the captions.
+        """Paths of the files that hold a split's captions.
 
         Raises:
             SourceError: there are none.
         """
 
     def image_folder(self, data: DataSettings, source: str) -> Path:
-        """The folder that holds the images."""
+        """Folder that holds a split's images."""
 
     def count(self, data: DataSettings, source: str) -> int:
-        """Records of a split, unparseable ones included."""
+        """Number of records of a split, including unparseable ones."""
 
     def read(self, data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-        """Records of a split, in the order of its files."""
+        """Yield the records of a split, in the order of its files."""
 
 
 def source_files(data: DataSettings, pattern: str) -> list[Path]:
-    """The files below the root that match a pattern, in the order of their names.
+    """Paths of the files below the data's root that match a pattern, sorted by name.
 
     Raises:
         SourceError: the pattern or one of the files leads out of the root.
@@ -86,14 +89,14 @@ def source_files(data: DataSettings, pattern: str) -> list[Path]:
 
 
 def no_files(data: DataSettings, source: str) -> SourceError:
-    """The error of a split for which `source_files` finds none."""
+    """The error to raise if no file matches the pattern of a split."""
     return SourceError(
         f"no file below {data.root} matches '{source}': set data.root or data.splits"
     )
 
 
 def shard_files(data: DataSettings, source: str, suffix: str) -> list[Path]:
-    """The split's shards, in the order of their names, for formats that hold their images.
+    """Paths of the split's shards, sorted by name, for formats whose shards contain the images.
 
     Raises:
         SourceError: there are none, one has another suffix, or a setting is of another format.
@@ -113,7 +116,7 @@ def shard_files(data: DataSettings, source: str, suffix: str) -> list[Path]:
 
 
 def split_by_share(data: DataSettings, splits: Sequence[str], image: str) -> str:
-    """The split of an image where several share a source: by the hash of its path and data.shares.
+    """Split of an image by the hash of its path, if several splits share one source file.
 
     Args:
         data: with a share of each of the splits.
@@ -128,7 +131,7 @@ def split_by_share(data: DataSettings, splits: Sequence[str], image: str) -> str
 
 
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
-    """A rejected record; values that a table cannot hold are escaped."""
+    """Rejected record for the quarantine; values that a table cannot hold are escaped."""
     return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
 
 
@@ -141,7 +144,7 @@ def checked(
     split: str,
     key: str = "",
 ) -> RawCaption | Rejected:
-    """A record of these values, or a rejected one with the reason."""
+    """Caption record of the given values, or its rejection if one of them is invalid."""
     if not image.strip():
         return rejected(sample_id, image, f"the image's name is {image!r}")
     for text in (sample_id, image_id, image, *own, *further):
@@ -151,6 +154,6 @@ def checked(
 
 
 def _storable(value: Any) -> str:
-    """A text that parquet accepts, lone surrogates written as escapes."""
+    """A value as text that Parquet accepts, with lone surrogates escaped."""
     text = "" if value is None else str(value)
     return text.encode("utf-8", "backslashreplace").decode()

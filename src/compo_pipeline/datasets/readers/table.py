@@ -47,11 +47,11 @@ _IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|gif|bmp|ppm|npy)\s*$", re.IGNOREC
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's files, in the order of their names; none of a folder of images."""
+    """Paths of the split's tables, sorted by name; empty for a folder of images alone."""
     found = source_files(data, source)
     if not found:
         if data.may_lack_captions:
-            return _no_table(data, source)
+            return _require_image_folder(data, source)
         problem = no_files(data, source).message
         raise SourceError(
             f"{problem}; where there are no captions, recaption.captioner writes them"
@@ -64,8 +64,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return found
 
 
-def _no_table(data: DataSettings, source: str) -> list[Path]:
-    """No file, where a folder has images and no table at all.
+def _require_image_folder(data: DataSettings, source: str) -> list[Path]:
+    """Empty list, after a check that the folder has images and no table.
 
     Raises:
         SourceError: there is a table, which the settings do not name; or there is no image.
@@ -82,12 +82,12 @@ def _no_table(data: DataSettings, source: str) -> list[Path]:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder from which the table's image paths start, the same for every split."""
+    """Folder from which the table's image paths start, the same for every split."""
     return data.root / data.images
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Records of a split."""
+    """Number of records of a split, or of its images if there is no table."""
     found, total = caption_files(data, source), 0
     if not found:
         return folder.count_images(data, data.images)
@@ -100,13 +100,13 @@ def count(data: DataSettings, source: str) -> int:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row of the split's files; of a file of several splits, the split's own."""
-    meaning = _Meaning(data)
+    """Yield a caption record per row of the split's tables that belongs to the split."""
+    meaning = _RowParser(data)
     number, found = 0, caption_files(data, source)
     if not found:
         yield from folder.records(data, split, source, data.images)
     for path in found:
-        division = _Division(data, source, path)
+        division = _SplitAssigner(data, source, path)
         for values in records(path, [*meaning.columns_in(path), *division.columns]):
             record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
@@ -118,8 +118,8 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
                 yield record
 
 
-class _Meaning:
-    """How a row's values become a record; `columns` are all those that are read."""
+class _RowParser:
+    """Parses a table's row, by the configured columns, to a caption record."""
 
     def __init__(self, data: DataSettings) -> None:
         given = data.columns
@@ -136,12 +136,12 @@ class _Meaning:
             self.needed = list(dict.fromkeys([*self.needed, self.text]))
 
     def columns_in(self, path: Path) -> list[str]:
-        """The columns that are read of a file."""
-        written = self.optional and spelt(self.text, column_names(path)) is not None
+        """Names of the columns to read from a table."""
+        written = self.optional and own_spelling(self.text, column_names(path)) is not None
         return list(dict.fromkeys([*self.needed, *([self.text] if written else [])]))
 
     def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
-        """A record, or why these values make none."""
+        """Caption record of a table's row, or its rejection with the reason."""
         given = values.get(self.id) if self.id else number
         sample_id = f"{split}-{given}"
         missing = [name for name in self.needed if values.get(name) is None]
@@ -164,8 +164,8 @@ class _Meaning:
         return checked(sample_id, f"{split}-{image}", image, own, (), split)
 
 
-class _Division:
-    """Assigns each record of a file to a split, by a column or a share; unusable to the first."""
+class _SplitAssigner:
+    """Assigns each record of a shared file to a split, by a split column or by shares."""
 
     def __init__(self, data: DataSettings, source: str, path: Path) -> None:
         """The division of one of a source's files.
@@ -175,7 +175,11 @@ class _Division:
         """
         self.splits, self.column = data.sharing(source), data.columns.split
         self.data = data
-        if self.column is None and len(self.splits) > 1 and spelt(_SPLIT, column_names(path)):
+        if (
+            self.column is None
+            and len(self.splits) > 1
+            and own_spelling(_SPLIT, column_names(path))
+        ):
             self.column = _SPLIT
         missing = [split for split in self.splits if split not in data.shares]
         if self.column is None and len(self.splits) > 1 and missing:
@@ -187,13 +191,13 @@ class _Division:
 
     @property
     def columns(self) -> list[str]:
-        """The column that is read for it, if any."""
+        """List with the split column to read; empty without one."""
         return [self.column] if self.column else []
 
     def checked(
         self, record: RawCaption | Rejected, values: Mapping[str, Any]
     ) -> RawCaption | Rejected:
-        """The record, or its rejection where its split is none of the configured ones."""
+        """The record, or its rejection if its split column holds an unknown split."""
         if self.column and isinstance(record, RawCaption):
             named = _strip_text(values.get(self.column))
             if named not in self.splits:
@@ -203,7 +207,7 @@ class _Division:
         return record
 
     def split(self, record: RawCaption | Rejected, values: Values) -> str:
-        """The split of a record."""
+        """Name of the split to which a record is assigned."""
         if len(self.splits) == 1 or isinstance(record, Rejected):
             return self.splits[0]
         if self.column and isinstance(values, Mapping):
@@ -212,16 +216,17 @@ class _Division:
 
 
 def _strip_text(value: Any) -> Any:
-    """A text without the whitespace around it; any other value as it is."""
+    """Strip whitespace from a text; return any other value unchanged."""
     return value.strip() if isinstance(value, str) else value
 
 
 def records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Records of a file by the names of the columns that are wanted, which the file may write in
-    another case.
+    """Yield the records of a table, as mappings with the wanted columns' names.
+
+    The file may write these in another case.
     """
     there = column_names(path)
-    own_names = {name: spelt(name, there) or name for name in columns}
+    own_names = {name: own_spelling(name, there) or name for name in columns}
     other = {name: own for name, own in own_names.items() if own != name}
     if other:
         named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
@@ -232,8 +237,8 @@ def records(path: Path, columns: list[str]) -> Iterator[Values]:
         yield values
 
 
-def spelt(name: str, there: list[str]) -> str | None:
-    """A file's own spelling of a column, by its letters alone; None where not exactly one fits."""
+def own_spelling(name: str, there: list[str]) -> str | None:
+    """Column of a file that equals a name but for case and spaces; None unless exactly one does."""
     if name in there:
         return name
     alike = [each for each in there if each.strip().casefold() == name.strip().casefold()]
@@ -241,7 +246,7 @@ def spelt(name: str, there: list[str]) -> str | None:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of a file's columns, by its header or its first record."""
+    """Names of a table's columns, by its header, schema or first record."""
     if path.suffix == ".parquet":
         with parquet_file(path) as file:
             return list(file.schema_arrow.names)
@@ -258,7 +263,7 @@ def columns_in_pattern(pattern: str) -> list[str]:
 
 
 def _sentences(value: Any) -> tuple[Any, ...]:
-    """A list of sentences, which CSV can only hold as JSON; empty where it is none."""
+    """Sentences in a cell with a list, or with a list in JSON; empty if it is none."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -271,12 +276,12 @@ Values = Mapping[str, Any] | UnreadableRecord
 
 
 def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Rows of a CSV or TSV file with a header."""
+    """Yield the rows of a CSV or TSV file, as mappings by its header."""
     rows = csv_rows(path, delimiter_of(path))
     header = next(rows, [])
     if isinstance(header, UnreadableRecord):
         raise SourceError(f"{path}: the header cannot be read: {header}")
-    _require(path, columns, header)
+    _require_columns(path, columns, header)
     for row in rows:
         if isinstance(row, UnreadableRecord):
             yield row
@@ -287,7 +292,7 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Lines of a JSON lines file."""
+    """Yield the objects of a JSON lines file."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -304,15 +309,15 @@ def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 
 def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Rows of a parquet file."""
+    """Yield the rows of a Parquet file, as mappings with the given columns."""
     with parquet_file(path) as file:
-        _require(path, columns, file.schema_arrow.names)
+        _require_columns(path, columns, file.schema_arrow.names)
         yield from parquet_rows(file, columns)
 
 
 @contextmanager
 def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a parquet file.
+    """Context manager: open a Parquet file; read errors name the file.
 
     Raises:
         SourceError: it cannot be read, now or later.
@@ -330,7 +335,7 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def parquet_count(path: Path) -> int:
-    """Rows of a parquet file."""
+    """Number of rows of a Parquet file."""
     with parquet_file(path) as file:
         count: int = file.metadata.num_rows
         return count
@@ -339,7 +344,7 @@ def parquet_count(path: Path) -> int:
 def parquet_rows(
     file: pq.ParquetFile, columns: list[str], groups: list[int] | None = None
 ) -> Iterator[Values]:
-    """Rows of an open parquet file, or of some of its row groups, read in batches."""
+    """Yield the rows of an open Parquet file, or of some of its row groups, read in batches."""
     for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
         try:
             yield from batch.to_pylist()
@@ -352,8 +357,8 @@ def parquet_rows(
                 yield values
 
 
-def _require(path: Path, columns: list[str], header: list[str]) -> None:
-    """Refuse a table that lacks one of the columns, or has one of them twice."""
+def _require_columns(path: Path, columns: list[str], header: list[str]) -> None:
+    """Raise an error for a table that lacks one of the columns, or has one of them twice."""
     missing = [name for name in columns if name not in header]
     if missing:
         raise missing_columns(path, missing, header)
@@ -361,13 +366,13 @@ def _require(path: Path, columns: list[str], header: list[str]) -> None:
 
 
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
-    """The error of a file without the columns that the settings name."""
+    """The error to raise for a file that lacks configured columns, with the remedy."""
     there, names = shown(", ".join(header)), ", ".join(missing)
     problem = f"{path} has no column {names} (it has {there})"
     if any(_IMAGE_NAME.search(name) for name in header):
         return SourceError(
             f"{problem}, and its first line is a record: put a line with the names of the columns "
-            f"above it, such as {_in_order(missing, header)}"
+            f"above it, such as {_example_header(missing, header)}"
         )
     others = [name for name in header if name not in _DEFAULTS and "," not in name]
     wanted = [name for name in missing if name in _DEFAULTS]
@@ -381,8 +386,8 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
     )
 
 
-def _in_order(missing: list[str], record: list[str]) -> str:
-    """A header for records without one: the image's column is that of a name of an image."""
+def _example_header(missing: list[str], record: list[str]) -> str:
+    """Example header for a table without one, with `image` where the record has an image name."""
     place = next(n for n, value in enumerate(record) if _IMAGE_NAME.search(value))
     others = iter([name for name in missing if name != "image"])
     return ",".join(
@@ -392,7 +397,7 @@ def _in_order(missing: list[str], record: list[str]) -> str:
 
 
 def _refuse_repeated_columns(path: Path, names: list[str]) -> None:
-    """Refuse a table that has a column twice."""
+    """Raise an error for a table with a repeated column name."""
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")

@@ -28,25 +28,25 @@ _TEXT, _JSON, _CAPTION = "txt", "json", "caption"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's shards, in the order of their names."""
+    """Paths of the split's tar shards, sorted by name."""
     if data.columns.image:
         raise SourceError("data.columns.image says nothing of .tar shards: images are members")
     return shard_files(data, source, ".tar")
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder of the shards: an image's path is that of its shard and its member."""
+    """The data's root: an image's path is that of its shard, with the member's name."""
     return data.root
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Samples of a split; a shard that is no archive counts as one."""
+    """Number of samples in a split's shards; a shard that is no tar archive counts as one."""
     found = (_samples(path) for path in caption_files(data, source))
     return sum(1 if samples is None else len(samples) for samples in found)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per sample, and one for each shard that is damaged as a whole or cut off."""
+    """Yield a caption record per sample of the shards, and a rejection per damaged shard."""
     for path in caption_files(data, source):
         shard = path.relative_to(data.root).as_posix()
         name = f"{split}-{shard.removesuffix('.tar')}"
@@ -61,7 +61,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _samples(path: Path) -> dict[str, dict[str, str]] | None:
-    """The members of each sample by their endings; None where the file is no archive."""
+    """Mapping from sample key to its tar members by suffix; None if the file is no archive."""
     try:
         return archives.samples(archives.scan(path))
     except OSError as error:
@@ -75,7 +75,7 @@ def _samples(path: Path) -> dict[str, dict[str, str]] | None:
 def _record(
     data: DataSettings, split: str, shard: str, name: str, path: Path, members: Mapping[str, str]
 ) -> RawCaption | Rejected:
-    """A record, or why the members of a sample make none."""
+    """Caption record of a sample's tar members, or its rejection with the reason."""
     sample_id = f"{shard}/{name}"
     member = next((members[ending] for ending in _IMAGES if ending in members), None)
     if member is None:
@@ -83,8 +83,8 @@ def _record(
         return rejected(sample_id, "", detail)
     image = f"{path.relative_to(data.root).as_posix()}/{member}"
     try:
-        values = _values(data, path, members)
-        text = "" if data.captions.file else _text(data, path, members, values)
+        values = _json_fields(data, path, members)
+        text = "" if data.captions.file else _sample_caption(data, path, members, values)
     except ValueError as error:
         return rejected(sample_id, image, str(error))
     if data.columns.id:
@@ -94,8 +94,8 @@ def _record(
     return checked(sample_id, f"{split}-{image}", image, (text,), (), split, key)
 
 
-def _values(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mapping[str, Any]:
-    """The fields of the sample's JSON; none where no setting asks for one.
+def _json_fields(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mapping[str, Any]:
+    """Fields of a sample's JSON member; empty where no setting needs them.
 
     Raises:
         ValueError: it has not the id that is asked for, or the member is damaged.
@@ -114,10 +114,10 @@ def _values(data: DataSettings, path: Path, members: Mapping[str, str]) -> Mappi
     return values
 
 
-def _text(
+def _sample_caption(
     data: DataSettings, path: Path, members: Mapping[str, str], values: Mapping[str, Any]
 ) -> object:
-    """The sample's caption.
+    """Caption of a sample, from its text member or a field of its JSON member.
 
     Raises:
         ValueError: it has none, or a member is damaged.
@@ -131,7 +131,7 @@ def _text(
 
 
 def _read_member(path: Path, member: str) -> bytes:
-    """The bytes of a member; one that the end of the archive cuts is refused."""
+    """Read the bytes of a tar member; raise an error if the archive is cut off before its end."""
     content = archives.read(path, member)
     if len(content) < archives.scan(path).members[member][1]:
         raise ValueError(f"{member}: the archive ends before it does")

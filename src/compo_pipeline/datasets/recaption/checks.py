@@ -19,21 +19,21 @@ _SHOWN = 200  # characters of an answer in a reason
 
 
 class Rejection(NamedTuple):
-    """Why an answer is no caption: a rule, and what was found."""
+    """Reason why a model's answer is no usable caption: the broken rule, and details."""
 
     rule: str
     detail: str
 
 
 class Cleaned(NamedTuple):
-    """A caption, and the phrase that introduced it as an image; None where there was none."""
+    """A cleaned caption, and the opening phrase removed from it ("This image shows"), or None."""
 
     text: str
     opening: str | None
 
 
 def clean(answer: str) -> Cleaned:
-    """The caption in an answer, on one line: without thoughts, label, quotes and opening phrase."""
+    """Caption in a model's answer, without reasoning, label, quotes and opening phrase."""
     text = _LABEL.sub("", bare_text(answer), count=1).strip()
     return Cleaned(*sentences.clean(_QUOTED.sub(r"\2", text)))
 
@@ -41,7 +41,7 @@ def clean(answer: str) -> Cleaned:
 def reason_to_reject(
     answer: Answer, text: str, settings: RecaptionSettings, vocabulary: Vocabulary
 ) -> Rejection | None:
-    """Why an answer is rejected; None where it is used.
+    """Reason to reject a model's answer as a caption; None for a usable caption.
 
     Args:
         answer: of the model.
@@ -72,11 +72,11 @@ def reason_to_reject(
 
 
 def repeated_share(words: list[str]) -> float:
-    """Share of the runs of three words that were there before; 0 where there are fewer words."""
+    """Share of the word trigrams in a text that occurred before; 0 below three words."""
     runs = Counter(zip(*(words[start:] for start in range(_RUN)), strict=False))
     return 1 - len(runs) / runs.total() if runs else 0.0
 
 
 def _quoted(text: str) -> str:
-    """The start of a text on one line, in quotes."""
+    """Beginning of a text on one line, in quotes, for messages."""
     return repr(" ".join(text.split())[:_SHOWN])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An image to caption: the file below a root, and the key of its answer.
+    """An image for which a captioner is asked, with the key under which its answer is stored.
 
     `content` is the hash of its bytes, and what else determines its pixels.
     """
@@ -35,7 +35,7 @@ class Question:
     max_side: int
 
     def load(self) -> Image:
-        """The image upright, in RGB, at most `max_side` pixels long, without metadata.
+        """Load the image in RGB, upright, without metadata, resized to at most `max_side` pixels.
 
         Raises:
             ImageError: it can no longer be read.
@@ -52,34 +52,35 @@ class Question:
 
 
 class Captioner(Protocol):
-    """Writes captions of images."""
+    """Interface of captioners: models that write captions of images."""
 
     name: ClassVar[str]
     """Value of `recaption.captioner` that selects it."""
 
     @property
     def model(self) -> str:
-        """Name of the model, as the table of captions has it."""
+        """Name of the captioning model, for the table of captions."""
 
     @property
     def prompt(self) -> str:
-        """The text that the model gets with each image; empty for a model without prompts."""
+        """Prompt that the model gets with each image; empty for a model without prompts."""
 
     @property
     def place(self) -> str:
-        """Where the model is, and whether the images leave this machine, as the end of a sentence
-        that begins with their number.
+        """Text for the log that says where the model runs, and whether images leave this machine.
+
+        It is the end of a sentence that begins with their number.
         """
 
     def key(self, content: str) -> str:
-        """Key of the answer to an image.
+        """Key under which the answer to an image is stored.
 
         Args:
             content: hash of its bytes, and what else determines its pixels.
         """
 
     def stored(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """The stored answers of those keys that have one."""
+        """Stored answers by key, for the given keys; keys without an answer are left out."""
 
     def check(self) -> None:
         """Check that the model can be used, before the first image is captioned.
@@ -89,4 +90,4 @@ class Captioner(Protocol):
         """
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """The answer to each question, in their order; stored before it is returned."""
+        """Yield the model's answer to each question, in order, once it is stored."""

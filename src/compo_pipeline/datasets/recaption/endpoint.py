@@ -25,7 +25,7 @@ _QUALITY = 90  # of the JPEG files that are sent
 
 
 class EndpointCaptioner:
-    """Asks a model on a server that takes images."""
+    """Captioner that sends images to a model on an OpenAI-compatible server."""
 
     name: ClassVar[str] = "endpoint"
 
@@ -50,39 +50,39 @@ class EndpointCaptioner:
 
     @property
     def prompt(self) -> str:
-        """What the model is asked about each image."""
+        """Prompt that the model gets with each image."""
         return self._settings.prompt
 
     @property
     def place(self) -> str:
-        """The server's host, and whether the images leave this machine."""
+        """Text for the log with the server's host, and whether images leave this machine."""
         most = self._own.max_requests
         limit = "" if most is None else f", at most {most:,} in this run"
         leave = "" if self._endpoint.is_local else ". The images leave this machine"
         return f"requests to {self._endpoint.host} (model {self.model}{limit}){leave}"
 
     def key(self, content: str) -> str:
-        """Hash of the image, its size, and all of the request but the image's bytes."""
+        """Key of an image's answer: hash of the image, its maximal size and the request."""
         size = {"image": content, "max_side": self._settings.max_side}
-        return answer_key({**size, **self._body(content)})
+        return answer_key({**size, **self._request_body(content)})
 
-    def _body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
-        """A request about an image, which further parts of the message show."""
+    def _request_body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON body of the request for an image; `parts` are the message's parts with the image."""
         asked = {"type": "text", "text": self._settings.prompt}
         seed = seeding.digest(self._settings.seed, content) % SEEDS
         message = {"role": "user", "content": [*parts, asked]}
         return request_body(self._own, [message], seed)
 
     def stored(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """The stored answers of those keys that have one."""
+        """Stored answers by key, for the given keys; keys without an answer are left out."""
         return self._store.get(keys)
 
     def check(self) -> None:
-        """Check that the server is there, and that it leads to no other host."""
+        """Check that the server answers, and redirects to no other host."""
         self._endpoint.check()
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """The answer to each question; images are made ready while others are under way.
+        """Yield the answer to each question, in order; images are encoded while others are sent.
 
         Raises:
             SettingsError: as of `Endpoint.each`.
@@ -91,17 +91,17 @@ class EndpointCaptioner:
         yield from self._endpoint.each(self._ask_one, questions, spare=spare, checked=True)
 
     def _ask_one(self, ask: Ask, question: Question) -> Answer | NoAnswer:
-        """Send an image with its prompt to the endpoint; no answer if the image cannot be read."""
+        """Send an image with its prompt to the server; no answer if the image cannot be read."""
         try:
             shown = data_uri(question.load())
         except (ImageError, OSError) as error:
             return NoAnswer(f"the image cannot be read any more: {error}", final=False)
         part = {"type": "image_url", "image_url": {"url": shown}}
-        return ask(question.key, partial(self._body, question.content, part))
+        return ask(question.key, partial(self._request_body, question.content, part))
 
 
 def data_uri(image: Image) -> str:
-    """An image as the URI of a JPEG file without metadata."""
+    """Data URI of an image as a JPEG file without metadata."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -38,7 +38,7 @@ _TASK_TEXT = "<MORE_DETAILED_CAPTION>"
 
 
 def check(folder: Path) -> str:
-    """The type of the model in a folder.
+    """Model type in a folder; raise an error if it is none of the supported ones.
 
     Raises:
         SettingsError: it holds none of the known types, or asks for code of its own.
@@ -54,7 +54,7 @@ def check(folder: Path) -> str:
 
 
 class LocalCaptioner:
-    """Asks a model in this process, greedily."""
+    """Captioner with a local transformers model in this process, with greedy decoding."""
 
     name: ClassVar[str] = "transformers"
 
@@ -77,39 +77,39 @@ class LocalCaptioner:
 
     @property
     def model(self) -> str:
-        """Name of the folder."""
+        """Name of the model's folder."""
         return Path(self._own.folder).name
 
     @property
     def prompt(self) -> str:
-        """The text that the model gets with each image."""
+        """Prompt that the model gets with each image; empty for a model without prompts."""
         if self._kind in _CHAT:
             return self._settings.prompt
         return self._own.text or (_TASK_TEXT if self._kind in _TASK else "")
 
     @property
     def place(self) -> str:
-        """The folder."""
+        """Text for the log with the model's type and folder."""
         return f"images by {self._kind} in {self._own.folder}"
 
     @cached_property
     def _model_fingerprint(self) -> str:
-        """Hash of the files of the model."""
+        """Hash of the files in the model's folder."""
         return folder_fingerprint(Path(self._own.folder))
 
     def key(self, content: str) -> str:
-        """Hash of the image, the model's files, and all that changes an answer."""
+        """Key of an image's answer: hash of the image, model files, prompt and settings."""
         own = self._own
         asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
         asked |= {"model": self._model_fingerprint, "max_tokens": own.max_tokens}
         return answer_key({**asked, "dtype": own.dtype})
 
     def stored(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """The stored answers of those keys that have one."""
+        """Stored answers by key, for the given keys; keys without an answer are left out."""
         return self._store.get(keys)
 
     def check(self) -> None:
-        """Load the model.
+        """Load the model, so that errors are raised before the first image is captioned.
 
         Raises:
             SettingsError: it cannot be loaded; names the YAML key.
@@ -117,16 +117,16 @@ class LocalCaptioner:
         _ = self._loaded
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """The answer to each question, batch by batch; the model is unloaded after the last."""
+        """Yield the answer to each question, batch by batch; unload the model after the last."""
         size = self._own.batch_size
         try:
             for start in range(0, len(questions), size):
-                yield from self._batch(questions[start : start + size])
+                yield from self._answer_batch(questions[start : start + size])
         finally:
             self.__dict__.pop("_loaded", None)
 
-    def _batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """The answers to a batch; images that the processor refuses have none."""
+    def _answer_batch(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
+        """Yield and store the answers to a batch; `NoAnswer` for unreadable images."""
         images: dict[str, Image] = {}
         problems: dict[str, str] = {}
         for question in questions:
@@ -135,11 +135,11 @@ class LocalCaptioner:
             except (ImageError, OSError) as error:
                 problems[question.key] = f"the image cannot be read any more: {error}"
         try:
-            answers = dict(zip(images, self._answers(list(images.values())), strict=True))
+            answers = dict(zip(images, self._generate_answers(list(images.values())), strict=True))
         except ValueError as error:
             if len(questions) > 1:
                 for question in questions:
-                    yield from self._batch([question])
+                    yield from self._answer_batch([question])
                 return
             answers, problems = {}, {questions[0].key: f"the model's processor: {error}"}
         self._store.put(answers, replace=False)
@@ -151,7 +151,7 @@ class LocalCaptioner:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Network and processor."""
+        """The loaded model and its processor."""
         classes = "AutoModelForImageTextToText", "AutoProcessor"
         network, processor = load(self._own, _OWN_KEY, MODEL, *classes)
         if self._kind in _CHAT and processor.chat_template is None:
@@ -163,14 +163,14 @@ class LocalCaptioner:
         processor.tokenizer.padding_side = "left"
         return network, processor
 
-    def _answers(self, images: list[Image]) -> list[Answer]:
-        """The answers to a batch of images."""
+    def _generate_answers(self, images: list[Image]) -> list[Answer]:
+        """Generate the answers to a batch of images."""
         import torch
 
         if not images:
             return []
         network, processor = self._loaded
-        text = {"text": [self._question()] * len(images)} if self.prompt else {}
+        text = {"text": [self._input_text()] * len(images)} if self.prompt else {}
         rows = processor(images=images, return_tensors="pt", padding=True, **text)
         rows = rows.to(network.device, network.dtype)  # integers stay as they are
         with torch.inference_mode():
@@ -189,8 +189,8 @@ class LocalCaptioner:
             given = rows["input_ids"].shape[1] - (self._kind in _CONTINUED)
         return [self._decode_answer(row.tolist(), given) for row in written]
 
-    def _question(self) -> str:
-        """The text that goes with each image."""
+    def _input_text(self) -> str:
+        """Input text of the model for an image: the prompt, in the chat template if it has one."""
         if self._kind not in _CHAT:
             return self.prompt
         asked = [{"type": "image"}, {"type": "text", "text": self.prompt}]
@@ -202,7 +202,7 @@ class LocalCaptioner:
         )
 
     def _decode_answer(self, tokens: list[int], given: int) -> Answer:
-        """The answer in generated tokens, without the `given` first ones; BLIP keeps those."""
+        """Decode an answer from output tokens, without the prompt's tokens (BLIP keeps them)."""
         network, processor = self._loaded
         new = tokens[given:]
         text = processor.tokenizer.decode(

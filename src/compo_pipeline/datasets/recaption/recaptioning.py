@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class Captioned(NamedTuple):
-    """The source's captions of an image, and the id of its first record."""
+    """Original captions of an image in the source, and the id of its first record."""
 
     sample_id: str
     originals: tuple[str, ...]
@@ -56,7 +56,10 @@ class Captioned(NamedTuple):
 
 @dataclass(frozen=True)
 class Recaptioning:
-    """Results of recaptioning; rows are in the order in which the records name the images."""
+    """Results of recaptioning: new captions, rejected answers and a report.
+
+    Rows are in the order in which the records name the images.
+    """
 
     rows: Table[Recaption]
     rejected: Table[Rejected]
@@ -67,7 +70,7 @@ class Recaptioning:
 def captioned_images(
     records: Iterable[RawCaption | Rejected], splits: Sequence[str] | None
 ) -> dict[str, Captioned]:
-    """The images of records by path, with all captions that the source has of each.
+    """Mapping from image path to the original captions of the image in the source's records.
 
     Args:
         records: of a source.
@@ -88,7 +91,7 @@ def captioned_images(
 
 
 def drawn(sources: Mapping[str, Captioned], count: int, seed: int) -> dict[str, Captioned]:
-    """Some of the images, drawn by the hash of their paths, in their order."""
+    """Sample of `count` images, by a seeded hash of their paths, in their order."""
     chosen = set(heapq.nsmallest(count, sources, key=lambda path: digest(seed, path)))
     return {path: source for path, source in sources.items() if path in chosen}
 
@@ -102,7 +105,7 @@ def recaption(
     vocabulary: Vocabulary,
     engine: PrepareSettings = LOCAL,
 ) -> Recaptioning:
-    """Ask for the captions that are not stored, then check all.
+    """Caption all images with a captioner, reuse stored answers, and check every answer.
 
     Args:
         sources: images by path, with the source's captions.
@@ -115,7 +118,7 @@ def recaption(
     """
     folder = ingest.journal and ingest.journal.parent
     measured = Table.spilled(_measure_images(sources, root, ingest, engine), DecodedImage, folder)
-    work = _Work(root, captioner, settings, ingest, vocabulary)
+    work = _ImageCaptioning(root, captioner, settings, ingest, vocabulary)
     unanswered = work.ask(measured)
     outcomes = Table.spilled(work.outcomes(measured, sources, unanswered), _Outcome, folder)
     rows = outcomes.having("rule", [""])
@@ -146,7 +149,7 @@ def recaption(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of an image: a caption, or a rule that the answer broke and what was found."""
+    """Result of recaptioning an image: the caption, or the rule by which it was rejected."""
 
     sample_id: str
     image: str
@@ -159,7 +162,7 @@ class _Outcome:
     date: str
 
     def row(self, captioner: Captioner) -> Recaption:
-        """The row of the table."""
+        """Row of the table of recaptions."""
         return Recaption(
             self.image,
             self.image_hash,
@@ -172,21 +175,21 @@ class _Outcome:
         )
 
     def rejected(self) -> Rejected:
-        """The row of the quarantine."""
+        """Row of the quarantine for a rejected answer."""
         return Rejected(-1, self.sample_id, self.image, self.rule, self.detail)
 
 
 def _measure_images(
     sources: Iterable[str], root: Path, ingest: IngestSettings, engine: PrepareSettings
 ) -> Iterator[DecodedImage]:
-    """Measure the images in groups: hashes, sizes and whether they can be read."""
+    """Yield hash, size and readability of each image."""
     for some in grouped(sources, images.AT_ONCE):
         yield from images.measure(root, some, ingest, engine).values()
 
 
 @dataclass(frozen=True)
-class _Work:
-    """Asks about images, and makes outcomes of the answers."""
+class _ImageCaptioning:
+    """Asks the captioner about images, and checks its answers."""
 
     root: Path
     captioner: Captioner
@@ -195,7 +198,7 @@ class _Work:
     vocabulary: Vocabulary
 
     def ask(self, measured: Iterable[DecodedImage]) -> dict[str, str]:
-        """Ask about the images that have no stored answer.
+        """Ask the captioner about the images without a stored answer; log an estimate of the cost.
 
         Returns:
             By key, why there is still none.
@@ -223,7 +226,7 @@ class _Work:
         return reason_to_reject(answer, text, self.settings, self.vocabulary) is not None
 
     def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
-        """A question for each readable image that has no stored answer; one for equal images."""
+        """Questions for the readable images without a stored answer; one for equal images."""
         found: dict[str, Question] = {}
         limits, side = self.ingest.limits, self.settings.max_side
         for some in grouped(measured, _AT_ONCE):
@@ -231,13 +234,13 @@ class _Work:
             known = self.captioner.stored(keys)
             for key, image in keys.items():
                 if key not in known and key not in found:
-                    content = _content(image)
+                    content = _image_content(image)
                     found[key] = Question(key, content, self.root, image.path, limits, side)
         return list(found.values())
 
     def _answer_key(self, image: DecodedImage) -> str:
-        """Key of the captioner's answer to an image."""
-        return self.captioner.key(_content(image))
+        """Key under which the captioner's answer to an image is stored."""
+        return self.captioner.key(_image_content(image))
 
     def outcomes(
         self,
@@ -245,7 +248,7 @@ class _Work:
         sources: Mapping[str, Captioned],
         unanswered: Mapping[str, str],
     ) -> Iterator[_Outcome]:
-        """What became of each image."""
+        """Yield the result of recaptioning each image: a caption, or the reason for a rejection."""
         for some in grouped(measured, _AT_ONCE):
             keys = {image.path: self._answer_key(image) for image in some if image.error is None}
             answers = self.captioner.stored(keys.values())
@@ -276,14 +279,14 @@ class _Work:
 
 
 class _Estimate:
-    """Says once, after some answers, how many tokens and how much time all will take."""
+    """Logs once, after some answers, the tokens and the time that all answers will take."""
 
     def __init__(self, total: int, is_rejected: Callable[[Answer], bool]) -> None:
         self._total, self._is_rejected = total, is_rejected
         self._began, self._answers = time.monotonic(), list[Answer]()
 
     def add(self, answer: Answer) -> None:
-        """Count an answer."""
+        """Count an answer; log the estimate after the tenth."""
         if self._total <= _ESTIMATED or len(self._answers) == _ESTIMATED:
             return
         self._answers.append(answer)
@@ -291,7 +294,7 @@ class _Estimate:
             log.info("%s", self._in_words(time.monotonic() - self._began))
 
     def _in_words(self, seconds: float) -> str:
-        """The estimate in words: tokens, rejected answers and time of all replies."""
+        """The estimate as text: tokens, rejected answers, and time of all answers."""
         share = self._total / _ESTIMATED
         prompt = sum(each.prompt_tokens for each in self._answers) * share
         answer = sum(each.answer_tokens for each in self._answers) * share
@@ -306,8 +309,8 @@ class _Estimate:
         )
 
 
-def _content(image: DecodedImage) -> str:
-    """Hash of an image's bytes, and the box of it that its name asks for."""
+def _image_content(image: DecodedImage) -> str:
+    """Hash of an image's bytes, with the crop box of its name appended."""
     return f"{image.sha256}{image.path[len(file_name(image.path)) :]}"
 
 
@@ -316,7 +319,7 @@ RULE = "recaption"
 
 
 class Recaptions:
-    """Recaptions in the place of a source's captions: one row for each image of a split."""
+    """Replaces a source's captions by recaptions: one row for each image of a split."""
 
     def __init__(
         self,
@@ -340,19 +343,21 @@ class Recaptions:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the images' names and captions."""
+        """Hash of all image paths and recaptions."""
         hashed = hashlib.sha256()
         for batch in self._rows.batches("image", "caption"):
             hashed.update(batch.serialize())
         return hashed.hexdigest()
 
     def report(self) -> dict[str, int]:
-        """Records by what became of them, once all are read."""
+        """Numbers of records that were recaptioned, merged, rejected or unreadable."""
         names = ("recaptioned", "merged", "rejected", "unreadable")
         return {name: self._counts[name] for name in names}
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """The records with recaptions; the first of each image and split stands for all of it.
+        """Yield the records with recaptions; records of one image and split are merged into one.
+
+        The first of each image and split stands for all of it.
 
         Records of images that cannot be read stay as they are, for ingest to find it, too.
 
@@ -392,12 +397,12 @@ class Recaptions:
 
 
 def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
-    """The splits whose images are captioned, with the one that a sample leaves; None for all."""
+    """Splits whose images are captioned, with the rest of a sampled split; None for all."""
     if settings.splits is None:
         return None
     return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]
 
 
 def _is_in_splits(record: RawCaption, splits: Sequence[str] | None) -> bool:
-    """Whether a record is of one of the splits; None stands for all."""
+    """Whether a record belongs to one of the splits; None stands for all splits."""
     return splits is None or record.split in splits

@@ -24,7 +24,7 @@ QUERY = (
 
 @settings
 class RecaptionSettings:
-    """Which model captions the images, and which of its captions are used."""
+    """Settings of recaptioning: captioner, prompt, images, and checks of its captions."""
 
     captioner: Literal["endpoint", "transformers"] | None = None
     """what captions images; its settings are under its name. Its captions take the place of the
@@ -57,7 +57,7 @@ class RecaptionSettings:
 
 @settings
 class LocalCaptionerSettings(LocalSettings):
-    """Captioner `transformers`: a model of images and text in a local folder, asked greedily."""
+    """Settings of the captioner `transformers`: an image-to-text model in a local folder."""
 
     text: str | None = None
     """text for a model that follows no instructions: the beginning of BLIP's captions (null:

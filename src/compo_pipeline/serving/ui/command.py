@@ -40,7 +40,7 @@ def run(
     host: str,
     port: int,
 ) -> None:
-    """Serve a version beside its base until the process is interrupted.
+    """Serve a web page that compares a registered version with its base, until interrupted.
 
     Args:
         registration: name and public key of the versions.
@@ -72,7 +72,7 @@ def run(
 
 
 def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> list[PageExample]:
-    """A random item of each subtask that asks for the right caption of an image.
+    """Random example items for the page, one of each subtask with image-to-text choice.
 
     Args:
         settings: which benchmarks, and where; of those that cannot be read there are no examples.
@@ -93,7 +93,7 @@ def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> li
 
 
 def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
-    """One of the subtask's items with a usable image, of three that are tried."""
+    """Random item of a subtask whose image can be decoded; None after three failures."""
     draw = rng("examples", seed, subtask.benchmark, subtask.name)
     # The page opens files: no crops, nothing in an archive.
     items = [item for item in subtask.items if is_file_name(item.image)]

@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageExample:
-    """An image file with captions, of which the last is wrong."""
+    """An example on the page: an image file with captions, of which the last is wrong."""
 
     image: Path
     captions: tuple[str, ...]
 
 
 def require_gradio() -> None:
-    """Check that the page can be shown, before models are loaded.
+    """Check that gradio is installed, before models are loaded.
 
     Raises:
         SettingsError: gradio is not installed.
@@ -59,7 +59,7 @@ def require_gradio() -> None:
 
 
 def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: int) -> None:
-    """Serve the page until the process is interrupted.
+    """Serve the comparison page with gradio until the process is interrupted.
 
     Uploads are stored in a temporary folder, which is deleted at the end.
 
@@ -100,7 +100,7 @@ def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: i
 
 
 def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
-    """Lay the page out, filled with the first example and its scores.
+    """Build the gradio page, filled with the first example and its scores.
 
     Args:
         pair: the models.
@@ -118,7 +118,7 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
         }
     page = gr.Blocks(title=pair.title, analytics_enabled=False)
     with page:
-        gr.HTML(_html("heading.html", pair=pair), padding=False, elem_id="heading")
+        gr.HTML(_render_template("heading.html", pair=pair), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
                 image: Any = gr.Image(
@@ -167,18 +167,18 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
 
 
 def score_table(scores: Sequence[CaptionScores], label: str) -> str:
-    """Every caption's scores as HTML, the best of each model marked.
+    """HTML table of each caption's scores by both models, with each model's best marked.
 
     Args:
         scores: of one image.
         label: of the fine-tuned model.
     """
     agree = all(line.best_of_base == line.best_of_tuned for line in scores)
-    return _html("scores.html", scores=scores, label=label, agree=agree)
+    return _render_template("scores.html", scores=scores, label=label, agree=agree)
 
 
 def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
-    """The attention maps of both models as HTML, with the image inside.
+    """HTML figure of both models' attention maps for a phrase, with the image embedded.
 
     Args:
         maps: of `VersionPair.attention`.
@@ -187,17 +187,17 @@ def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
     """
     source, width, height = thumbnail(maps, _FIGURE_SIDE)
     size = {"width": width, "height": height}
-    return _html("attention.html", source=source, phrase=phrase, label=label, **size)
+    return _render_template("attention.html", source=source, phrase=phrase, label=label, **size)
 
 
 def _bind(
     pair: VersionPair, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
 ) -> None:
-    """Bind the page's components to their event handlers."""
+    """Connect the page's components to their event handlers."""
 
     def score(file: str | None, text: str) -> str:
         with _user_errors():
-            return score_table(pair.scores(_uploaded(file), captions_of(text)), pair.label)
+            return score_table(pair.scores(_uploaded_path(file), captions_of(text)), pair.label)
 
     def attend(file: str | None, text: str) -> str:
         with _user_errors():
@@ -205,10 +205,12 @@ def _bind(
                 raise InputError("Type a phrase first.")
             typed = checked_length(text.strip())
             try:
-                return attention_figure(pair.attention(_uploaded(file), typed), typed, pair.label)
+                return attention_figure(
+                    pair.attention(_uploaded_path(file), typed), typed, pair.label
+                )
             except NoPatches as error:
                 text = f"There is no attention to show: {error.reason}."
-                return _html("message.html", text=text, alert=False)
+                return _render_template("message.html", text=text, alert=False)
 
     # One at a time: models and matplotlib are shared.
     once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
@@ -224,7 +226,7 @@ def _bind(
 
 @contextmanager
 def _user_errors() -> Iterator[None]:
-    """Show errors of the user's input on the page."""
+    """Context manager: show errors of the user's input as messages on the page."""
     import gradio as gr
 
     try:
@@ -236,23 +238,24 @@ def _user_errors() -> Iterator[None]:
 
 
 def _upload_problem(file: str | None) -> str:
-    """HTML about an image that cannot be used; empty if it can."""
+    """HTML message about an uploaded image that cannot be used; empty if it can."""
     if file is None:
         return ""
     path = Path(file)
     try:
         load(path.parent, path.name, Limits())
     except ImageError as error:
-        return _html("message.html", text=image_problem(error), alert=True)
+        return _render_template("message.html", text=image_problem(error), alert=True)
     return ""
 
 
-def _uploaded(file: str | None) -> Path:
+def _uploaded_path(file: str | None) -> Path:
+    """Path of the uploaded image; raise an error for the user if there is none."""
     if file is None:
         raise InputError("Upload an image, or click on one below.")
     return Path(file)
 
 
-def _html(template: str, **context: Any) -> str:
-    """A part of the page; everything typed is escaped."""
+def _render_template(template: str, **context: Any) -> str:
+    """Render one of the page's HTML templates; user input is escaped."""
     return render(f"ui/{template}", context)

@@ -45,12 +45,12 @@ _UNUSABLE = {
 
 
 class InputError(ValueError):
-    """An input of the page that cannot be used; the message is for the user."""
+    """Error about an input of the page that cannot be used; its message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionScores:
-    """One caption under both models.
+    """Cosines of one caption with an image under base and fine-tuned model.
 
     Attributes:
         caption: as typed.
@@ -71,7 +71,7 @@ class CaptionScores:
 
 @dataclass(frozen=True, eq=False)
 class VersionPair:
-    """A registered version and the base that it was fine-tuned from, loaded.
+    """A registered version and the base model that it was fine-tuned from, both loaded.
 
     Attributes:
         name: of the registered model.
@@ -93,12 +93,12 @@ class VersionPair:
 
     @property
     def title(self) -> str:
-        """The version, its method and its base in one line."""
+        """Title line: name and version, method, and base model."""
         origin = f"{self.method}, fine-tuned from {self.base.name}"
         return f"{self.name}, version {self.version}: {origin}"
 
     def scores(self, path: Path, captions: Sequence[str]) -> list[CaptionScores]:
-        """Cosines of an image and captions under both models, in float32 as when served.
+        """Cosine similarities of an image with captions under both models, in float32.
 
         Raises:
             ImageError: the image cannot be used.
@@ -114,7 +114,7 @@ class VersionPair:
         ]
 
     def attention(self, image: Path, phrase: str) -> Image.Image:
-        """Attention maps of both models for a phrase, and their difference.
+        """Image of both models' attention maps for a phrase, and of their difference.
 
         Raises:
             ImageError: the image cannot be used.
@@ -136,7 +136,7 @@ def load_pair(
     device: str,
     signing: SigningSettings,
 ) -> VersionPair:
-    """Load a version and the base that it was fine-tuned from.
+    """Load a registered version and the base model that it was fine-tuned from.
 
     Args:
         version: of the registry.
@@ -164,13 +164,13 @@ def load_pair(
 
 
 def image_problem(error: ImageError) -> str:
-    """Message for the user about an image that cannot be used."""
+    """Message for the user about an uploaded image that cannot be used."""
     detail = str(error).removeprefix(f"{error.reason}: ")
     return _UNUSABLE.get(error.reason, "This file cannot be used: {}.").format(detail)
 
 
 def captions_of(text: str) -> list[str]:
-    """The captions of a text, one a line, without empty lines and repeats.
+    """Captions in the page's text field, one per line, without empty lines and duplicates.
 
     Raises:
         InputError: there are none or too many, or one is too long.
@@ -185,7 +185,7 @@ def captions_of(text: str) -> list[str]:
 
 
 def checked_length(text: str) -> str:
-    """The text itself.
+    """Return a text unchanged, or raise an error for the user if it is too long.
 
     Raises:
         InputError: it is too long.
@@ -199,7 +199,7 @@ def checked_length(text: str) -> str:
 
 @torch.inference_mode()
 def _cosines(loaded: LoadedModel, image: Image.Image, captions: Sequence[str]) -> list[float]:
-    """[K], of one image with each caption."""
+    """Cosine similarities [K] of an image with each caption under a model."""
     device = loaded.device
     u = encode_images(loaded.model, loaded.preprocess(image)[None].to(device))
     t = encode_texts(loaded.model, loaded.tokenize(list(captions)).to(device))
