@@ -59,6 +59,10 @@ def benchmarks(root, split):
     return f"{root}/about/{split}"
 
 
+def caption_shares(settings):
+    return ()
+
+
 class Swapper:
     name, settings_fingerprint, concurrent = "squares", "1", False
 

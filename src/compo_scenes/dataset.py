@@ -18,6 +18,7 @@ from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
+from compo_pipeline.datasets.generators import CaptionShare
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import (
@@ -129,6 +130,12 @@ def generate(settings: Mapping[str, Any], root: Path) -> None:
 def benchmarks(root: str, split: str) -> str:
     """Path of the benchmark folder for a held-out split, below the data root."""
     return f"{root}/benchmarks/{split}"
+
+
+def caption_shares(settings: Mapping[str, Any]) -> list[CaptionShare]:
+    """The setting for the chance that a first sentence names a relation."""
+    chance = parse(SceneSettings, settings, "scenes").relations
+    return [CaptionShare("scenes.relations", chance, ("replaced_relation", "swapped_objects"))]
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:

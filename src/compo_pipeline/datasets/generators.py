@@ -7,7 +7,8 @@ that it writes) and `compo_pipeline.settings` (its settings class), all under th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -15,6 +16,21 @@ from compo_pipeline.configuration.plugins import Registry
 
 GENERATOR_SETTINGS = "generator_settings"
 """The parameter with the settings of the generator of `data.format`; empty for other formats."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionShare:
+    """A setting for the chance that a caption states what some kinds of change would change.
+
+    Attributes:
+        key: dotted YAML key of the setting.
+        value: the chance.
+        kinds: names of these kinds of change (`language.changes.Change`).
+    """
+
+    key: str
+    value: float
+    kinds: tuple[str, ...]
 
 
 class DataGenerator(Protocol):
@@ -33,6 +49,13 @@ class DataGenerator(Protocol):
 
     def benchmarks(self, root: str, split: Literal["val", "test"]) -> str:
         """Path of the generated benchmarks about a held-out split, below the data's root."""
+
+    def caption_shares(self, settings: Mapping[str, Any]) -> Sequence[CaptionShare]:
+        """The settings for what captions state, which the diagnosis can advise to raise.
+
+        Args:
+            settings: as for `generate`.
+        """
 
 
 GENERATORS: Registry[DataGenerator] = Registry("compo_pipeline.data_generators", {})

@@ -10,6 +10,8 @@ from typing import Any
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.generators import GENERATORS, CaptionShare
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.negatives import (
     AskedChanges,
@@ -41,6 +43,9 @@ def describe_training(
     method_settings: Mapping[str, Any],
     from_table: Mapping[str, Any],
     training: TrainingSettings,
+    data: DataSettings,
+    dataset: str,
+    generator_settings: Mapping[str, Any],
 ) -> TrainingRun:
     """Settings of a model's training, and a function that counts its negatives' kinds."""
     built = build(method, method_settings["views"], method_settings["objective"])
@@ -54,7 +59,19 @@ def describe_training(
         frozen=training.frozen,
         ratio=training.wise_ft.before_choice,
         from_table="negatives" in annotated_contents(built, table),
+        dataset=dataset,
+        root=str(data.root),
+        caption_shares=_caption_shares(data, generator_settings),
     )
+
+
+def _caption_shares(
+    data: DataSettings, generator_settings: Mapping[str, Any]
+) -> tuple[CaptionShare, ...]:
+    """Settings for what the captions state; none where data are read, or of several sources."""
+    if data.sources or data.generator is None:
+        return ()
+    return tuple(GENERATORS[data.generator.format].caption_shares(generator_settings))
 
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:
