@@ -91,7 +91,7 @@ def describe(
     size: float = 0.3,
     pattern: float = 0.5,
 ) -> Phrase:
-    """Draw which properties of a thing a phrase mentions, each with its own probability."""
+    """Noun phrase for a thing, which mentions each property with a probability of its own."""
     return Phrase(
         thing.kind,
         thing.colour if random_.random() < colour else None,

@@ -157,7 +157,7 @@ def imagine(
 def _draw_things(
     parsed: ParsedCaption, count: int, world: World, random_: random.Random
 ) -> list[tuple[Thing, bool]]:
-    """Draw things for a sentence, without positions, and whether each is inside the first."""
+    """Draw things for a sentence, without positions, and whether each is inside the first thing."""
     said = {(word.kinds, word.field): word.value for word in parsed.words}
     kinds = list(parsed.kinds)
     nested = [word.value for word in parsed.of_field("relation") if word.value in NESTED]

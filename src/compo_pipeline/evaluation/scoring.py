@@ -92,7 +92,7 @@ def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
 
 
 def _deciding_items(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items that decide which metrics a subtask has: one, and one with several positives."""
+    """The first item, and the first with several positives: these decide a subtask's metrics."""
     several = (item for item in items if len(item.positives) > 1)
     return (*items[:1], *islice(several, 1))
 

@@ -278,7 +278,7 @@ class _EnvironmentStages:
         return [{file: by_file[file]} for file in sorted(by_file)]
 
     def _keys_in(self, env: str, wanted: set[str], settled: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield (file, key) for those of the wanted keys that an environment's files set."""
+        """Yield (file, key) for each wanted key that an environment's configuration file sets."""
         files = self._configuration_files(env)
         # What is set in no file may be added to a section that is there.
         wanted = {_longest_set_prefix(key, files.values()) for key in wanted}

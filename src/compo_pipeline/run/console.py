@@ -48,8 +48,8 @@ class LineHandler(logging.Handler):
         sys.stdout.flush()
 
 
-def log_lines_off_terminals() -> None:
-    """Without a terminal, log unwrapped lines instead of those of conf/logging.yml.
+def log_plain_lines_off_terminal() -> None:
+    """If output is no terminal, replace Rich's log handler by one that does not wrap lines.
 
     Its framed tracebacks are replaced by Python's own.
     """

@@ -179,7 +179,7 @@ class _Compared:
 
 
 class Shadow:
-    """Sends a share of answered requests to a challenger too, and compares both models' orders.
+    """Sends a share of answered requests to a challenger as well, and compares both models' ranks.
 
     Requests are counted for a pair of versions: when one of them is replaced, a new count begins.
     While both have the same weights, nothing is asked.
@@ -293,7 +293,7 @@ class Shadow:
             )
 
     def _compare(self, queued: QueuedExchange) -> str:
-        """Compare the challenger's order of a request's candidates; return the metric's label."""
+        """Compare both models' rankings of a request's candidates; returns the result's label."""
         exchange = queued.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None

@@ -274,7 +274,7 @@ def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
 
 
 def _enqueue_first(study: optuna.Study, storage: Storage, plan: StudyPlan) -> None:
-    """Queue configured values and warm start as first trials, unless another worker has.
+    """Queue configured values and warm start as first trials, unless another worker has done so.
 
     No trial begins before all are queued, so one that has begun shows that they are.
     """

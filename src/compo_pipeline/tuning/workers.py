@@ -29,7 +29,6 @@ from compo_pipeline.tuning.retries import (
     Failure,
     Objective,
     TrialFailed,
-    begin,
     configuration_error,
     count,
     failure,
@@ -37,6 +36,7 @@ from compo_pipeline.tuning.retries import (
     recover,
     requeue_misconfigured,
     run_objective,
+    start_heartbeat,
 )
 from compo_pipeline.tuning.study import RUN_ID, StudyPlan, open_study, sampler
 
@@ -214,7 +214,7 @@ class Worker:
     def _evaluate(self, trial: optuna.Trial) -> float | Sequence[float]:
         """Start a trial's MLflow run, and compute its objective values."""
         self._taken = trial
-        begin(trial, self._task.plan.settings.retries)
+        start_heartbeat(trial, self._task.plan.settings.retries)
         self._lock.close()
         with _recorded_later(trial.number):
             run_id = self._task.recorder.open_trial(self._task.run, trial.number)
@@ -341,7 +341,7 @@ def _prepare_task(
 
 @contextmanager
 def _recorded_later(number: int) -> Iterator[None]:
-    """Context manager: log that MLflow is unreachable; runs are completed at the study's end."""
+    """Context manager that only logs a settings error; the run is completed at the study's end."""
     try:
         yield
     except SettingsError as error:

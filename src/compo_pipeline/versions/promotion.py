@@ -405,7 +405,7 @@ def _gate_checks(
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> tuple[Check, ...]:
-    """The gate's checks of a challenger's evidence against that of the champion or the base.
+    """The gate's checks of a challenger's evidence against that of its opponent (champion or base).
 
     Args:
         challenger: its alias is `alias`.
