@@ -203,7 +203,7 @@ def _stated_look_clause(named: str, looks: str, random_: random.Random) -> str:
 
 
 def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Sides of the image at which a thing is; ("middle",) if it is at none."""
+    """Sides of the image at which a thing is; ("middle",) for a thing at no side."""
     return place(thing, scene) or ("middle",)
 
 

@@ -50,7 +50,7 @@ def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene
 
 
 def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
-    """Things moved randomly, by up to `reach` pixels; one inside another moves with it."""
+    """Things moved randomly, by up to `reach` pixels; a thing inside another moves with it."""
     fresh = []
     for thing in scene.things:
         shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
@@ -185,7 +185,7 @@ def _draw_things(
 def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """Things with drawn positions, up to one that does not fit or has its container's colour."""
+    """Things with drawn positions, up to the first that does not fit or matches its container."""
     placed: list[Thing] = []
     for thing, inside in things:
         spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)

@@ -212,7 +212,7 @@ def place_randomly(
     *,
     nested: bool = False,
 ) -> Thing | None:
-    """Copy of a thing at a drawn position apart from the others or inside the first; or None."""
+    """Copy of a thing at a drawn position, clear of others or inside the first thing; or None."""
     if nested and others:
         drop = DROPS.get(others[0].kind, 0.0)
         return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))

@@ -175,7 +175,7 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
 
 
 def files_of(root: Path, *patterns: str) -> list[Path]:
-    """Paths of a folder's files that match patterns; if none match, of its subfolder `data`."""
+    """Paths of a folder's files that match patterns, or else of files in its subfolder `data`."""
     for folder in (root, root / "data"):
         if found := sorted(file for pattern in patterns for file in folder.glob(pattern)):
             return found

@@ -246,7 +246,7 @@ SUITES: Mapping[str, PaperSuite] = {
 
 
 def aggregates_of(suite: str) -> tuple[Aggregate, ...]:
-    """Means over benchmarks that a paper's suite defines; for other names, means of all papers."""
+    """Means over benchmarks that a suite defines; for an unknown name, the means of all suites."""
     if suite in SUITES:
         return SUITES[suite].aggregates
     return tuple(one for paper in SUITES.values() for one in paper.aggregates)

@@ -60,7 +60,7 @@ def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings
 
 
 class TableEditor:
-    """Caption editor that takes edits from an external table; draws one of several at random."""
+    """Caption editor that draws the edit of each caption from those in an external table."""
 
     name: ClassVar[str] = NAME
     concurrent: ClassVar[bool] = False
@@ -119,7 +119,7 @@ class TableImages:
                 yield ImageFailure(f"{path} below {self._folder} ({TABLE_KEY}.images): {error}")
 
     def _image_path(self, request: ImageRequest) -> str | None:
-        """Path of the image that the table names for a request's text; None if none is named."""
+        """Path of the image that the table names for a request's text; None if there is no path."""
         for each in self._annotations.of_sentence(request.sample_id, request.sentence):
             shown = {
                 "negative": zip(each.negatives, each.negative_images, strict=False),

@@ -117,7 +117,7 @@ def advise(
 
 
 def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
-    """A setting's rules with the best rule for each weak kind added; None if they are refused."""
+    """A setting's rules with the best rule for each weak kind; None if the setting refuses them."""
     asked = {rule: _changes_by_rules(setting, (rule,)) for rule in setting.allowed}
     alone = {rule: found for rule, found in asked.items() if found is not None}
     if not alone:

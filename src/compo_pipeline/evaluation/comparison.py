@@ -150,7 +150,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class _ScoredPart:
-    """All models' values for the scored items of one metric and subtask, and numbers of the images.
+    """All models' values for the scored items of a metric and subtask, with indices of the images.
 
     `values` are per cent, [S, n] per model, `image` is [n].
     """
@@ -230,7 +230,7 @@ def _mean_row(mean: MetricMean, parts: Sequence[_ScoredPart], pairs: Sequence[Pa
 
 
 def _renumber_images(parts: Sequence[_ScoredPart]) -> list[_ScoredPart]:
-    """Copies of values of items whose images are renumbered from 0 without gaps."""
+    """Copies of per-item values of subtasks, with images renumbered from 0 without gaps."""
     images = np.unique(np.concatenate([part.image for part in parts]))
     return [replace(part, image=images.searchsorted(part.image)) for part in parts]
 

@@ -372,7 +372,7 @@ def without_reported(
 def _text_key(
     task: Subtask, item: Item
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Key by which items with equal texts are found; None for classes or without negatives."""
+    """Key (subtask, texts) of an item; None in a subtask with classes or without negatives."""
     if task.classes or not item.negatives:
         return None
     return task.benchmark, task.name, item.positives, item.negatives

@@ -340,7 +340,7 @@ class _EmbeddingCache:
         return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
 
     def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
-        """Append embeddings to those in memory."""
+        """Append embeddings to the embeddings in memory."""
         start = sum(map(len, self._blocks))
         self._index.update((key, start + row) for row, key in enumerate(keys))
         self._blocks.append(embeddings)

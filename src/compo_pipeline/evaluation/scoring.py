@@ -204,7 +204,7 @@ class _Scorer:
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[MetricScores]:
-    """Score rows of image-to-text accuracy: right texts are closer to the image than wrong."""
+    """Score rows of image-to-text accuracy: the right texts must be closer to the image."""
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
     yield _choice_of_text(scorer, "accuracy" if single else "itt")
 

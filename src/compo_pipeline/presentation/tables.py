@@ -51,7 +51,7 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
 
 
 def _comparison_table(comparison: Comparison, *, wide: bool) -> Table:
-    """A Rich table of headline metrics; a narrow one has intervals on the differences alone."""
+    """A Rich table of headline metrics; a narrow table has intervals for differences alone."""
     against = [] if not comparison.rows else comparison.rows[0].differences
     table = number_table(
         "per cent; 95% intervals; differences are paired on the same items",

@@ -77,7 +77,7 @@ class ViewCard:
 
 
 class NegativeTally(NamedTuple):
-    """Number of an epoch's views with a negative in one slot (1st, 2nd, ...), and categories."""
+    """Counts for one slot of a view's negatives: views with and without one, and categories."""
 
     generator: str
     filled: int

@@ -309,7 +309,7 @@ class _EnvironmentStages:
 
 
 def _topmost(paths: Iterable[str]) -> set[str]:
-    """Paths that are not below another of the paths."""
+    """Paths that do not lie below any other of the given paths."""
     paths = set(paths)
     return {path for path in paths if not any(path.startswith(f"{one}/") for one in paths)}
 

@@ -16,7 +16,7 @@ _UNBOUNDED = 1000
 
 
 def terminal(given: Console | None = None) -> Console:
-    """The given console, or a new one; it wraps no line where the output is no terminal."""
+    """The given or a new Rich console, which wraps no lines if the output is no terminal."""
     console = given or Console()
     if not console.is_terminal:
         console.width = _UNBOUNDED

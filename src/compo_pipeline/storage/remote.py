@@ -256,7 +256,7 @@ def _mirrored_object(path: Path) -> _Object | None:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file for reading; a mirrored one is downloaded first, unless it is in the cache.
+    """Open a file for reading; a mirrored file is downloaded first, unless it is in the cache.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
@@ -350,7 +350,7 @@ def _download(wanted: _Object) -> None:
 
 
 def _make_room(cache: Path, size: int) -> None:
-    """Free space for a file in a cache by removing the least recently used ones.
+    """Free space for a file in a cache by removing the least recently used files.
 
     Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
     """

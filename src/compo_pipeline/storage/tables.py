@@ -81,7 +81,7 @@ class Table(Sequence[Row]):
 
     @classmethod
     def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
-        """Open the table file that `write_rows` wrote; a large one is memory-mapped.
+        """Open the table file that `write_rows` wrote; a large file is memory-mapped.
 
         Args:
             path: the file.

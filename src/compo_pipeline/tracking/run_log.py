@@ -143,7 +143,7 @@ class LiveCurves:
     _next_try: float = field(init=False, default=0.0)
 
     def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
-        """Log curve points, unless the store is known not to answer; returns whether it did so."""
+        """Log curve points unless the store is known to be down; returns True if logged."""
         started = time.monotonic()
         if started < self._next_try:
             return False

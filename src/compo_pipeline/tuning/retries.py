@@ -128,7 +128,7 @@ def run_objective(
 
 
 def count(trials: Sequence[FrozenTrial]) -> TrialCounts:
-    """Count a study's trials by state, each once with its retries."""
+    """Count a study's trials by state; a trial and its retries count once."""
     last = _last_attempts(trials)
     states = [trial.state for trial in last]
     return TrialCounts(

@@ -114,7 +114,7 @@ class Space:
         return values
 
     def configured(self, parameters: Mapping[str, Any]) -> dict[str, Value]:
-        """The configured values of the searched settings, by dotted key, with the types of trials.
+        """The configured values of the searched settings by dotted key, with types as in a trial.
 
         Raises:
             SettingsError: a key is not configured, or its value is outside the space.

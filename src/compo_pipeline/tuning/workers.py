@@ -196,7 +196,7 @@ class Worker:
             time.sleep(min(_SECONDS_BETWEEN_LOOKS, settings.storage.heartbeat / 2))
 
     def _run_one(self, trials: Sequence[FrozenTrial]) -> None:
-        """Run one trial, a waiting or a new one, under the study's lock until it begins."""
+        """Run one waiting or new trial; the study's lock is held until the trial begins."""
         plan = self._task.plan
         begun = sum(trial.state != TrialState.WAITING for trial in trials)
         self._study.sampler = sampler(plan.settings.sampler, plan.seed, begun)
@@ -341,7 +341,7 @@ def _prepare_task(
 
 @contextmanager
 def _recorded_later(number: int) -> Iterator[None]:
-    """Context manager that only logs a settings error; the run is completed at the study's end."""
+    """Context manager that only logs an MLflow error; the run is completed at the study's end."""
     try:
         yield
     except SettingsError as error:

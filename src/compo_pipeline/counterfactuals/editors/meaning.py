@@ -158,7 +158,7 @@ def same_meaning(one: ContentWord, other: ContentWord) -> bool:
 
 
 def may_both_be_true(one: ContentWord, other: ContentWord) -> bool:
-    """Whether two words can describe the same thing: synonyms, or "dog" and "puppy"."""
+    """Whether two words may both be true of one thing, as synonyms or "dog" and "puppy"."""
     return same_meaning(one, other) or any(
         a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_find_lemma(a))
         for a, b in _reading_pairs(one, other)
@@ -272,7 +272,7 @@ def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
 def _match_words(
     ours: _Words, theirs: _Words, alike: _Alike
 ) -> tuple[list[ContentWord], list[ContentWord], list[int]]:
-    """Match each word of one text with the first free word of another text that is alike.
+    """Match each word of one text with the first unmatched word of another that is similar.
 
     Returns:
         Our words without a partner, theirs without one, and the partners' places among theirs, in

@@ -418,7 +418,7 @@ def facts_of(
 
 
 def _is_repeated(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """Mask [n] of the values that occur at an earlier index too."""
+    """Mask [n] of the values that also occur at an earlier index."""
     repeats = np.ones(len(values), bool)
     repeats[np.unique(values, return_index=True)[1]] = False
     return repeats

@@ -114,7 +114,7 @@ def _batch_results(
     embedded: Mapping[str, Tensor],
     scale: float | None,
 ) -> Iterator[AttentionResult]:
-    """Yield the attention results of a batch of images; an unreadable image gives its error."""
+    """Yield the attention results of a batch of images, with the error of an unreadable image."""
     readable = [
         (got, own) for got, own in zip(found, cases, strict=True) if not isinstance(got, str)
     ]
