@@ -185,7 +185,7 @@ def _draw_things(
 def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """Things with drawn positions, up to the first that does not fit or matches its container."""
+    """Things with drawn positions, up to the first without a place or in its container's colour."""
     placed: list[Thing] = []
     for thing, inside in things:
         spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)
