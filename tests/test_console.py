@@ -20,8 +20,8 @@ def root() -> Iterator[logging.Logger]:
 
 
 def test_log_lines_are_whole(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    console.log_lines_off_terminals()
-    console.log_lines_off_terminals()
+    console.log_plain_lines_off_terminal()
+    console.log_plain_lines_off_terminal()
     text = "word " * 50
     logging.getLogger("compo_pipeline.anything").warning(text)
     (line,) = capsys.readouterr().out.splitlines()

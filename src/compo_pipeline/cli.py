@@ -38,7 +38,7 @@ _SELECTION = {
 }
 
 offline.disable_telemetry()
-console.log_lines_off_terminals()
+console.log_plain_lines_off_terminal()
 
 
 @click.group(name="compo-pipeline")

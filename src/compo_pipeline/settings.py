@@ -5,7 +5,7 @@ from compo_pipeline.project.hooks import ProjectHooks, TrackingHook
 from compo_pipeline.run import console, offline
 
 offline.disable_telemetry()
-console.log_lines_off_terminals()
+console.log_plain_lines_off_terminal()
 
 HOOKS = (ProjectHooks(), TrackingHook())
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)

@@ -91,7 +91,7 @@ def describe(
     size: float = 0.3,
     pattern: float = 0.5,
 ) -> Phrase:
-    """Draw which properties of a thing a phrase mentions, each with its own probability."""
+    """Noun phrase for a thing, which mentions each property with a probability of its own."""
     return Phrase(
         thing.kind,
         thing.colour if random_.random() < colour else None,
@@ -203,7 +203,7 @@ def _stated_look_clause(named: str, looks: str, random_: random.Random) -> str:
 
 
 def _sides(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Sides of the image at which a thing is; ("middle",) if it is at none."""
+    """Sides of the image at which a thing is; ("middle",) for a thing at no side."""
     return place(thing, scene) or ("middle",)
 
 

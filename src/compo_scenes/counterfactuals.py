@@ -202,7 +202,7 @@ class SceneCounterfactuals:
         return isinstance(edited, SceneEdit) and self._wrong_edit(edited, key) is not None
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield an edited caption or a failure for each request, in their order."""
+        """Yield an edited caption or a failure for each request, in the requests' order."""
         for request in requests:
             found = self.edited(request.sample_id, request.sentence, request.role)
             if isinstance(found, str):
@@ -211,7 +211,7 @@ class SceneCounterfactuals:
                 yield EditedCaption(found.text, found.kind)
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
-        """Yield a rendered image or a failure for each request, in their order."""
+        """Yield a rendered image or a failure for each request, in the requests' order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
             edited = self._edited(key)
@@ -244,12 +244,12 @@ class SceneCounterfactuals:
         return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
 
     def _shown_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
-        """The edit whose scene the image shows: the edit itself, a wrong or a newly drawn one."""
+        """The edit whose scene is rendered: the given one, or by chance a wrong or a new one."""
         found = self._wrong_edit(edit_, key) or edit_
         return found if self._settings.faithful else self._with_imagined_scene(found, key)
 
     def _wrong_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
-        """An edit of the other role, for an image that is to be wrong; else None."""
+        """An edit of the opposite role whose scene contradicts the text, by chance; else None."""
         random_ = rng(self._settings.seed, "wrong", *key)
         if random_.random() >= self._settings.wrong:
             return None
@@ -314,7 +314,7 @@ def _read_scenes_file(file: Path) -> Iterator[Scene]:
 
 
 def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
-    """Create the caption editor `scenes`, which is the image generator too."""
+    """Create the caption editor `scenes`, which is also the image generator."""
     world = parse(SceneSettings, opening.generator_settings, "scenes").world.world()
     return SceneCounterfactuals(read_scenes(opening.root), opening.captions, settings, world)
 

@@ -50,7 +50,7 @@ def redraw(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene
 
 
 def _move_things(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
-    """Things moved randomly, by up to `reach` pixels; one inside another moves with it."""
+    """Things moved randomly, by up to `reach` pixels; a thing inside another moves with it."""
     fresh = []
     for thing in scene.things:
         shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
@@ -157,7 +157,7 @@ def imagine(
 def _draw_things(
     parsed: ParsedCaption, count: int, world: World, random_: random.Random
 ) -> list[tuple[Thing, bool]]:
-    """Draw things for a sentence, without positions, and whether each is inside the first."""
+    """Draw things for a sentence, without positions, and whether each is inside the first thing."""
     said = {(word.kinds, word.field): word.value for word in parsed.words}
     kinds = list(parsed.kinds)
     nested = [word.value for word in parsed.of_field("relation") if word.value in NESTED]
@@ -185,7 +185,7 @@ def _draw_things(
 def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """Things with drawn positions, up to one that does not fit or has its container's colour."""
+    """Things with drawn positions, up to the first without a place or in its container's colour."""
     placed: list[Thing] = []
     for thing, inside in things:
         spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)

@@ -212,7 +212,7 @@ def place_randomly(
     *,
     nested: bool = False,
 ) -> Thing | None:
-    """Copy of a thing at a drawn position: clear of the others, or inside the first; or None."""
+    """Copy of a thing at a drawn position, clear of others or inside the first thing; or None."""
     if nested and others:
         drop = DROPS.get(others[0].kind, 0.0)
         return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))
@@ -267,7 +267,7 @@ def exchanged_places(scene: Scene) -> Scene | None:
 
 
 def exchanged_colours(scene: Scene) -> Scene | None:
-    """Copy of a scene with the colours of its first two things exchanged; None if equal."""
+    """Copy of a scene with its first two things' colours exchanged; None if both are equal."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
     a, b, *others = scene.things

@@ -72,13 +72,13 @@ class Record(NamedTuple):
         return self._replace(content={key: value})
 
     def records(self, noun: str = "item") -> list[Record]:
-        """The content's entries as records: those of a list by number, of a mapping by key."""
+        """Entries of the content as records: list items by number, mapping values by key."""
         content = self.content
         entries = content.items() if isinstance(content, dict) else enumerate(content)
         return [Record(f"{key}", f"{self.where}, {noun} {key}", value) for key, value in entries]
 
     def text(self, key: str) -> str:
-        """Value of a field as non-blank text; raises an error if it is none."""
+        """Value of a field as non-blank text; raises an error for any other value."""
         value = self.get(key)
         if not isinstance(value, str) or not value.strip() or text_problem(value):
             raise SettingsError(
@@ -88,7 +88,7 @@ class Record(NamedTuple):
         return value
 
     def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
-        """Value of a field as a list of non-blank texts, at least `least` of them.
+        """Value of a field as a list of at least `least` non-blank texts.
 
         In a CSV file the list is written as in Python.
         """
@@ -175,7 +175,7 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
 
 
 def files_of(root: Path, *patterns: str) -> list[Path]:
-    """Paths of a folder's files that match patterns; if there are none, of its folder `data`."""
+    """Paths of a folder's files that match patterns, or else of files in its subfolder `data`."""
     for folder in (root, root / "data"):
         if found := sorted(file for pattern in patterns for file in folder.glob(pattern)):
             return found
@@ -208,7 +208,7 @@ def subtasks_of(
 
 
 def tail_of(name: str, images: Path) -> str:
-    """Longest tail of a path that is a file in the image folder; else the last part.
+    """Longest trailing part of a path that is a file in the image folder; else the last component.
 
     Args:
         name: a path or an address, as the authors' machine had it.

@@ -103,7 +103,7 @@ class Subtask:
         return self.images / item.image
 
     def paths(self, item: Item) -> tuple[Path, ...]:
-        """Paths of an item's image and of its other images, not checked for links."""
+        """Paths of an item's image and its further images, without a check for links."""
         return tuple(self.images / image for image in (item.image, *item.other_images))
 
     def image_locations(self, item: Item) -> tuple[ImagePlace, ...]:

@@ -301,7 +301,7 @@ def _check_names(subtask: Subtask) -> None:
 def gather_foils(
     settings: BenchmarksSettings, foils: Iterable[Foil], data_root: Path
 ) -> list[Subtask]:
-    """Load the subtasks of foils, if the settings name a split of them."""
+    """Load the subtasks of foils, if the settings name a split of foils."""
     if settings.foils.split is None:
         return []
     limits = replace(ACCEPTED, exif=settings.exif)

@@ -44,7 +44,7 @@ class _FileFormat:
         return subtasks_of(self.name, "group", rows.images, found)
 
     def _rows(self, root: Path, images: Path) -> hub.Rows:
-        """Records of the official files, or of Parquet files from the hub if these are absent."""
+        """Records of the official files; if these are absent, of Parquet files from the hub."""
         if self.on_hub and not files_of(root, *self.files):
             if not (files := hub.parquet_files(root)):
                 raise SettingsError(

@@ -34,7 +34,7 @@ class FoilBenchmarkSettings:
 
 @settings
 class BenchmarkSet:
-    """Settings of one benchmark: folders of its files, and number of items to score."""
+    """Settings of one benchmark in `benchmarks.sets`: folders of its files, number of items."""
 
     root: str | None = None
     """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""

@@ -41,7 +41,7 @@ class Aggregate:
     items: int | None = None
 
     def member_name(self, member: Member) -> str:
-        """Display name of a member: its benchmark, with metric and subtask if it has others."""
+        """Display name of a member: its benchmark, and metric and subtask where members differ."""
         benchmark, metric, subtask = member[0]
         others = [other[0] for other in self.members if other[0][0] == benchmark]
         words = [BENCHMARKS[benchmark].label]
@@ -246,7 +246,7 @@ SUITES: Mapping[str, PaperSuite] = {
 
 
 def aggregates_of(suite: str) -> tuple[Aggregate, ...]:
-    """Means over benchmarks that a paper's suite defines; for another name those of all papers."""
+    """Means over benchmarks that a suite defines; for an unknown name, the means of all suites."""
     if suite in SUITES:
         return SUITES[suite].aggregates
     return tuple(one for paper in SUITES.values() for one in paper.aggregates)

@@ -125,7 +125,7 @@ def _distinct_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _read_templates(folder: Path) -> tuple[str, ...]:
-    """Prompt templates from the set's text file, with `{}` for the class; empty without one."""
+    """Prompt templates from the set's text file, with `{}` for the class; empty if it is absent."""
     files = (_read_lines(folder / name) for name in _TEMPLATES)
     lines = next(filter(None, files), [])
     templates = tuple(line.replace("{c}", "{}") for line in lines)

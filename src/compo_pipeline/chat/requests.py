@@ -111,7 +111,7 @@ _READ, _ASK = ("GET", "models"), ("POST", "chat/completions")  # method and path
 
 @contextmanager
 def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[Post]:
-    """Context manager: a thread-safe function that posts to `<url>/chat/completions`.
+    """Context manager that gives a thread-safe function which posts to `<url>/chat/completions`.
 
     One deadline holds from the connection to the last byte. Time limits of single reads would not
     do: a server that sends a byte of a header each second never exceeds them. So requests run in
@@ -193,7 +193,7 @@ async def _send(
 
 
 def _system_error(error: httpx.HTTPError) -> BaseException:
-    """The operating system's error that caused an httpx error; without one the httpx error."""
+    """The operating system's error behind an httpx error; the httpx error if there is none."""
     behind: BaseException | None = error
     while behind and not (isinstance(behind, OSError) and behind.errno):
         if isinstance(behind, BaseExceptionGroup):  # an attempt for each address of a name
@@ -297,7 +297,7 @@ def with_retries(
 
 
 def _is_temporary(status: int) -> bool:
-    """Whether an HTTP status is worth a retry, as the next reply may have another one."""
+    """Whether an HTTP status is temporary, such as 503, so that the request is worth a retry."""
     passing = codes.is_server_error(status) and status != codes.NOT_IMPLEMENTED
     return passing or status in _RETRIED
 

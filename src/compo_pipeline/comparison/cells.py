@@ -185,7 +185,7 @@ def _run_cell(
     state: Mapping[str, Any],
     stored: list[Stored],
 ) -> bool:
-    """Run a cell's pipelines in a new process, unless done; returns whether they succeeded."""
+    """Run one cell (method, variant, seed) in a new process, unless done; False if a run failed."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
     there = all(each.exists() for each in stored)

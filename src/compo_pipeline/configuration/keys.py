@@ -140,7 +140,7 @@ def _unknown_keys(
 
 
 def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callable[[str], str]:
-    """Function from a parameter's dotted key to the file or option that sets it last, for errors.
+    """Function that maps a dotted key to the file or option that sets it last, for error messages.
 
     It is `--params: `, a file as in `conf/coco/parameters.yml: `, or empty for a key that nothing
     sets. The files are read when it is called.

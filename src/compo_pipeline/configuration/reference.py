@@ -110,7 +110,7 @@ class _Schema:
         return {name: self.within(field) for name, field in properties.items()}
 
     def settings(self) -> _Schema | None:
-        """Schema of the settings class in a field, or in its mapping or list; None without one."""
+        """Schema of the settings class in a field, or in its mapping or list; None if absent."""
         schema = self.resolved()
         if "properties" in schema.content:
             return schema
@@ -215,7 +215,7 @@ def _names_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
-    """The entries of a key and of the keys below it, or else of all keys with a prefix.
+    """Reference entries of a key and of the keys nested in it, else of all keys with that prefix.
 
     Raises:
         SettingsError: there are none; names the nearest key.

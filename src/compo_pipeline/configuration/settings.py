@@ -113,7 +113,7 @@ def settings(cls: type[Settings]) -> type[Settings]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Hint such as "; did you mean 'x'?" at the known name closest to a misspelt one, or empty."""
+    """Hint "; did you mean 'x'?" with the most similar known name; empty if none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 

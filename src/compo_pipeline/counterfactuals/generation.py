@@ -56,7 +56,7 @@ class TextOutcome(NamedTuple):
 
 
 class Folders(NamedTuple):
-    """Folder of the real images (`root`), and that of stored texts and images (`state`).
+    """Folder of the real images (`root`), and folder of the stored texts and images (`state`).
 
     The latter are of all runs.
     """
@@ -103,7 +103,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Jobs(Iterable[Job]):
-    """Iterable of all edits to make: the first sentences of each row, in each role."""
+    """Iterable of edit jobs: each of the first sentences of each row, once for each role."""
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray
@@ -218,7 +218,7 @@ def _state_lock(state: Path) -> Iterator[None]:
 
 
 class _CaptionEdits:
-    """Edits captions, and stores the texts by a key of everything they depend on.
+    """Edits captions, and stores the texts by a hash of everything that a text depends on.
 
     Failures that are not final are not stored: the next run asks again.
     """
@@ -230,7 +230,7 @@ class _CaptionEdits:
         self._unanswered: dict[str, TextOutcome] = {}
 
     def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
-        """Edit the captions that have no stored text; with `retry`, also those that failed."""
+        """Edit the captions without a stored text; with `retry`, also those with a failed edit."""
         with Meter(len(jobs), "editing captions") as meter:
             calls = grouped(self._jobs_to_edit(jobs, meter, retry), _AT_ONCE)
             edit = partial(_edit_jobs, self.editor, self.parser)

@@ -60,7 +60,7 @@ def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings
 
 
 class TableEditor:
-    """Caption editor that takes edits from an external table; of several it draws one."""
+    """Caption editor that draws the edit of each caption from those in an external table."""
 
     name: ClassVar[str] = NAME
     concurrent: ClassVar[bool] = False
@@ -75,7 +75,7 @@ class TableEditor:
         return short_fingerprint(self.name, self._settings, self._seed, content)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Yield the table's edit of each caption, or a failure if it has none."""
+        """Yield the table's edit of each caption, or a failure if the table has no edit of it."""
         for request in requests:
             place = (request.sample_id, request.sentence)
             found = self._annotations.of_sentence(*place)
@@ -94,7 +94,7 @@ class TableEditor:
 
 
 class TableImages:
-    """Image generator that loads the images which an external table names for its edits."""
+    """Image generator that loads the images which an external table names for edited captions."""
 
     name: ClassVar[str] = NAME
 
@@ -119,7 +119,7 @@ class TableImages:
                 yield ImageFailure(f"{path} below {self._folder} ({TABLE_KEY}.images): {error}")
 
     def _image_path(self, request: ImageRequest) -> str | None:
-        """Path of the image that the table names for a request's text; None if it names none."""
+        """Path of the image that the table names for a request's text; None if there is no path."""
         for each in self._annotations.of_sentence(request.sample_id, request.sentence):
             shown = {
                 "negative": zip(each.negatives, each.negative_images, strict=False),

@@ -242,7 +242,7 @@ class _Join(NamedTuple):
 
 
 def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
-    """Hash of a record's normalised join key; `_NO_KEY` if it is unreadable or has no key."""
+    """Hash of a record's normalised join key; `_NO_KEY` if the record has no readable key."""
     if isinstance(record, UnreadableRecord):
         return _NO_KEY
     values = [key_of(record, column) for column, _ in named]

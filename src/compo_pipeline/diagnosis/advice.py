@@ -133,7 +133,7 @@ def advise(
 
 
 def _choose_rules(weak: Sequence[Change], setting: RuleSetting) -> _Choice | None:
-    """A setting's rules with the best one for each weak kind added; None if it cannot have all."""
+    """A setting's rules with the best rule for each weak kind; None if the setting refuses them."""
     asked = {rule: _changes_by_rules(setting, (rule,)) for rule in setting.allowed}
     alone = {rule: found for rule, found in asked.items() if found is not None}
     if not alone:
@@ -168,7 +168,7 @@ def _caption_steps(
 
 
 def _method_steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
-    """Yield the steps that change the method and the rules of its negatives."""
+    """Yield the advice to change the method and the rules of its negatives."""
     setting, asked = choice.setting, choice.asked
     if setting.method != run.method:
         shown = min(map(asked.shown_share, weak))
@@ -192,7 +192,7 @@ def _epoch_steps(
     run: TrainingRun,
     shares: Mapping[Change, float],
 ) -> Iterator[Step]:
-    """Yield the step that raises the number of epochs, if the weak kinds of change need more.
+    """Yield the advice to raise the number of epochs, if the weak kinds of change need more epochs.
 
     The passes bring the kinds from the base's accuracy to one that is no weakness.
 
@@ -223,7 +223,7 @@ def _epoch_steps(
 
 
 def _weight_steps(guessed: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
-    """Yield the steps on which weights train, and how they are mixed with the base's."""
+    """Yield advice on which weights to train, and on how to mix trained weights with the base's."""
     method, why = choice.setting.method, f"the base only guesses {join_kinds(guessed)}"
     if min(map(choice.asked.shown_share, guessed)) > 0 and not (
         run.trains_images and method == run.method

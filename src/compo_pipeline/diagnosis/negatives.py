@@ -45,7 +45,7 @@ class Negatives(NamedTuple):
 
     @classmethod
     def from_view(cls, view: View) -> Negatives:
-        """Take caption and negatives from a view; of a pair, those of the anchor."""
+        """Take caption and negatives from a view; from a pair of images, those of the anchor."""
         own = view.negatives
         if view.kind == PAIR:
             own = own[: len(own) // 2]

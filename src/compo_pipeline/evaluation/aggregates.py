@@ -30,7 +30,7 @@ class AggregateRow:
 
     @property
     def remark(self) -> str:
-        """Why the mean cannot be compared with the paper's figure; empty if it can."""
+        """Why the mean cannot be compared with the paper's value; empty if it can be compared."""
         if self.missing:
             return f"not complete: {', '.join(self.missing)} not run"
         if self.partial:
@@ -39,7 +39,7 @@ class AggregateRow:
 
 
 def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
-    """Means over benchmarks of the comparison's suite; without a suite, all complete ones.
+    """Means over benchmarks of the comparison's suite; without a suite, all complete means.
 
     A mean is complete if all of its members were scored. Benchmarks whose files are not the
     official ones are members of none.

@@ -17,7 +17,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkAvailability:
-    """Availability of a benchmark's files: counts of items, images, and missing ones.
+    """Availability of a benchmark's files: numbers of items, of images and of missing images.
 
     Attributes:
         benchmark: of the registry.
@@ -58,7 +58,7 @@ class BenchmarkAvailability:
 
     @property
     def lines(self) -> list[str]:
-        """Lines that say which files are missing and where to get them; empty if none is."""
+        """Lines that say which files are missing and where to get them; empty if all are there."""
         found = []
         if self.missing_parts:
             there, count = self.subtasks, self.subtasks + len(self.missing_parts)

@@ -150,11 +150,9 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class _ScoredPart:
-    """Values of all models on the scored items of one (metric, subtask), with image numbers.
+    """All models' values for the scored items of a metric and subtask, with indices of the images.
 
     `values` are per cent, [S, n] per model, `image` is [n].
-
-    `values` are per cent, [S, n] per model.
     """
 
     values: Mapping[str, _Floats]
@@ -232,7 +230,7 @@ def _mean_row(mean: MetricMean, parts: Sequence[_ScoredPart], pairs: Sequence[Pa
 
 
 def _renumber_images(parts: Sequence[_ScoredPart]) -> list[_ScoredPart]:
-    """The same parts with their images renumbered from 0 without gaps."""
+    """Copies of per-item values of subtasks, with images renumbered from 0 without gaps."""
     images = np.unique(np.concatenate([part.image for part in parts]))
     return [replace(part, image=images.searchsorted(part.image)) for part in parts]
 
@@ -358,7 +356,7 @@ class _ScoreArrays:
         self._values.append(_UNSCORED if value is None else value)
 
     def sorted_by_item(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
-        """Item ranks, image ranks and values [n] each, sorted by item; of repeats the last."""
+        """Item ranks, image ranks and values [n], sorted by item; repeated items count once."""
         items, last = np.unique(ranks[np.array(self._items)[::-1]], return_index=True)
         images = ranks[np.array(self._images)[::-1][last]]
         return items, images, np.array(self._values)[::-1][last]

@@ -41,7 +41,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def summary_lines(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A line of text for each summary metric, the main one first, and for each that fell."""
+    """A line of text for each summary metric, the main one first, and for each metric that fell."""
     by_key = {row.key: row for row in rows}
     chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
     chosen += [by_key[TEXT_ONLY]] if TEXT_ONLY in by_key else []
@@ -91,7 +91,7 @@ def summary_sentence(rows: Sequence[Row]) -> str:
 
 
 def _few_items_text(row: Row, subject: str) -> str:
-    """Text for a metric whose items are too few to show any but large differences."""
+    """Text for a metric that has too few items to show any but large differences."""
     return (
         f"Too few images to tell: {subject} rests on {row.items} items, where only differences "
         f"from some {row.difference.least_detectable:.0f} points on could show"

@@ -87,7 +87,7 @@ class Overlap:
 
     @property
     def known_images(self) -> int:
-        """Number of images in the training rows, as equal bytes or, if checked, near copies."""
+        """Number of benchmark images that are in the training rows: equal bytes or near copies."""
         return max(self.same_bytes, self.near or 0)
 
 
@@ -280,7 +280,7 @@ def _count_overlap(
 
 
 def _item_files(task: Subtask, item: Item) -> list[ImagePlace]:
-    """Locations of an item's image files; for a crop, of the whole image."""
+    """Locations of an item's image files; a cropped image counts as its whole file."""
     return [(root, file_name(image), limits) for root, image, limits in task.image_locations(item)]
 
 
@@ -372,7 +372,7 @@ def without_reported(
 def _text_key(
     task: Subtask, item: Item
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Tuple of subtask and texts that identifies equal items; None if all have the same texts."""
+    """Key (subtask, texts) of an item; None in a subtask with classes or without negatives."""
     if task.classes or not item.negatives:
         return None
     return task.benchmark, task.name, item.positives, item.negatives

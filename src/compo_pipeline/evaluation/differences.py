@@ -127,7 +127,7 @@ def _item_key(row: Score) -> tuple[str, str, str, str]:
 
 
 def _item_of_score(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
-    """The benchmark item of a score; of a retrieval caption, an item with that caption alone.
+    """The benchmark item of a score; for one caption in retrieval, an item with that caption alone.
 
     Such a caption is named `<item>#<number>`.
     """

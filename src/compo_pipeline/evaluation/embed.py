@@ -290,7 +290,7 @@ class Embedder:
     def _embedding_cache(
         self, loaded: LoadedModel, name: str, fingerprint: str, precision: str
     ) -> _EmbeddingCache:
-        """The store of embeddings of a model or image tower, with those of earlier runs."""
+        """The store of embeddings of a model or image tower, with embeddings of earlier runs."""
         key = digest("embeddings", fingerprint, precision, loaded.device.type)
         store = TensorStore(self.store / f"{key:016x}") if self.store else None
         return _EmbeddingCache(name, store)
@@ -340,7 +340,7 @@ class _EmbeddingCache:
         return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
 
     def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
-        """Append embeddings to those in memory."""
+        """Append embeddings to the embeddings in memory."""
         start = sum(map(len, self._blocks))
         self._index.update((key, start + row) for row, key in enumerate(keys))
         self._blocks.append(embeddings)
@@ -362,7 +362,7 @@ def tokenize_texts(texts: Sequence[str], tokenize: Any) -> Tokens:
 
 
 def _trunk_fingerprint(loaded: LoadedModel) -> str | None:
-    """Hash of the image tower's weights without its projection; None if none is known."""
+    """Hash of the image tower's weights without its projection; None if no projection is known."""
     projection = image_projection(loaded.model)
     if projection is None:
         return None

@@ -139,7 +139,7 @@ class Comparison:
 
     @property
     def reference(self) -> str:
-        """Name of the first model, with which the others are compared."""
+        """Name of the first model, with which all further models are compared."""
         return next(iter(self.models))
 
     @property

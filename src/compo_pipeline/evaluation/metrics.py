@@ -35,7 +35,7 @@ METRIC_LABELS = {
 
 
 def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Labels of the benchmarks by name; `titles` replaces those of unofficial files."""
+    """Labels of the benchmarks by name; `titles` replaces the labels of unofficial files."""
     return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
 
 

@@ -70,7 +70,7 @@ _METRICS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class RoleRows:
-    """Comparison rows of the sets of a role (such as retrieval), and of the mean over them.
+    """Comparison rows of the metrics of a role (such as retrieval), and of the mean over these.
 
     Each set has the same weight.
 
@@ -96,8 +96,8 @@ def absent_roles(benchmarks: Iterable[str]) -> list[Role]:
     return [role for role in ROLES if role not in found]
 
 
-def role_sets(metrics: Sequence[ReportedMetric]) -> dict[Role, list[MetricMean]]:
-    """For each role (such as retrieval), the metric mean of each of its benchmarks or sets.
+def metrics_by_role(metrics: Sequence[ReportedMetric]) -> dict[Role, list[MetricMean]]:
+    """For each benchmark role (such as retrieval), the mean metric of each benchmark or subtask.
 
     Roles without a scored metric are left out.
     """
@@ -144,7 +144,7 @@ def _composition_metric(benchmark: str, metrics: Sequence[ReportedMetric]) -> Me
 
 
 def _headline_metrics(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
-    """The headline metrics that are averages, else all headline metrics, else the subtasks'."""
+    """The headline metrics that are averages, else all headline metrics, else subtask metrics."""
     headlines = [each for each in metrics if each.headline]
     averages = [each for each in headlines if each.averaged]
     return averages or headlines or _subtask_metrics(metrics)
@@ -177,7 +177,7 @@ def compare_roles(
     for score in seeds[0]:
         if score.model == first:
             items[score.benchmark, score.metric, score.subtask] += score.value is not None
-    sets = role_sets(reported_metrics(items, titles))
+    sets = metrics_by_role(reported_metrics(items, titles))
     means = {role: MetricMean.average(ROLE_LABELS[role], own) for role, own in sets.items()}
     every = [each for role, own in sets.items() for each in (means[role], *own)]
     rows = iter(compare_means(seeds, models, pairs, every))

@@ -92,7 +92,7 @@ def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
 
 
 def _deciding_items(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items that decide which metrics a subtask has: one, and one with several positives."""
+    """The first item, and the first with several positives: these decide a subtask's metrics."""
     several = (item for item in items if len(item.positives) > 1)
     return (*items[:1], *islice(several, 1))
 
@@ -204,7 +204,7 @@ class _Scorer:
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[MetricScores]:
-    """Score rows of image-to-text accuracy: right texts are closer to the image than wrong."""
+    """Score rows of image-to-text accuracy: the right texts must be closer to the image."""
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
     yield _choice_of_text(scorer, "accuracy" if single else "itt")
 

@@ -101,7 +101,7 @@ def _slices_of_kind(
 
 
 def _novelty(pairs: Set[Binding], seen: Set[Binding]) -> str:
-    """Text "seen" if all (attribute, noun) pairs are in `seen`, else "unseen", or "none"."""
+    """Text "none" without (attribute, noun) pairs, "seen" if all are in `seen`, else "unseen"."""
     if not pairs:
         return "none"
     return "seen" if pairs <= seen else "unseen"

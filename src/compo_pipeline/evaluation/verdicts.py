@@ -38,7 +38,7 @@ def scored_items(
 
 
 def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
-    """Raise an error unless the stored right or wrong of each row follows from its similarities.
+    """Raise an error unless the stored verdict (right or wrong) of each row fits its similarities.
 
     Args:
         rows: of one model.
@@ -118,7 +118,7 @@ def _candidate_counts(rows: Iterable[Score], items: _Items) -> Counter[tuple[str
 def _expected_counts(
     row: Score, items: _Items, gallery: Mapping[tuple[str, str, str], int]
 ) -> tuple[int, int, int]:
-    """Expected counts for a row's similarities: of matches, in total, and of finite ones."""
+    """Expected numbers of a row's similarities: of matching ones, of all, and of finite ones."""
     if row.metric == "tot" or row.metric in protocols.HALF_TRUTH_CHANCES:
         return 1, 3, 3
     if row.metric in protocols.GROUP_CHANCES:

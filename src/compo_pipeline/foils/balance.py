@@ -87,7 +87,7 @@ def form_couples(candidates: Sequence[Candidate]) -> list[Couple]:
 def _match_candidates(
     ours: Sequence[Candidate], theirs: Sequence[Candidate], used: set[str]
 ) -> Iterator[Couple]:
-    """Pairs of a candidate whose caption the text model prefers and one whose foil it prefers.
+    """Pairs of candidates: the text model prefers the caption in one and the foil in the other.
 
     It prefers both about as much.
 

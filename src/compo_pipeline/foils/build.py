@@ -299,7 +299,7 @@ def build_splits(
 
 
 def _item_splits(split: str, trains: Splits) -> Sequence[str]:
-    """Names of the splits that a set of items is built from, without those that train."""
+    """Names of the splits that a set of items is built from, without training splits."""
     named = (HELD_OUT, CARVED) if split == HELD_OUT else (split,)
     return [each for each in named if each not in splits_of(trains)]
 

@@ -20,7 +20,7 @@ from compo_pipeline.storage.records import Parse
 
 
 def compatible_lemmas(word: str, upos: str, tag: str) -> frozenset[str]:
-    """Lemmas that can be true of what a word names: the word's own, synonyms, compatible lemmas."""
+    """Lemmas that fit what a word names: its own lemma, synonyms, and others in the lexicon."""
     lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
 
@@ -67,7 +67,7 @@ class Evidence:
         return f" {fold_case(word)} " in self._text
 
     def may_name(self, word: str, upos: str, tag: str) -> bool:
-        """Whether the captions name a thing for which this word may be true too."""
+        """Whether the captions name a thing that this word may name as well."""
         return (upos, lemma_name(word, upos, tag)) in self._named_lemmas
 
     def is_caption(self, text: str) -> bool:
@@ -99,7 +99,7 @@ class Evidence:
 
     @cached_property
     def _named_lemmas(self) -> set[tuple[str, str]]:
-        """Pairs (part of speech, lemma) of everything that the captions may name."""
+        """Pairs (part of speech, lemma) of all words that fit what the captions mention."""
         return {
             (upos, found)
             for parse in self._parses
@@ -153,7 +153,7 @@ class Evidence:
 
 
 def noun_lemmas(parse: Parse, place: int) -> frozenset[str]:
-    """Lemmas that can be true of what the noun at a token index names."""
+    """Lemmas that fit what the noun at a token index names: its own lemma, synonyms and others."""
     return compatible_lemmas(parse.words[place], "NOUN", fine_tag(parse, place))
 
 

@@ -35,7 +35,7 @@ from compo_pipeline.storage.records import Parse
 
 
 class Draft(NamedTuple):
-    """A caption of an image and a possible foil, as edits of the caption's parse.
+    """A possible foil and the true caption beside it, each given as edits of one parsed caption.
 
     Attributes:
         kind: what the foil has changed.
@@ -170,7 +170,7 @@ def _swapped_attribute_drafts(
 
 
 def _rules_out(element: Element, own: str, other: str) -> bool:
-    """Whether another word cannot be true of what an element's own word describes."""
+    """Whether one word excludes another word for the same thing, by the lexicon's alternatives."""
     found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
     return other in {one.word for one in found}
 
@@ -225,7 +225,7 @@ def _added_attribute_drafts(
 
 
 def _bare_nouns(parse: Parse) -> Iterator[tuple[int, str]]:
-    """Singular nouns with only a determiner, which occur once in the caption; with index."""
+    """Yield index and text of singular nouns with a determiner only, each once in the caption."""
     words = [fold_case(word) for word in parse.words]
     for start, end in noun_phrases_of(parse):
         plain = end - start == 2 and parse.upos[start] == "DET" and parse.tags[end - 1] == "NN"

@@ -146,7 +146,7 @@ def _noise_interval(verdicts: Sequence[Verdict]) -> Noise:
 
 
 def corrected(value: float, low: float, high: float, found: Noise) -> Corrected | None:
-    """Accuracy on items that are not false, from that on all items; None if all are false.
+    """Accuracy without false items, estimated from that on all items; None if all items are false.
 
     A model's accuracy on all items is a = (1 - q) c + q / 2, where q is the noise and c the
     accuracy on the others, so c = (a - q / 2) / (1 - q), within 0 and 1. This assumes that of a
@@ -172,7 +172,7 @@ def corrected(value: float, low: float, high: float, found: Noise) -> Corrected 
 
 
 def _correct_for_noise(accuracy: float, share: float) -> float:
-    """Accuracy on the true items, given that on all items and the share of false items.
+    """Accuracy on the true items, given the accuracy on all items and the share of false items.
 
     Of false items a model has half right.
     """

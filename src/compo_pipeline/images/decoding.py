@@ -176,7 +176,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
 
 
 def source_name(root: Path, relative: str, limits: Limits) -> str:
-    """File name of an image; in a Parquet file the stored original one, empty if unknown.
+    """File name of an image; for one in a Parquet file, the original name stored there, or empty.
 
     Raises:
         ImageError: as `open_file`.

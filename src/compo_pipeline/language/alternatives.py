@@ -230,7 +230,7 @@ class WordNetCousins:
         return tuple(one._replace(countable=True, mass=True) for one in formed)
 
     def _cousin_lemmas(self, sense: Any) -> Iterator[Any]:
-        """WordNet lemmas of a sense's siblings and cousins; an adjective's through nouns."""
+        """WordNet lemmas of a sense's siblings and cousins; for adjectives, by derived nouns."""
         if sense.pos() not in "as":
             yield from self._cousins(sense)
             return
@@ -248,7 +248,7 @@ class WordNetCousins:
 
 
 def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
-    """Alternatives from WordNet names, inflected for a fine tag; others are dropped."""
+    """Alternatives from WordNet names, inflected for a fine tag; drops names without that form."""
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
         if lemma is None:
@@ -259,7 +259,7 @@ def _inflect_all(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Al
 
 
 def _inflect(name: str, upos: str, tag: str) -> str | None:
-    """Inflected form of a WordNet name that the lexicon lacks; None if it has no such form.
+    """Inflected form of a WordNet lemma missing in the lexicon; None if the lemma has no such form.
 
     Of several words the head is inflected: a verb's first ("blowing up"), a noun's before its
     preposition ("mothers of pearl") or last. A plural has no singular ("widow's weeds").

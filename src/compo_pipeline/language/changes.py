@@ -130,7 +130,7 @@ def _words_without_articles(words: Iterable[str]) -> list[str]:
 
 
 def _phrase_category(parse: Parse, phrase: Phrase) -> Category | None:
-    """Whether a phrase is an entity, an attribute or a relation; None if it is more than one.
+    """Category of a phrase (entity, attribute or relation); None if no single category fits.
 
     By the elements of the scene graph, else by parts of speech.
     """

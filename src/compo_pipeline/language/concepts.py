@@ -63,7 +63,7 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
 
 
 def locate_phrases(caption: str, phrases: Iterable[str]) -> tuple[Concept, ...]:
-    """Given phrases as concepts, each with its span in the caption; (0, 0) if it is not there.
+    """Given phrases as concepts, each with its span in the caption; (0, 0) for an absent phrase.
 
     Without phrases the whole caption is the only concept, as in C2LIP's code.
     """
@@ -87,7 +87,7 @@ def objects(parse: Parse) -> tuple[str, ...]:
 
 
 def bindings(parse: Parse) -> tuple[Binding, ...]:
-    """Attribute-object pairs of a caption: each adjective or participle before a noun, with it."""
+    """Attribute-object pairs of a caption: an adjective or participle, and the noun after it."""
     return tuple(
         Binding(fold_case(parse.words[place]), fold_case(parse.words[noun]))
         for noun, first in _object_nouns(parse)

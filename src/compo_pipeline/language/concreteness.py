@@ -70,7 +70,7 @@ def draw(
     texts: Callable[[Option], Iterable[str]],
     by: Concreteness | None,
 ) -> Option:
-    """Draw one of several options: uniformly, or by the concreteness of the texts it changes."""
+    """Draw one of several options: uniformly, or by the concreteness of each option's texts."""
     if by is None:
         return rng.choice(options)
     logs = [by.log_weight(texts(option)) for option in options]
@@ -80,7 +80,7 @@ def draw(
 
 
 def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
-    """Load the concreteness ratings of the table that the settings name; None if they name none.
+    """Load the concreteness ratings of the table that the settings name; None if no table is named.
 
     Args:
         chosen: the settings.

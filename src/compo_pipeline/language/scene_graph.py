@@ -132,7 +132,7 @@ def scene_graph(parse: Parse) -> SceneGraph:
 
 
 def fine_tag(parse: Parse, index: int) -> str:
-    """Fine tag of a word as the lexicon lists it: a proper noun's as that of a common noun."""
+    """Fine tag of a word as the lexicon lists it: a proper noun has the tag of a common noun."""
     return _TAGS.get(parse.tags[index], parse.tags[index])
 
 

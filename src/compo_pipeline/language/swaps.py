@@ -178,7 +178,7 @@ def _draw_as_paper(
     shared: Set[str] = frozenset(),
     concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
-    """Draw two different words as CLIC's paper: one per sentence, of a part of speech of both.
+    """Draw two different words as in CLIC's paper: one per sentence, of a shared part of speech.
 
     Words that both sentences share do not count. Without such a part of speech, any two words.
 
@@ -265,7 +265,7 @@ def _draw_distinct_words(
 def _occurrences(
     parse: Parse, words: Sequence[_Word], drawn: _Word, occurrence: Literal["drawn", "all"]
 ) -> list[int]:
-    """Token indices to replace: that of the drawn word, or of all its occurrences."""
+    """Token indices to replace: the index of the drawn word, or those of all its occurrences."""
     if occurrence == "drawn":
         return [drawn.place]
     return [word.place for word in words if word.key == drawn.key]

@@ -130,7 +130,7 @@ def _one_direction(logits: Tensor, anchors: Tensor, entries: Tensor, margins: Ma
 def _loss_beyond_sample(
     own: Tensor, others: Tensor, there: Tensor, exist: Tensor, margins: Margins
 ) -> Tensor:
-    """Margin loss that ranks an anchor's own text or image above those of other samples.
+    """Margin loss that ranks an anchor's own text or image above texts or images of other samples.
 
     The margin of an anchor is that of the hardest of them: the other entry nearest to it.
 

@@ -165,7 +165,7 @@ class Partners:
         return sorted({word.lower() for word, upos in words if upos == "NOUN"})
 
     def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
-        """Draw the caption of a composite's second image; None without one of its orientation.
+        """Draw the caption of a composite's second image; None if no orientation matches.
 
         With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
         anchor that shares no noun with any other image gets a random partner.
@@ -191,7 +191,7 @@ class Partners:
     def _draw_other_image(
         self, anchor: Caption, pool: Pool, random_: random.Random
     ) -> Caption | None:
-        """Draw a caption of another image than the anchor's from a pool; None without one.
+        """Draw a caption of another image than the anchor's from a pool; None if there is none.
 
         A few draws nearly always find one; else the pool is looked through.
         """
@@ -322,7 +322,7 @@ class Clic(Method):
         return self.objective.clip_steps and step % 2 == 1
 
     def images(self, example: Example, step: int) -> tuple[ImageInput]:
-        """Image of an example: the composite at CLIC's steps, the anchor's own at CLIP's steps."""
+        """Image of an example: the composite at CLIC's steps, the anchor image at CLIP's steps."""
         if self._is_clip_step(step):
             return (single_image(example),)
         return (_composite_image(example),)
@@ -385,7 +385,7 @@ def _composite_image(example: Example) -> ImageInput:
 
 
 def _draw_further(caption: Caption, random_: random.Random, context: ViewContext) -> list[str]:
-    """Draw three texts for a view's further positives, from the other sentences or a table.
+    """Draw three texts for a view's further positives, from the caption's sentences or a table.
 
     None is repeated as long as they last.
     """

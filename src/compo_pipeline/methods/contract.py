@@ -55,7 +55,7 @@ class ImageInput:
 
 
 class ViewContext(NamedTuple):
-    """Inputs of a method's view sampler besides the captions: parses, seed, epoch and others."""
+    """Inputs of a method's view sampler besides the captions, such as parses, seed and epoch."""
 
     parses: Mapping[str, Parse]
     """First sentences by sample_id."""

@@ -114,7 +114,7 @@ class CsClip(TextPairs):
         return frozenset({"negatives"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view: it and entities or relations, with negatives."""
+        """A function from a caption to its view: caption, and entities or relations, with foils."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
         source = self.replacer()
         folder = self.view_settings.unit_files
@@ -188,7 +188,7 @@ class CsClip(TextPairs):
 def _pair_from_parse(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
 ) -> _Pair | None:
-    """A random entity or relation of a parse, with a rule-made foil; None if none has one."""
+    """A random entity or relation of a parse, with a rule-made foil; None if no foil is found."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
@@ -197,7 +197,7 @@ def _pair_from_parse(
 
 
 def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
-    """A random entity or relation of the unit files, with a foil; None if there is none."""
+    """A random entity or relation of the unit files, with a foil; None if no entry fits."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None

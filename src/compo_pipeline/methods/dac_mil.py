@@ -102,7 +102,7 @@ class DacMil(TextPairs):
         return None
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view: it and drawn sentences, each with a negative."""
+        """A function from a caption to its view: caption and drawn sentences, with negatives."""
         (name,) = self.view_settings.generators
         rule, table = self.rule(name), context.annotations
 

@@ -76,7 +76,7 @@ class Mixture:
     def from_weights(
         cls, weights: Mapping[str, float], epoch_rows: int | None, seed: int
     ) -> Mixture | None:
-        """The mixture of sources with these weights; None without weights."""
+        """The mixture of sources with these weights; None if no weights are given."""
         return cls(weights, epoch_rows, seed) if weights else None
 
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:

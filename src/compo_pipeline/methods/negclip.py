@@ -69,7 +69,7 @@ class ContrastedRow(NamedTuple):
 
 
 def contrasted_rows(example: Example) -> list[ContrastedRow]:
-    """Batch rows of an example: one, or two where its view is a pair of similar images."""
+    """List of an example's rows in a batch: one, or two if the view is a pair of similar images."""
     view = example.view
     if view.kind != PAIR:
         return [ContrastedRow(single_image(example), view.positives[0], view.negatives)]
@@ -135,7 +135,7 @@ class TextNegatives(Method):
         return frozenset({"negatives", "neighbours"})
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
-        """A function from a caption to its view, with negatives by rules or of an external table.
+        """A function from a caption to its view, with negatives by rules or from an external table.
 
         With a table of neighbours it is a pair: the caption's row and one with a similar image,
         with the same number of negatives. Draws are in the order of NegCLIP's `CsvDataset`

@@ -91,7 +91,7 @@ class SvlcR(TextNegatives):
         return frozenset({"negatives", "positives"})
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
-        """A caption's first sentence, and its paraphrase by table or rule, or itself again."""
+        """A caption's first sentence, and a paraphrase by table or rule, or the sentence again."""
         own, rng = caption.sentences[0], context.rng("paraphrase", caption)
         if "positives" in context.annotations.contents:
             others = context.annotations.positives(caption.sample_id)

@@ -117,7 +117,7 @@ class NegativeText(NamedTuple):
 
     @classmethod
     def from_table(cls, found: tuple[str, str] | None) -> NegativeText | None:
-        """A negative taken from a column of an external table; None where it has none."""
+        """A negative taken from a column of an external table; None if the table has none."""
         return cls(found[0], Origin("table", found[1], ())) if found else None
 
 
@@ -323,7 +323,7 @@ class _MixedDrawing:
 
     @cached_property
     def _sampler(self) -> Callable[[str, int], Sampler]:
-        """A cached function from a source and a pass to a view sampler; it keeps two samplers."""
+        """A function from a source and a pass to a view sampler; caches the last two samplers."""
         return lru_cache(2)(self._sampler_of)
 
     def _sampler_of(self, name: str, number: int) -> Sampler:

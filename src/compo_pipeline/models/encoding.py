@@ -155,7 +155,7 @@ def pool_texts(tower: Any, states: Tensor, tokens: Tensor) -> Tensor:
 
 
 def project(states: Tensor, projection: nn.Linear | Tensor | None) -> Tensor:
-    """States [..., W] projected into the joint space [..., D], by a layer or matrix, if any."""
+    """States [..., W] projected into the joint space [..., D]; unchanged without a projection."""
     if projection is None:
         return states
     projected: Tensor = (

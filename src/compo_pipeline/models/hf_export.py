@@ -34,7 +34,7 @@ _GREY_LEVELS = 2.5
 
 
 def require_packages() -> None:
-    """Raise an error, which says how to install it, unless transformers is installed.
+    """Raise an error with the command that installs transformers, unless transformers is installed.
 
     Raises:
         SettingsError: they are not; the message says how to install them.

@@ -133,7 +133,7 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
 def _clip_config(
     folder: Path, width: int, vision: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """open_clip's `model_cfg` for a transformers CLIP; raises an error if it cannot express it."""
+    """open_clip's `model_cfg` for a transformers CLIP; raises an error if it has no equivalent."""
     activations = {vision["hidden_act"], text["hidden_act"]}
     epsilons = {vision["layer_norm_eps"], text["layer_norm_eps"]}
     if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:
@@ -200,7 +200,7 @@ def _siglip_config(
 
 
 def _preprocessing(folder: Path) -> dict[str, Any]:
-    """open_clip's preprocessing, from a folder's image processor; empty if it has none."""
+    """open_clip's preprocessing, from a folder's image processor; empty if there is none."""
     names = ("preprocessor_config.json", "processor_config.json")
     name = next((name for name in names if (folder / name).is_file()), None)
     if name is None:

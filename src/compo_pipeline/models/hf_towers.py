@@ -102,7 +102,7 @@ def _clip_image(visual: VisionTransformer) -> Tower:
 
 
 def _timm_projection(visual: TimmModel) -> Tensor | None:
-    """Weight of the linear projection in a timm tower's head; None if it has none."""
+    """Weight of the linear projection in a timm tower's head; None without a projection."""
     layers = dict(visual.head.named_children())
     layers.pop("drop", None)
     projection = layers.pop("proj", None)
@@ -226,7 +226,7 @@ def _siglip_text(tower: Any) -> Tower:
 
 
 def _text_weights(tower: Any) -> dict[str, Tensor]:
-    """Weights of a text tower under transformers' names, without those of its head."""
+    """Weights of a text tower without its head, under transformers' names."""
     return {
         "embeddings.token_embedding.weight": tower.token_embedding.weight,
         "embeddings.position_embedding.weight": tower.positional_embedding,

@@ -63,7 +63,7 @@ def download(repository: str, files: Sequence[str]) -> Path:
 
 
 def repository_files(repository: str, folder: Path) -> list[str]:
-    """Names of all files of a hub repository; without an answer, those in its local folder."""
+    """Names of all files of a hub repository, or of the local folder if the hub is unreachable."""
     try:
         siblings = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT).siblings
         return sorted(each.rfilename for each in siblings or ())

@@ -145,7 +145,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
 
 
 class Dimensions(NamedTuple):
-    """Parameter counts of a model's image tower and of the rest, and the embedding width."""
+    """Numbers of parameters in a model's image tower and outside it, and the embedding width."""
 
     image: int
     text: int

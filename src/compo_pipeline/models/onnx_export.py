@@ -55,7 +55,7 @@ class NormalisedTower(nn.Module):
 
 
 def require_packages() -> None:
-    """Raise an error, which says how to install them, unless the ONNX packages are installed.
+    """Raise an error with the command that installs the ONNX packages, unless these are installed.
 
     Raises:
         SettingsError: they are not; the message says how to install them.
@@ -140,7 +140,7 @@ def _write_tokenizer(loaded: LoadedModel, tokens: Tensor, path: Path) -> None:
 
 
 def _remove_source_paths(path: Path) -> None:
-    """Remove from an ONNX file where in the source each operation comes from: local paths."""
+    """Remove the source locations (local paths) of all operations from an ONNX file."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False)

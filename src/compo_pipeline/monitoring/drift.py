@@ -87,7 +87,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class FigureDrift:
-    """Drift of one figure between requests and reference: p values and effect sizes.
+    """Drift of one quantity (such as cosines) from requests to reference: p values, effect sizes.
 
     Attributes:
         name: of the figure, of `FIGURES`.
@@ -117,7 +117,7 @@ class FigureDrift:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Values of the compared figures for requests and reference, in one array per figure.
+    """Values of each compared quantity for requests and reference, in one array per quantity.
 
     Attributes:
         values: [n] or [n, D] by figure; NaN where a row lacks it.
@@ -129,7 +129,7 @@ class Compared:
 
 
 def compare_rows(window: PairRows, reference: PairRows, seed: int) -> Compared:
-    """Compute the figures to compare, from at most `MOST_ROWS` requests and the reference.
+    """Compute the quantities to compare, from at most `MOST_ROWS` requests and the reference.
 
     Args:
         window: one row for each image.
@@ -174,7 +174,7 @@ def margins(images: Floats, texts: Floats, others: Floats) -> Floats:
 def measure_drift(
     compared: Compared, seed: int, *, permutations: int = PERMUTATIONS
 ) -> list[FigureDrift]:
-    """Test each figure for drift between requests and reference, and measure effect sizes.
+    """Test each quantity for drift between requests and reference, and measure effect sizes.
 
     Args:
         compared: of `compare_rows`.
@@ -278,7 +278,7 @@ def energy_statistics(values: Floats, labels: Floats, count: int) -> Floats:
 
 
 def adjusted_p_values(statistics: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
-    """Permutation p value of each figure, and the one adjusted for all figures together.
+    """Permutation p value of each quantity, and the p value adjusted for all quantities together.
 
     Args:
         statistics: by figure, [P + 1], larger for more drift, the observed one first; the same
@@ -341,7 +341,7 @@ def superiority(values: Floats, inside: Bools) -> float:
 
 
 def _with_effects(figure: FigureDrift, values: Floats, inside: Bools) -> FigureDrift:
-    """The figure's drift with effect sizes: AUC, means and standardised difference."""
+    """A copy of a drift result with effect sizes: AUC, means and standardised difference."""
     sides = values[inside], values[~inside]
     means = float(sides[0].mean()), float(sides[1].mean())
     error = math.sqrt(sum(float(side.var(ddof=1)) / len(side) for side in sides))

@@ -117,7 +117,7 @@ class Window:
 
 
 def reference_pairs(reference: Reference) -> PairRows:
-    """A version's reference sample as PairRows, to compare with those of requests."""
+    """A version's reference sample as PairRows, to compare with the PairRows of requests."""
     unknown = reference.unknown_words
     return PairRows(
         reference.images,
@@ -227,7 +227,7 @@ def image_bytes(
 def _usable_rows(
     batch: pa.RecordBatch, fingerprint: str, width: int, left_out: Counter[str]
 ) -> pa.RecordBatch:
-    """Rows that these weights answered and that have an embedding; counts the rest by reason."""
+    """Rows that these weights answered and that have an embedding; counts all others by reason."""
     own = pc.equal(batch.column("fingerprint"), fingerprint)
     left_out["answered by another model"] += len(batch) - (pc.sum(own).as_py() or 0)
     batch = batch.filter(own)
@@ -266,7 +266,7 @@ def _numbers(column: pa.ChunkedArray) -> Floats:
 
 
 def _cluster_names(batch: pa.RecordBatch) -> list[str]:
-    """Cluster of each row: the image's hash or, if it has none, a hash of the text's embedding."""
+    """Cluster of each row: the image's hash or, without image, a hash of the text's embedding."""
     texts = batch.column("text")
     return [
         name or hashlib.sha256(np.array(texts[place].as_py()).tobytes()).hexdigest()

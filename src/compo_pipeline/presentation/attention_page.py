@@ -15,7 +15,7 @@ from compo_pipeline.evaluation.analysis.localisation import Located
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import ImageCard, thumbnail
-from compo_pipeline.presentation.tables import difference_text, figure_table
+from compo_pipeline.presentation.tables import difference_text, number_table
 from compo_pipeline.run.console import terminal
 
 PAGE = "attention.html"
@@ -99,7 +99,7 @@ def show(summary: AttentionSummary, page: Path, console: Console | None = None) 
         first = summary.rows[0]
         labels = [_LABELS[role] for role in summary.roles]
         against = [f"against {role}" for role in summary.opponents]
-        table = figure_table(
+        table = number_table(
             f"per cent; {first.items:,} phrases, each with a known region, "
             f"in {first.images:,} images; 95% intervals",
             ["chance", *labels, *against],

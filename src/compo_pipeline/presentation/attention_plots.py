@@ -105,7 +105,7 @@ def panels_of(
 def _make_panel(
     base: LoadedModel, before: AttentionResult, after: AttentionResult, limits: Limits
 ) -> AttentionPanel | None:
-    """The attention panel of a phrase under two models; None if one could not be measured."""
+    """The attention panel of a phrase under two models; None if a model could not be measured."""
     if before.attention is None or after.attention is None:
         return None
     case, plain = before.case, before.attention.plain
@@ -126,7 +126,7 @@ def _make_panel(
 
 
 def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
-    """Write the attention grids as `attention_<nn>.png`; removes those of an earlier run."""
+    """Write the attention grids as `attention_<nn>.png`; removes the grids of an earlier run."""
     for earlier in folder.glob("attention_*.png"):
         earlier.unlink()
     paths: list[Path] = []

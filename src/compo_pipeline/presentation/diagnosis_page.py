@@ -50,7 +50,7 @@ def write(
 def write_advised(
     diagnosis: Diagnosis, command: CommandOptions, folder: Path, base: Mapping[str, Any]
 ) -> None:
-    """Write a Kedro environment with the settings that a diagnosis advises; none without advice.
+    """Write a Kedro environment with the settings that a diagnosis advises; nothing without advice.
 
     Args:
         diagnosis: with the settings.

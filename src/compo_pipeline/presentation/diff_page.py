@@ -11,7 +11,7 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.item_cards import hardest_cards
-from compo_pipeline.presentation.tables import difference_text, figure_table
+from compo_pipeline.presentation.tables import difference_text, number_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.storage.records import ItemChange
 
@@ -59,7 +59,7 @@ def write(
 def show(diff: Comparison, console: Console | None = None) -> None:
     """Print the headline differences of two models, with the numbers of fixed and broken items."""
     baseline, model = diff.labels.values()
-    table = figure_table(
+    table = number_table(
         f"{model} against {baseline}: points, 95% intervals; items",
         ("difference", "fixed", "broken", "p (Holm)"),
     )

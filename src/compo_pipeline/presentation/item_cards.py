@@ -121,7 +121,7 @@ def _take_in_turn(pools: Mapping[Any, Sequence[T]], count: int) -> list[T]:
 
 
 def _showable_cards(cards: Iterable[ItemCard]) -> list[ItemCard]:
-    """The item cards whose images can all be read; logs a warning for an image that cannot."""
+    """The item cards whose images can all be read; logs a warning for an unreadable image."""
     found = []
     for card in cards:
         problems = [image for image in card.images if image.problem]
@@ -140,7 +140,7 @@ def _item_card(
     similarities: Sequence[Sequence[float]],
     correct: list[bool],
 ) -> ItemCard:
-    """The card of a benchmark item; for a choice among images, with the most misleading one."""
+    """The card of a benchmark item; for a choice among images, with the most similar wrong one."""
     places = task.image_locations(item)
     columns: Sequence[int] = range(len(similarities[0]))
     if metric == "t2i":

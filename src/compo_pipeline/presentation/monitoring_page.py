@@ -120,7 +120,7 @@ def sentence(report: Mapping[str, Any]) -> str:
 
 
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print a monitoring report: the drift figures, and the shares out of distribution."""
+    """Print a monitoring report: the drift of each quantity, and the shares out of distribution."""
     table = plain_table("p for all figures together; apart: 50% is no drift")
     for name in ("figure", "requests", "reference", "mean", "of the reference", "apart", "p"):
         table.add_column(name, justify="left" if name == "figure" else "right")
@@ -146,7 +146,7 @@ def show(report: Mapping[str, Any], console: Console | None = None) -> None:
 
 
 def draw(measured: Measured, path: Path) -> str:
-    """Plot histograms of requests and reference sample; returns SVG, empty if none was compared.
+    """Plot histograms of requests and reference sample; returns SVG, empty if nothing is drawn.
 
     Args:
         measured: with the values.

@@ -76,7 +76,7 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
 def write(
     file: Path, template: str, context: Mapping[str, Any], **filters: Callable[..., str]
 ) -> Path:
-    """Render a Jinja template of this package to a file; the arguments are those of `render`."""
+    """Render a Jinja template of this package to a file; takes the arguments of `render`."""
     write_text(file, render(template, context, **filters))
     return file
 

@@ -213,7 +213,7 @@ def _plot_curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, labe
 
 
 def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
-    """Plot one metric of many models against others, with a line through the Pareto front.
+    """Plot models as points by two metrics in each panel, with a line through the Pareto front.
 
     A model is at the frontier if no other is at least as good both ways and better one way.
 
@@ -251,7 +251,7 @@ def _pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float
 
 
 def _labelled_points(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
-    """Points that get a label: all, or of many the base and those on the Pareto front."""
+    """Points that get a label: all; if there are many, only the base model and the Pareto front."""
     points, best = panel.points, _pareto_front(panel.points)
     named = {next(iter(points)), *(name for name in points if points[name] in best)}
     return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}

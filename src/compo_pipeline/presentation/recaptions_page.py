@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 
 
 class RecaptionCard(NamedTuple):
-    """An image with its original captions and the model's caption, or why it has none."""
+    """An image with its original captions, and the model's caption or why there is none."""
 
     image: ImageCard
     originals: Sequence[str]

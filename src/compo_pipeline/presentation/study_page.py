@@ -151,7 +151,7 @@ def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int
 
 
 def _objective_values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
-    """A trial's objective values without penalty; None for each that it does not have."""
+    """A trial's objective values without penalty; None for each value that is missing."""
     if trial.state == TrialState.COMPLETE:
         return tuple(results.scores(trial))
     if count == 1 and SCORE in trial.user_attrs:

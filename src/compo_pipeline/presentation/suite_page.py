@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
-from compo_pipeline.presentation.tables import STYLES, figure_table
+from compo_pipeline.presentation.tables import STYLES, number_table
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.storage.records import Score
@@ -102,7 +102,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
     console = terminal(console)
     coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
     title = "per cent" + coloured * (len(suite.names) > 1)
-    table = figure_table(title, suite.names, collapse_padding=True)
+    table = number_table(title, suite.names, collapse_padding=True)
     for row in suite.comparison.headlines:
         styles = {each.model: STYLES[each.significance] for each in row.differences}
         cells = [

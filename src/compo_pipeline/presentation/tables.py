@@ -19,7 +19,7 @@ STYLES = {"above": "green", "below": "red", "level": "dim"}
 _ANY_WIDTH = 1000
 
 
-def figure_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:
+def number_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:
     """A Rich table with right-aligned columns of numbers, and an unnamed first column of labels."""
     table = plain_table(caption, collapse_padding=collapse_padding)
     table.add_column("")
@@ -51,9 +51,9 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
 
 
 def _comparison_table(comparison: Comparison, *, wide: bool) -> Table:
-    """A Rich table of headline metrics; a narrow one has intervals on the differences alone."""
+    """A Rich table of headline metrics; a narrow table has intervals for differences alone."""
     against = [] if not comparison.rows else comparison.rows[0].differences
-    table = figure_table(
+    table = number_table(
         "per cent; 95% intervals; differences are paired on the same items",
         [*comparison.labels.values(), *(f"against {each.against}" for each in against)],
         collapse_padding=True,

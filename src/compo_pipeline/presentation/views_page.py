@@ -77,7 +77,7 @@ class ViewCard:
 
 
 class NegativeTally(NamedTuple):
-    """Number of an epoch's views with a negative at one position, and its categories."""
+    """Counts for one slot of a view's negatives: views with and without one, and categories."""
 
     generator: str
     filled: int
@@ -166,7 +166,7 @@ def write(
 
 
 def _view_images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
-    """Yield a view's image, composed as in training, or its parts if one cannot be read."""
+    """Yield a view's image, composed as in training, or its two parts if a part cannot be read."""
     if view.axis is not None:
         try:
             first, second = (load(root, path, limits) for path in view.images)
@@ -269,7 +269,7 @@ def edit_kind(origins: Origins) -> str:
 
 
 def _pair_texts(view: View) -> tuple[str | None, str | None]:
-    """The edited caption of a view and its paraphrase; None for one that it does not have."""
+    """The edited caption of a view and its paraphrase; None for a missing text."""
     return view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
 
 

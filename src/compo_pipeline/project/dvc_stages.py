@@ -278,7 +278,7 @@ class _EnvironmentStages:
         return [{file: by_file[file]} for file in sorted(by_file)]
 
     def _keys_in(self, env: str, wanted: set[str], settled: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield (file, key) for those of the wanted keys that an environment's files set."""
+        """Yield (file, key) for each wanted key that an environment's configuration file sets."""
         files = self._configuration_files(env)
         # What is set in no file may be added to a section that is there.
         wanted = {_longest_set_prefix(key, files.values()) for key in wanted}
@@ -309,7 +309,7 @@ class _EnvironmentStages:
 
 
 def _topmost(paths: Iterable[str]) -> set[str]:
-    """Paths that are not below another of the paths."""
+    """Paths that do not lie below any other of the given paths."""
     paths = set(paths)
     return {path for path in paths if not any(path.startswith(f"{one}/") for one in paths)}
 

@@ -31,7 +31,7 @@ def refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
 
 
 def held_out_problems(parameters: RunSettings, read: Set[str], outputs: Set[str]) -> Iterator[str]:
-    """Yield errors for absent splits, or splits that both train and select or are reported.
+    """Yield errors for absent splits, and for training splits that also select or are reported.
 
     Args:
         parameters: the project's.
@@ -190,7 +190,7 @@ def validation_problems(parameters: RunSettings, *, generated: bool) -> Iterator
     """Yield errors for the split or the benchmarks on which training is validated."""
     from compo_pipeline.benchmarks import foils
     from compo_pipeline.training.validation import KEY, check_split
-    from compo_pipeline.tuning.selection import benchmark_files, check_figure
+    from compo_pipeline.tuning.selection import benchmark_files, check_validation_metric
 
     settings, data = parameters.training.validation, parameters.data
     if settings.every is None:
@@ -208,7 +208,7 @@ def validation_problems(parameters: RunSettings, *, generated: bool) -> Iterator
     if files is not None:
         found = list(benchmark_problems(files, f"{KEY}.benchmarks", data, generated=generated))
     # Items that cannot be read have no figures.
-    yield from found or refusal(check_figure, settings)
+    yield from found or refusal(check_validation_metric, settings)
 
 
 def attention_problems(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:

@@ -31,13 +31,13 @@ def code_fingerprint(*modules: str) -> str:
 
 
 def imported(*modules: str) -> set[str]:
-    """Names of modules and of all modules that they import from their package and this one."""
-    return set[str]().union(*map(_imported, modules))
+    """Names of modules, and of all modules they import from their package or compo_pipeline."""
+    return set[str]().union(*map(_modules_with_imports, modules))
 
 
 @cache
-def _imported(module: str) -> frozenset[str]:
-    """Names of a module, of the modules it imports from its package and this one, and parents."""
+def _modules_with_imports(module: str) -> frozenset[str]:
+    """Names of a module, of its imports from its package or compo_pipeline, and of packages."""
     package = module.partition(".")[0]
     if _package_folder(package) is None:
         return frozenset({module})

@@ -16,7 +16,7 @@ _UNBOUNDED = 1000
 
 
 def terminal(given: Console | None = None) -> Console:
-    """The given console, or a new one; it wraps no line where the output is no terminal."""
+    """The given or a new Rich console, which wraps no lines if the output is no terminal."""
     console = given or Console()
     if not console.is_terminal:
         console.width = _UNBOUNDED
@@ -48,8 +48,8 @@ class LineHandler(logging.Handler):
         sys.stdout.flush()
 
 
-def log_lines_off_terminals() -> None:
-    """Without a terminal, log unwrapped lines instead of those of conf/logging.yml.
+def log_plain_lines_off_terminal() -> None:
+    """If output is no terminal, replace Rich's log handler by one that does not wrap lines.
 
     Its framed tracebacks are replaced by Python's own.
     """

@@ -68,14 +68,14 @@ class Meter:
         self._figures = figures or self._figures
         now = time.monotonic()
         if self._bar is not None:
-            shown = ", ".join(self._figure_texts(now))
+            shown = ", ".join(self._number_texts(now))
             self._bar.update(self._bar.task_ids[0], completed=self._done, figures=shown)
         elif now - self._logged >= _SECONDS_BETWEEN_LINES and self._done < self._total:
             self._logged = now
             left = (self._total - self._done) / self._rate(now)
             words = [
                 f"{self._done} of {self._total}",
-                *self._figure_texts(now),
+                *self._number_texts(now),
                 f"about {left:.0f} s left",
             ]
             _log.info("%s: %s", self._what, ", ".join(words))
@@ -87,14 +87,14 @@ class Meter:
             self._bar.stop()
         if error is None and self._done > self._begun:
             seconds = f"{self._done - self._begun} in {now - self._started:.1f} s"
-            _log.info("%s: %s", self._what, ", ".join([seconds, *self._figure_texts(now)]))
+            _log.info("%s: %s", self._what, ", ".join([seconds, *self._number_texts(now)]))
 
     def _rate(self, now: float) -> float:
         """Steps per second since the start of the loop."""
         return (self._done - self._begun) / max(now - self._started, 1e-9)
 
-    def _figure_texts(self, now: float) -> list[str]:
-        """The last step's numbers and the rate, as texts."""
+    def _number_texts(self, now: float) -> list[str]:
+        """Numbers of the last step, and the number of steps per second, as texts."""
         figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
         return [*figures, f"{self._rate(now):.3g}/s"]
 

@@ -134,14 +134,14 @@ def _agreement_store(signing: SigningSettings) -> Callable[[Served, Agreement], 
 
 
 class Canary:
-    """Sends a share of the requests to a challenger; where it fails, the champion answers."""
+    """Sends a share of the requests to a challenger; if it fails, the champion answers."""
 
     def __init__(self, challenger: Challenger, share: float, metrics: Metrics) -> None:
         """Answer a share of the requests, by their bodies: equal ones have one model."""
         self._challenger, self._share, self._metrics = challenger, share, metrics
 
     def answer(self, exchange: Exchange, body: bytes) -> Answered:
-        """Answer a request by the challenger if it falls into the share, else by the champion.
+        """Answer by the challenger if a request falls into its share, else by the champion.
 
         Raises:
             RequestError: the champion does not answer it, or its time is over.
@@ -171,7 +171,7 @@ class Canary:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A compared request: the share of its rows that champion and challenger order alike."""
+    """A compared request: the share of its rows that champion and challenger rank alike."""
 
     time: datetime
     share: float
@@ -179,7 +179,7 @@ class _Compared:
 
 
 class Shadow:
-    """Sends a share of answered requests to a challenger too, and compares both models' orders.
+    """Sends some answered requests to a challenger as well, and compares both models' rankings.
 
     Requests are counted for a pair of versions: when one of them is replaced, a new count begins.
     While both have the same weights, nothing is asked.
@@ -293,7 +293,7 @@ class Shadow:
             )
 
     def _compare(self, queued: QueuedExchange) -> str:
-        """Compare the challenger's order of a request's candidates; return the metric's label."""
+        """Compare both models' rankings of a request's candidates; returns the outcome as text."""
         exchange = queued.exchange
         answered, table = exchange.answered, exchange.table
         assert answered is not None and answered.similarities is not None and table is not None

@@ -84,7 +84,7 @@ class Deployment:
     def swap(
         self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
     ) -> None:
-        """Answer later requests with another model; `words` are those of its training captions."""
+        """Answer later requests with another model; `words` are its training captions' words."""
         self.current = Deployed(self.batched(loaded), served, words)
         self.metrics.serve(served)
 
@@ -130,7 +130,7 @@ class Challenger:
     def swap(
         self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
     ) -> None:
-        """Replace the challenger by another model; `words` are those of its training captions."""
+        """Replace the challenger by another model; `words` are its training captions' words."""
         self.current = Deployed(self._prepare(loaded), served, words)
 
 
@@ -171,7 +171,7 @@ class Follower:
         self._wait = self._next = 0.0
 
     def look(self) -> None:
-        """Load the version that the alias names, if it is another one; errors are only logged."""
+        """Load the version that the alias names, unless it is served; errors are only logged."""
         outcome, version = "unreachable", None
         try:
             found = versions.find(self._name, self._alias, None)

@@ -178,7 +178,7 @@ def _scan_parquet(path: Path, size: int, version: int) -> Archive:
 
 
 def read(path: Path, member: str) -> bytes:
-    """Read the bytes of an archive's member; they are fewer than its size if the archive is cut.
+    """Read the bytes of an archive's member; fewer bytes than its size if the archive is cut off.
 
     Raises:
         KeyError: there is no such file in it.

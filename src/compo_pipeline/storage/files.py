@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedFileError(PlainError, ValueError):
-    """Exception: the content of a file does not match its checksum, or it has none."""
+    """Exception: the content of a file does not match its checksum, or the file has no checksum."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is damaged: {reason}")
@@ -302,7 +302,7 @@ def _map_to_memory(file: BinaryIO) -> mmap.mmap:
 
 
 def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
-    """Offset of the checksum in a file (-1 without one), the stored and the computed one."""
+    """Offset of the checksum in a file (-1 if absent), the stored and the computed checksum."""
     start = content.rfind(_CHECKSUM) + len(_CHECKSUM)
     end = start + len(_BLANK)
     if start < len(_CHECKSUM):

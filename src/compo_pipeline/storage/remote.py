@@ -83,14 +83,14 @@ def _cache_and_url(path: Path) -> tuple[Path, str] | None:
 
 
 def check_bucket(url: str) -> None:
-    """Check that the bucket of a URL can be reached; errors as of `filesystem`."""
+    """Check that the bucket of a URL can be reached; raises the errors that `filesystem` raises."""
     with filesystem(url) as (files, path):
         if bucket := path.partition("/")[0]:
             files.info(bucket)
 
 
 def refresh(folder: Path) -> None:
-    """List the objects below a mirror's URL, and give the mirror a placeholder file for each.
+    """List the objects below a mirror's URL, and create a placeholder file for each object.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
@@ -206,7 +206,7 @@ def _index(cache: Path) -> Iterator[sqlite3.Connection]:
 
 @lru_cache(_KNOWN)
 def _version(cache: Path, url: str) -> int:
-    """Version of an object as it was listed, from the cache's index; -1 if it was not listed."""
+    """Version of an object when it was listed, from the cache's index; -1 if it was not listed."""
     with _index(cache) as index:
         found = index.execute("SELECT version FROM objects WHERE url = ?", [url]).fetchone()
     return int(found[0]) if found else -1
@@ -231,7 +231,7 @@ def size_and_version(path: Path) -> tuple[int, int]:
 
 
 class _Object(NamedTuple):
-    """An object as it was listed: cache folder, URL, size and version."""
+    """A listed object of object storage: cache folder, URL, size and version."""
 
     cache: Path
     url: str
@@ -256,7 +256,7 @@ def _mirrored_object(path: Path) -> _Object | None:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file for reading; a mirrored one is downloaded first, unless it is in the cache.
+    """Open a file for reading; a mirrored file is downloaded first, unless it is in the cache.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
@@ -278,13 +278,13 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read the content of a local or mirrored file; errors as of `open_file`."""
+    """Read the content of a local or mirrored file; raises the errors that `open_file` raises."""
     with open_file(path) as file:
         return file.read()
 
 
 def read_range(path: Path, start: int, size: int) -> bytes:
-    """Read bytes of a local or mirrored file from an offset on; errors as of `open_file`.
+    """Read bytes of a local or mirrored file from an offset on; raises the errors of `open_file`.
 
     An object that is not in the cache is not downloaded as a whole, but a mebibyte at a time; the
     last ones are in memory.
@@ -350,7 +350,7 @@ def _download(wanted: _Object) -> None:
 
 
 def _make_room(cache: Path, size: int) -> None:
-    """Free space for a file in a cache by removing the least recently used ones.
+    """Free space for a file in a cache by removing the least recently used files.
 
     Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
     """
@@ -396,7 +396,7 @@ def _remove_leftovers(cache: Path) -> None:
 
 @contextmanager
 def filesystem(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the fsspec file system of a URL and the path in it; its errors become one line.
+    """Yield the fsspec file system of a URL and the path in it; errors become one-line messages.
 
     Raises:
         FileNotFoundError: there is no such object or bucket.

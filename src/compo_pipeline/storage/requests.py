@@ -107,7 +107,7 @@ def log_files(folder: Path) -> Iterator[Path]:
 
 
 class _LogFile(NamedTuple):
-    """A Parquet file of the request log: folder, server, and first and last number in its name."""
+    """A Parquet file of the request log: folder, server, and range of file numbers in its name."""
 
     folder: Path
     server: str
@@ -197,7 +197,7 @@ def compactable(folder: Path, server: str, until: datetime) -> Iterator[list[Pat
 
 
 def _row_bytes(path: Path) -> int:
-    """Uncompressed bytes of a Parquet file's rows; above the limit if it cannot be read."""
+    """Uncompressed bytes of a Parquet file's rows; a number above the limit if it is unreadable."""
     try:
         with parquet_file(path) as file:
             groups = range(file.metadata.num_row_groups)

@@ -57,7 +57,7 @@ class KeyValueStore(Generic[Value]):
         self._logged = False
 
     def get(self, keys: Iterable[str]) -> dict[str, Value]:
-        """Stored values by key, for those of the given keys that have one.
+        """Stored values by key, for the given keys; keys without a stored value are left out.
 
         Unreadable values, and values that do not fit their checksum, count as absent.
 
@@ -102,7 +102,7 @@ class KeyValueStore(Generic[Value]):
 
     @contextmanager
     def many_writes(self) -> Iterator[None]:
-        """Context manager: each `put` takes 0.1 ms instead of tens, by a write-ahead log.
+        """Context manager that makes many `put` calls fast, by SQLite's write-ahead log.
 
         A killed process still loses none; a machine that loses its power may lose the last of them.
         A file system that several hosts share has no such log: there, nothing changes.

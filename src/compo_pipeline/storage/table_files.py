@@ -35,7 +35,7 @@ PART = 10_000
 
 @dataclass(frozen=True)
 class Parts(Iterable[Row]):
-    """Rows of a table that `write_rows` computes in parts, and resumes after a kill.
+    """Rows of a table that `write_rows` computes in parts, so that it can resume after a kill.
 
     Finished parts stay on disk until the table is whole: after a kill, the next run computes those
     that are missing.
@@ -66,7 +66,7 @@ class Parts(Iterable[Row]):
         return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
 
     def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
-        """Compute the missing parts as Parquet files in a folder, and return the files of all."""
+        """Compute the missing parts as Parquet files in a folder; returns all parts' files."""
         files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
         missing = {file: part for file, part in files.items() if not is_whole(file)}
         compute = partial(_compute_part, self.compute, row_type)
@@ -132,7 +132,7 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """Yield the rows of a table file in their order; errors as of `read_rows`."""
+    """Yield the rows of a table file in file order; raises the errors that `read_rows` raises."""
     import pyarrow.parquet as pq
 
     verify_checksum(path)

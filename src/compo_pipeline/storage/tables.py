@@ -81,7 +81,7 @@ class Table(Sequence[Row]):
 
     @classmethod
     def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
-        """Open the table file that `write_rows` wrote; a large one is memory-mapped.
+        """Open the table file that `write_rows` wrote; a large file is memory-mapped.
 
         Args:
             path: the file.
@@ -180,7 +180,7 @@ class Table(Sequence[Row]):
 
     @property
     def file(self) -> Path | None:
-        """Path of the file that holds exactly these rows; None if they are in none."""
+        """Path of the file that holds exactly these rows; None if there is no such file."""
         if self._source is None or self._numbers != range(len(self._columns)):
             return None
         return self._source[0]
@@ -238,7 +238,7 @@ class Table(Sequence[Row]):
         return Table(self.row_type, self._columns, numbers, self._source)
 
     def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
-        """Index of the first row with each of the given values [k] in a column; -1 without one."""
+        """Index of the first row with each of the values [k] in a column; -1 if there is none."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -306,7 +306,7 @@ class Groups(Mapping[str, Sequence[Row]]):
 
 
 class ById(Mapping[str, Row]):
-    """Mapping from `sample_id` to the row of a table; of several rows with one id, the last."""
+    """Mapping from `sample_id` to the row of a table; the last row if several share an id."""
 
     def __init__(self, table: Table[Row]) -> None:
         self._table, self._rows = table, Groups(table)
@@ -322,7 +322,7 @@ class ById(Mapping[str, Row]):
 
 
 def splits_of(named: Splits) -> tuple[str, ...]:
-    """The name of one split, or of several, as a tuple."""
+    """The name of one split, or the names of several splits, as a tuple."""
     return (named,) if isinstance(named, str) else tuple(named)
 
 

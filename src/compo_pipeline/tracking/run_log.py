@@ -84,7 +84,7 @@ class RunLog:
         self._log_points(_curve_points(rows, prefix))
 
     def missing_curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log the points of metric curves that the run lacks; rows are those of `curves`."""
+        """Log the points of metric curves that the run lacks; takes the same rows as `curves`."""
         points = list(_curve_points(rows, prefix))
         logged = {
             (name, metric.step)
@@ -143,7 +143,7 @@ class LiveCurves:
     _next_try: float = field(init=False, default=0.0)
 
     def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
-        """Log curve points, unless the store is known not to answer; returns whether it did."""
+        """Log curve points unless the store is known to be down; returns True if logged."""
         started = time.monotonic()
         if started < self._next_try:
             return False

@@ -379,7 +379,7 @@ def stored_run(run_id: str) -> str | None:
 
 
 def _restored_run(run_id: str) -> Run:
-    """The MLflow run that replaces an unknown one, created if no earlier stage has."""
+    """The MLflow run that replaces an unknown run, created if no earlier stage has created it."""
     client = mlflow.MlflowClient()
     query = f"tags.{RESTORED_FROM} = '{run_id}'"
     if found := client.search_runs([experiment_id()], query, max_results=1):

@@ -89,7 +89,7 @@ def deal(
 def _frequent_first(
     rows: NDArray[np.int32], images: NDArray[np.int32], left: int
 ) -> NDArray[np.int32]:
-    """Rows in order, but first the rows of images with as many rows as batches are left."""
+    """Rows in order, after the rows of images that have at least as many rows as batches remain."""
     frequent = np.bincount(images[rows])[images[rows]] >= left
     return np.concatenate([rows[frequent], rows[~frequent]])
 
@@ -243,7 +243,7 @@ _SHOWN = np.dtype([("key", np.uint64), ("place", np.int64)])
 
 
 def _append_new_keys(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
-    """Append to `found` the first row of each key that it does not have."""
+    """Append to `found` the first row of each key that is not in `found`."""
     keys, first = np.unique(more["key"], return_index=True)
     new = first[np.isin(keys, found["key"], assume_unique=True, invert=True)]
     return np.concatenate([found, more[np.sort(new)]])

@@ -204,7 +204,7 @@ def resume_hint(path: Path | None) -> str:
 
 
 def read_best(path: Path) -> dict[str, Tensor]:
-    """The weights of the best validation in a state file, by name; empty if it has none."""
+    """Weights by name of the best validation in a state file; empty if the file holds none."""
     with safe_open(path, framework="pt") as file:
         names = [key for key in file.keys() if key.startswith(_BEST)]  # noqa: SIM118
         return {key.removeprefix(_BEST): file.get_tensor(key) for key in names}

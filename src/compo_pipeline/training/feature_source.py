@@ -84,7 +84,7 @@ class FeatureSource:
         return self._features
 
     def _empty_features(self, *, pooled: bool) -> Features:
-        """Features of zero images, to which others are joined."""
+        """Features of zero images, to which computed features are joined."""
         return Features(ImageRows(), torch.empty(0, device=self._compute.device), pooled=pooled)
 
     def _trains_projection_alone(self, method: Method, loaded: LoadedModel) -> bool:

@@ -55,7 +55,7 @@ class Features:
     """Whether values are what the image projection projects (it trains), not embeddings."""
 
     def join(self, more: Features) -> Features:
-        """These features and others of the same kind in one table.
+        """A table of these features and of further features of the same kind.
 
         An empty one may be of any kind.
         """

@@ -60,7 +60,7 @@ class Images(Sequence[ImageInput]):
         return self._make(int(self._places[place]))
 
     def without(self, rows: ImageRows) -> Images:
-        """The images that have no row in a table of features, in their order."""
+        """The images that have no row in a table of features, in the given order."""
         new = rows.find(self.keys) < 0
         return Images(self.keys[new], self._places[new], self._make)
 

@@ -349,10 +349,10 @@ def _train_process(
 
 
 def _set_up_log(*, first: bool) -> None:
-    """Set up the log of a training process: the first logs all, the others errors alone."""
+    """Set up the log of a training process: the first process logs all, any other only errors."""
     root = logging.getLogger()
     if root.handlers:  # Kedro's: its command is imported here too
-        console.log_lines_off_terminals()
+        console.log_plain_lines_off_terminal()
     else:
         root.addHandler(console.LineHandler())
     logging.getLogger("compo_pipeline").setLevel(logging.INFO if first else logging.ERROR)

@@ -243,7 +243,7 @@ class Training:
             )
 
     def _is_due(self, step: int, every: int) -> bool:
-        """Whether an action that repeats every `every` steps is due; after the last step it is."""
+        """Whether an action that repeats every `every` steps is due; true after the last step."""
         return self.progress.finished or step % every == 0
 
     def _read_losses(self) -> dict[str, float]:

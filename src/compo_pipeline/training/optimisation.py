@@ -27,7 +27,7 @@ from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingS
 def freeze(
     model: nn.Module, trains: Set[Tower], *, scale: bool = True, frozen: Sequence[str] = ()
 ) -> None:
-    """Enable gradients of the given towers only, and put the others in evaluation mode.
+    """Enable gradients of the given towers only, and put any other tower in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
     logit_scale and logit_bias train with either where `scale` says so. Of a model with adapters,
@@ -152,7 +152,7 @@ def refuse_batch_norm(model: nn.Module) -> None:
 
 
 def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW over the trained parameters, with weight decay on those of two dimensions or more."""
+    """AdamW over the trained parameters, with weight decay on parameters of several dimensions."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},

@@ -55,7 +55,7 @@ def control_of(method: Method) -> Clip:
 
 
 def no_control(method: Method, *, wanted: bool) -> str | None:
-    """Reason why no control is trained beside a method; None where one is."""
+    """Reason why no control is trained beside a method; None if a control is trained."""
     if not wanted:
         return "evaluation.control is off"
     # Plain fine-tuning would be compared with itself.

@@ -132,12 +132,12 @@ class Validator:
         point = {LOSS: torch.stack(losses).mean().item()}
         if self.figure is not None and self.measure is not None:
             figures = self.measure(model)
-            refuse_unknown_figure(self.figure, figures)
+            refuse_unknown_metric(self.figure, figures)
             point[f"{PREFIX}{self.figure}"] = figures[self.figure]
         return point
 
 
-def refuse_unknown_figure(name: str, figures: Collection[str]) -> None:
+def refuse_unknown_metric(name: str, figures: Collection[str]) -> None:
     """Raise an error if the validation items give no metric of the configured name.
 
     Raises:

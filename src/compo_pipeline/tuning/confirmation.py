@@ -151,7 +151,7 @@ class _Training:
         return self.folder / "work"
 
     def scores(self, scorer: _RunScorer) -> list[Score]:
-        """The training's score rows, stored ones or of a model that is trained or resumed now."""
+        """The training's score rows, either stored ones or of a model that is trained now."""
         if not self.file.exists():
             write_rows(self.file, self._train(scorer), Score)
         return read_rows(self.file, Score)

@@ -48,7 +48,7 @@ class TuningRecord:
         return cls(mlflow.get_tracking_uri(), tracking.experiment_id(), dict(tags))
 
     def open_study(self, name: str, known: str | None) -> str:
-        """Start a study's MLflow run, or resume a known one that exists; returns its id."""
+        """Start a study's MLflow run, or resume a known run if it exists; returns the run's id."""
         with self._store() as client:
             if known is not None and tracking.find(known) is not None:
                 client.update_run(known, status="RUNNING")

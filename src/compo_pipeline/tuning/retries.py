@@ -128,7 +128,7 @@ def run_objective(
 
 
 def count(trials: Sequence[FrozenTrial]) -> TrialCounts:
-    """Count a study's trials by state, each once with its retries."""
+    """Count a study's trials by state; a trial and its retries count once."""
     last = _last_attempts(trials)
     states = [trial.state for trial in last]
     return TrialCounts(
@@ -139,8 +139,8 @@ def count(trials: Sequence[FrozenTrial]) -> TrialCounts:
     )
 
 
-def begin(trial: optuna.Trial, retries: int) -> None:
-    """Write a trial's first heartbeat, and the number of retries if its worker is killed.
+def start_heartbeat(trial: optuna.Trial, retries: int) -> None:
+    """Write a trial's first heartbeat, and how often to retry the trial if its worker is killed.
 
     Optuna never fails a running trial without a heartbeat.
     """
@@ -166,7 +166,7 @@ def recover(study: optuna.Study, retries: int) -> None:
     for running in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         # A worker begins its trial before it releases the lock.
         if RETRIES_LEFT not in running.user_attrs:
-            begin(optuna.Trial(study, running._trial_id), retries)
+            start_heartbeat(optuna.Trial(study, running._trial_id), retries)
             study.tell(running.number, state=TrialState.FAIL)
     with experimental():
         fail_stale_trials(study)
@@ -177,7 +177,7 @@ def recover(study: optuna.Study, retries: int) -> None:
 
 
 def requeue_misconfigured(study: optuna.Study) -> None:
-    """Queue retries of trials that failed by a configuration error, if no other has finished.
+    """Queue retries of trials that failed by a configuration error, if no other trial has finished.
 
     Called when a study is started again, perhaps with a corrected configuration.
     """

@@ -36,7 +36,7 @@ from compo_pipeline.training.validation import (
     KEY,
     check_split,
     held_out_rows,
-    refuse_unknown_figure,
+    refuse_unknown_metric,
 )
 
 FOILS_FIGURE = f"{foils_of_captions.NAME}/accuracy/{foils_of_captions.AVERAGE}"
@@ -78,7 +78,7 @@ class ItemMetrics:
 def selecting_benchmarks(
     sources: Mapping[str, str], validation: ValidationSettings, tuned: BenchmarksSettings | None
 ) -> dict[str, str]:
-    """Scored benchmarks whose items select weights or settings, with the YAML key that does.
+    """Scored benchmarks whose items select weights or settings, with the YAML key that selects.
 
     Args:
         sources: of the scored items, by benchmark (`Subtask.source`).
@@ -160,7 +160,7 @@ def held_out(
     if settings.figure.split("/")[0] == foils_of_captions.NAME:
         wanted = _foil_subtasks(settings, foils, root)
     else:
-        wanted = _figure_subtasks(
+        wanted = _validation_subtasks(
             settings, settings.figure, captions, {row.image_id for row in rows}, root
         )
     scored = loading.gather(reported, captions, root, foils)
@@ -237,7 +237,7 @@ def refuse_official(settings: BenchmarksSettings, key: str, instead: str) -> Non
         )
 
 
-def check_figure(settings: ValidationSettings) -> None:
+def check_validation_metric(settings: ValidationSettings) -> None:
     """Check before a run that the validation items will give the configured metric.
 
     Of files that are not there yet its metric alone is checked.
@@ -263,17 +263,17 @@ def check_figure(settings: ValidationSettings) -> None:
                 f"{nearest(metric, METRIC_LABELS)} (there are: {', '.join(METRIC_LABELS)})"
             )
         return
-    refuse_unknown_figure(settings.figure, scoring.figures_of(subtasks))
+    refuse_unknown_metric(settings.figure, scoring.figures_of(subtasks))
 
 
-def _figure_subtasks(
+def _validation_subtasks(
     settings: ValidationSettings,
     figure: str,
     captions: Sequence[Caption],
     images: set[str],
     root: Path,
 ) -> list[Subtask]:
-    """The subtasks that the validation metric is computed on."""
+    """Subtasks of the validation items, on which the validation metric is computed."""
     files = benchmark_files(settings)
     if files is not None:
         try:

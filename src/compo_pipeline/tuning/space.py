@@ -114,7 +114,7 @@ class Space:
         return values
 
     def configured(self, parameters: Mapping[str, Any]) -> dict[str, Value]:
-        """The configured values of the searched settings, by dotted key, as a trial has them.
+        """The configured values of the searched settings by dotted key, with types as in a trial.
 
         Raises:
             SettingsError: a key is not configured, or its value is outside the space.
@@ -144,7 +144,7 @@ class Space:
 
 
 def configured_value(parameters: Mapping[str, Any], name: str) -> Any:
-    """The configured value at a dotted key; an error if the key is not configured.
+    """The configured value at a dotted key; raises an error if the key is not configured.
 
     Raises:
         SettingsError: the key is not configured.
@@ -322,7 +322,7 @@ def _check_values(
     configured: Mapping[str, Any],
     settings: Mapping[str, type],
 ) -> None:
-    """Check that the settings accept the chosen values, with configured values otherwise."""
+    """Check that the settings accept the chosen values, with configured values for other keys."""
     required: dict[str, Sequence[Value]] = {}
     for parameter in reversed(space.parameters):
         if parameter.name in chosen or parameter.name in required:

@@ -148,7 +148,7 @@ def load_study(settings: StudySettings, folder: Path) -> optuna.Study:
 
 
 def meets_constraints(trial: FrozenTrial) -> bool:
-    """Whether a finished trial meets its constraints; one without constraints does."""
+    """Whether a finished trial meets its constraints; true for a trial without constraints."""
     return max(trial.constraints.values(), default=0) <= 0
 
 
@@ -257,7 +257,7 @@ def _serialise_writes(storage: Storage) -> None:
 
 
 def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
-    """Store the study's fingerprint, or refuse a study that has another one."""
+    """Store the study's fingerprint, or refuse a study that has another fingerprint."""
     ours = {key: str(value) for key, value in plan.fingerprint.items()}
     ours["directions"] = ", ".join(plan.directions)
     theirs = study.user_attrs.get(_FINGERPRINT)
@@ -274,7 +274,7 @@ def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
 
 
 def _enqueue_first(study: optuna.Study, storage: Storage, plan: StudyPlan) -> None:
-    """Queue configured values and warm start as first trials, unless another worker has.
+    """Queue configured values and warm start as first trials, unless another worker has done so.
 
     No trial begins before all are queued, so one that has begun shows that they are.
     """

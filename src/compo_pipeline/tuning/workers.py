@@ -29,7 +29,6 @@ from compo_pipeline.tuning.retries import (
     Failure,
     Objective,
     TrialFailed,
-    begin,
     configuration_error,
     count,
     failure,
@@ -37,6 +36,7 @@ from compo_pipeline.tuning.retries import (
     recover,
     requeue_misconfigured,
     run_objective,
+    start_heartbeat,
 )
 from compo_pipeline.tuning.study import RUN_ID, StudyPlan, open_study, sampler
 
@@ -196,7 +196,7 @@ class Worker:
             time.sleep(min(_SECONDS_BETWEEN_LOOKS, settings.storage.heartbeat / 2))
 
     def _run_one(self, trials: Sequence[FrozenTrial]) -> None:
-        """Run one trial, a waiting or a new one, under the study's lock until it begins."""
+        """Run one waiting or new trial; the study's lock is held until the trial begins."""
         plan = self._task.plan
         begun = sum(trial.state != TrialState.WAITING for trial in trials)
         self._study.sampler = sampler(plan.settings.sampler, plan.seed, begun)
@@ -214,7 +214,7 @@ class Worker:
     def _evaluate(self, trial: optuna.Trial) -> float | Sequence[float]:
         """Start a trial's MLflow run, and compute its objective values."""
         self._taken = trial
-        begin(trial, self._task.plan.settings.retries)
+        start_heartbeat(trial, self._task.plan.settings.retries)
         self._lock.close()
         with _recorded_later(trial.number):
             run_id = self._task.recorder.open_trial(self._task.run, trial.number)
@@ -341,7 +341,7 @@ def _prepare_task(
 
 @contextmanager
 def _recorded_later(number: int) -> Iterator[None]:
-    """Context manager: log that MLflow is unreachable; runs are completed at the study's end."""
+    """Context manager that only logs an MLflow error; the run is completed at the study's end."""
     try:
         yield
     except SettingsError as error:

@@ -79,7 +79,7 @@ class Evidence:
         )
 
     def differences(self, other: Evidence) -> list[str]:
-        """Why two versions' scores are not comparable: per benchmark, the fields that differ."""
+        """Reasons why two versions' scores are not comparable: differing fields per benchmark."""
         ours, theirs = ({each.benchmark: each for each in own.scored} for own in (self, other))
         lines = [f"{name}: scored for one of them alone" for name in ours.keys() ^ theirs.keys()]
         for name in ours.keys() & theirs.keys():

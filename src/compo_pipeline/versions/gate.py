@@ -119,7 +119,7 @@ def judge(
         if rule.shadow is not None:
             figures.append(_agreement_check(name, rule, agreement))
         elif rule.role is None:
-            figures += _figure_checks(name, rule, rows, gate)
+            figures += _metric_checks(name, rule, rows, gate)
         elif rule.role in roles:
             figures += _role_checks(name, rule, roles[rule.role], gate)
         else:
@@ -154,13 +154,13 @@ def _role_checks(name: str, rule: GateRule, found: RoleRows, gate: Gate) -> Iter
         yield Check(name, label, False, "a part of it has no item that could be scored")
     if rule.must == "hold":
         for row in found.sets:
-            yield _figure_check(name, rule, row, gate)
+            yield _metric_check(name, rule, row, gate)
     elif len(found.sets) == 1 and not found.unscored:
-        yield _figure_check(name, rule, found.sets[0], gate)
+        yield _metric_check(name, rule, found.sets[0], gate)
     else:
         if found.mean is not None:
             label = f"{found.mean.label}, mean of {len(found.sets)} sets"
-            yield _figure_check(name, rule, replace(found.mean, label=label), gate)
+            yield _metric_check(name, rule, replace(found.mean, label=label), gate)
         for row in found.sets:
             yield _no_fall_check(name, row, len(found.sets), gate)
 
@@ -180,7 +180,7 @@ def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: S
     return Check(name, subject, False, finding, absent=role)
 
 
-def _figure_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
+def _metric_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
     """Yield the checks of a rule whose pattern matches metrics; matching none is a failed check."""
     assert rule.figure is not None
     matched = [
@@ -199,10 +199,10 @@ def _figure_checks(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -
         finding = f"{missing}, or set promotion.gate.rules.{name} to null"
         yield Check(name, rule.figure, False, finding)
     for row in matched:
-        yield _figure_check(name, rule, row, gate)
+        yield _metric_check(name, rule, row, gate)
 
 
-def _figure_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
+def _metric_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
     """The check whether the difference of a metric between two models satisfies a gate rule."""
     if (unfit := _unfit_check(name, row, gate)) is not None:
         return unfit
@@ -215,7 +215,7 @@ def _figure_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
     finding = f"lower end of the interval must be {wanted}"
     key = f"promotion.gate.rules.{name}.by"
     numbers, enough = _compared_metric(row), None if passed else enough
-    return Check(name, _figure_label(row), passed, finding, numbers, key, enough)
+    return Check(name, _metric_label(row), passed, finding, numbers, key, enough)
 
 
 def _agreement_check(name: str, rule: GateRule, found: Agreement | str) -> Check:
@@ -249,12 +249,12 @@ def _no_fall_check(name: str, row: Row, sets: int, gate: Gate) -> Check:
     finding = f"p of a fall must be at least {limit:.2g} (5% over {sets} sets)"
     if not passed:
         finding += f" and is {row.difference.p:.2g}"
-    return Check(name, _figure_label(row), passed, finding, _compared_metric(row))
+    return Check(name, _metric_label(row), passed, finding, _compared_metric(row))
 
 
 def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
     """The failed check of a metric with too few items, too many skipped or NaN; None if usable."""
-    subject, numbers = _figure_label(row), _compared_metric(row)
+    subject, numbers = _metric_label(row), _compared_metric(row)
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
@@ -268,7 +268,7 @@ def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
     return None
 
 
-def _figure_label(row: Row) -> str:
+def _metric_label(row: Row) -> str:
     """Label of a metric with its slice, as the gate's checks show it."""
     return f"{row.label}, {row.slice}" if row.slice else row.label
 

@@ -201,7 +201,7 @@ def _check_pins(files: Path) -> list[str]:
 
 
 def _declared_requirements() -> Iterator[Requirement]:
-    """The requirements that this program's package metadata states, with those of its extras."""
+    """The requirements in this program's package metadata, including requirements of its extras."""
     return map(Requirement, requires(_DISTRIBUTION) or ())
 
 

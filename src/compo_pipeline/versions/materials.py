@@ -142,7 +142,7 @@ def _model_name(chosen: str, settings: Any) -> str:
 
 
 def with_licence(material: Material, licences: Licences) -> Material:
-    """The material with the licence that `registration.licences` sets; unchanged if none is set."""
+    """Model or data set with the licence of `registration.licences`; unchanged if none is set."""
     named = getattr(licences, material.part)
     return material if named is None else replace(material, licence=named)
 

@@ -426,7 +426,7 @@ class ImageTextModel(PythonModel):
     def _encode(
         self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], tower: str
     ) -> Vectors:
-        """Normalised embeddings [n, D] of images or texts; equal ones are encoded once."""
+        """Normalised embeddings [n, D] of images or texts; equal inputs are encoded once."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
         parts = []
         for start in range(0, len(distinct), CHUNK):

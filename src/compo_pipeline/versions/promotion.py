@@ -405,7 +405,7 @@ def _gate_checks(
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> tuple[Check, ...]:
-    """The gate's checks of a challenger's evidence against that of the champion or the base.
+    """The gate's checks of a challenger's evidence against that of its opponent (champion or base).
 
     Args:
         challenger: its alias is `alias`.
@@ -526,7 +526,7 @@ def _rescoring_hint(alias: str) -> str:
 
 
 def _move_aliases(decision: Decision, aliases: Aliases) -> Decision:
-    """Move `champion` and `previous`; the decision is contested if another process moved one."""
+    """Move `champion` and `previous`; contested if another process moved one of the aliases."""
     try:
         aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
         # Before `champion`: after a kill between the two, a rollback is still possible.

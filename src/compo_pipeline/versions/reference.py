@@ -278,7 +278,7 @@ def _vectors(column: pa.ChunkedArray) -> NDArray[np.float32]:
 
 
 def _reference_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The record batches of a reference table, also of an earlier one without `unknown_words`."""
+    """The record batches of a reference table; an earlier table may lack `unknown_words`."""
     with parquet_file(path) as file:
         earlier = "unknown_words" not in file.schema_arrow.names
     columns = _EARLIER if earlier else REFERENCE

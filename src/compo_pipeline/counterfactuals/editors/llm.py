@@ -91,7 +91,7 @@ def prompts_fingerprint() -> str:
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
-    """Sampling seed of an attempt to edit; equal captions have equal seeds, so share answers."""
+    """Sampling seed of an attempt to edit; equal captions have equal seeds and share answers."""
     return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 

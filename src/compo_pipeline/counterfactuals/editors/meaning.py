@@ -71,7 +71,7 @@ class ContentWord:
 
     @property
     def is_described(self) -> bool:
-        """Whether the lexicon relates this word to other words, so that they can be compared."""
+        """Whether the lexicon describes the word, by relations to other words or as a negation."""
         return self.negates or any(one.described for one in self.readings)
 
     @property
@@ -91,7 +91,7 @@ class ContentWord:
 
 @lru_cache(maxsize=4096)
 def content_words(text: str) -> tuple[ContentWord, ...]:
-    """Words of a text that carry meaning, in their order, and its "and" and "or"."""
+    """Words of a text that carry meaning, in text order; "and" and "or" are included."""
     index = _reading_index()
     words = [_OWNER.sub("", word) or word for word in _WORD.findall(text.casefold())]
     found, place = [], 0
@@ -158,7 +158,7 @@ def same_meaning(one: ContentWord, other: ContentWord) -> bool:
 
 
 def may_both_be_true(one: ContentWord, other: ContentWord) -> bool:
-    """Whether two words can describe the same thing: synonyms, or "dog" and "puppy"."""
+    """Whether two words may both be true of one thing, as synonyms or "dog" and "puppy"."""
     return same_meaning(one, other) or any(
         a.lemma != b.lemma and b.lemma in load_lexicon().compatible(_find_lemma(a))
         for a, b in _reading_pairs(one, other)
@@ -198,7 +198,7 @@ def _reading_pairs(one: ContentWord, other: ContentWord) -> list[tuple[Reading, 
 
 
 def _find_lemma(reading: Reading) -> Lemma:
-    """Lemma in the lexicon for an entry of a word form."""
+    """Lemma of the shipped lexicon that a `Reading` (lemma name and part of speech) refers to."""
     return load_lexicon().lemmas[reading.lemma, reading.upos]
 
 
@@ -272,7 +272,7 @@ def _is_subsequence(theirs: _Words, ours: _Words, alike: _Alike) -> bool:
 def _match_words(
     ours: _Words, theirs: _Words, alike: _Alike
 ) -> tuple[list[ContentWord], list[ContentWord], list[int]]:
-    """Match each word of one text with the first free word of another text that is alike.
+    """Match each word of one text with the first unmatched word of another that is similar.
 
     Returns:
         Our words without a partner, theirs without one, and the partners' places among theirs, in

@@ -248,7 +248,7 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
 
 
 def _from_pretrained(kind: Any, folder: Path, key: str, **how: Any) -> Any:
-    """Load a model from a folder's safetensors, without network and without code of its own."""
+    """Load a model from safetensors in a folder, without using the network or foreign code."""
     from safetensors import SafetensorError
 
     try:

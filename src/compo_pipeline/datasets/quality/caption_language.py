@@ -33,7 +33,7 @@ class Vocabulary:
 
     @property
     def judges(self) -> bool:
-        """Whether the spaCy pipeline stores its training words, so that words can be looked up."""
+        """Whether the vocabulary can judge words, as its pipeline stores its training words."""
         return len(self._words) >= _LEAST_VOCABULARY
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
@@ -58,7 +58,7 @@ class Vocabulary:
 def measure_sources(
     captions: Sequence[Caption], nlp: Language, settings: DataValidationSettings
 ) -> dict[str, Any]:
-    """Share of captions' words in the vocabulary, of the source in which it is lowest.
+    """Share of captions' words that the spaCy pipeline knows, in the source with the lowest share.
 
     It is that of `measure`, with the name of the source where there are several.
     """

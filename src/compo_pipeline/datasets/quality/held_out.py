@@ -63,7 +63,7 @@ def surplus(
 def carve(
     rows: Table[Caption], images: Table[DecodedImage], split: str, wanted: int
 ) -> Table[Caption]:
-    """Move the rows of some training images to the split `carved`, which does not train.
+    """Move the rows of some training images to the split `carved`, which is not trained on.
 
     The hash of an image's content draws it. Images that a further split has too are left alone:
     they do not train. At most a tenth of the training images is taken.

@@ -44,14 +44,14 @@ class Ingested(NamedTuple):
 
 
 class Replacement(Protocol):
-    """Interface of captions that replace those of a source, such as recaptions."""
+    """Interface of captions that replace the captions of a source, such as recaptions."""
 
     @property
     def fingerprint(self) -> str:
         """Hash of the replacing captions, which becomes part of the data's hash."""
 
     def replaced(self, records: Iterable[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
-        """Yield the records with replaced captions; reject a record without one."""
+        """Yield the records with replaced captions; reject a record that has no replacement."""
 
     def report(self) -> dict[str, int]:
         """Numbers of replaced records, for the ingest report."""
@@ -418,7 +418,7 @@ def facts_of(
 
 
 def _is_repeated(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """Mask [n] of the values that occur at an earlier index too."""
+    """Mask [n] of the values that also occur at an earlier index."""
     repeats = np.ones(len(values), bool)
     repeats[np.unique(values, return_index=True)[1]] = False
     return repeats
@@ -459,7 +459,7 @@ def manifest_of(
 
 
 def _download_counts(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
-    """Number of a source's images that failed to download, and share of those that exist."""
+    """Number of a source's images that failed to download, and share of images downloaded."""
     records = sum(split["records"] for split in splits.values())
     failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
     share = 1 - failed / records if records else 0.0

@@ -35,7 +35,7 @@ class Preparation:
         self._examples: list[dict[str, str]] = []
 
     def sentences(self, raw: RawCaption) -> Counted:
-        """Distinct usable sentences of a row; empty if its own caption has none."""
+        """Distinct usable sentences of a row; empty if the row's own caption has no usable one."""
         cleaned, opening = raw.own[0], None
         if not self._settings.whole:
             cleaned, opening = language.clean(cleaned)

@@ -56,7 +56,7 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
 
 
 def delimiter_of(path: Path) -> str:
-    """Delimiter of a CSV or TSV file, by its suffix, or by its header if that has another one.
+    """Delimiter of a CSV or TSV file, by its suffix, unless only another one splits the header.
 
     Raises:
         SourceError: as `csv_rows`.

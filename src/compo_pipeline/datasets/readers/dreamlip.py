@@ -72,7 +72,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 
 def _fitting_reader(data: DataSettings, source: str) -> Reader:
-    """Reader that fits the split's files: img2dataset's, or that of plain tables."""
+    """Reader for the split's files: the img2dataset reader, or the reader of plain tables."""
     first = next(iter(source_files(data, source)), None)
     if first is not None and first.suffix == ".parquet":
         with table.parquet_file(first) as file:

@@ -51,7 +51,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 def records(
     data: DataSettings, split: str, source: str, place: str
 ) -> Iterator[RawCaption | Rejected]:
-    """Yield a record without a caption for each image of a split, whose folder others may share.
+    """Yield a record without a caption for each image of a split; splits may share a folder.
 
     Args:
         data: settings.

@@ -35,7 +35,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The data's root: an image's path is that of its Parquet file, with column and row."""
+    """The data's root, as an image's path begins with the path of its Parquet file."""
     return data.root
 
 

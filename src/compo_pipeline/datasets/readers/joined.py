@@ -50,7 +50,7 @@ class HashIndex:
         self._hashes = given[self.order]
 
     def ranges(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and end in `order` of the positions of each wanted hash; equal if it has none."""
+        """Start and end in `order` of the positions of each wanted hash; equal if it is unknown."""
         left, right = (self._hashes.searchsorted(wanted, side) for side in ("left", "right"))
         return left, right
 
@@ -62,7 +62,7 @@ class HashIndex:
 
 
 def key_of(record: Mapping[str, Any], column: str) -> str:
-    """Value of a record's join column as text; empty if it has none."""
+    """Value of a record's join column as text; empty if the record has no such value."""
     value = record.get(column)
     return "" if value is None else str(value).strip()
 
@@ -111,7 +111,7 @@ def caption_tables(data: DataSettings) -> list[Path]:
 
 
 def _table_records(path: Path, columns: list[str]) -> Iterator[table.Values]:
-    """Yield the records of a table of captions; of a text file, its name and first line."""
+    """Yield the records of a table of captions; for a text file, its stem and first line."""
     if path.suffix != _TEXT:
         yield from table.records(path, columns)
         return
@@ -204,7 +204,7 @@ class CaptionJoin:
             yield rejected(record.sample_id, record.image, detail, NOT_CAPTIONED)
 
     def _unmatched(self) -> NDArray[np.int32]:
-        """Positions of captions whose key no image has; for repeated keys only the first."""
+        """Positions of captions whose key no image has; only the first one of a repeated key."""
         return np.sort(self._places[~self._used[self._places]])
 
     def report(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def _require_image_folder(data: DataSettings, source: str) -> list[Path]:
-    """Empty list, after a check that the folder has images and no table.
+    """Check that the folder has images and no table; returns an empty list, as there are no tables.
 
     Raises:
         SourceError: there is a table, which the settings do not name; or there is no image.
@@ -191,7 +191,7 @@ class _SplitAssigner:
 
     @property
     def columns(self) -> list[str]:
-        """List with the split column to read; empty without one."""
+        """List with the name of the split column to read; empty if there is no split column."""
         return [self.column] if self.column else []
 
     def checked(
@@ -263,7 +263,7 @@ def columns_in_pattern(pattern: str) -> list[str]:
 
 
 def _sentences(value: Any) -> tuple[Any, ...]:
-    """Sentences in a cell with a list, or with a list in JSON; empty if it is none."""
+    """Sentences in a cell with a list, or with a list in JSON; empty for any other cell."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -387,7 +387,7 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
 
 
 def _example_header(missing: list[str], record: list[str]) -> str:
-    """Example header for a table without one, with `image` where the record has an image name."""
+    """Example header for a table that lacks a header; `image` marks the column with image names."""
     place = next(n for n, value in enumerate(record) if _IMAGE_NAME.search(value))
     others = iter([name for name in missing if name != "image"])
     return ",".join(

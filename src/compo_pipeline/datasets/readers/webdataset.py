@@ -35,7 +35,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
-    """The data's root: an image's path is that of its shard, with the member's name."""
+    """The data's root, as an image's path begins with the path of its shard."""
     return data.root
 
 

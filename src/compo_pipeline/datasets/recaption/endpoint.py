@@ -82,7 +82,7 @@ class EndpointCaptioner:
         self._endpoint.check()
 
     def ask(self, questions: Sequence[Question]) -> Iterator[Answer | NoAnswer]:
-        """Yield the answer to each question, in order; images are encoded while others are sent.
+        """Yield the answer to each question, in order; encodes images while it waits for answers.
 
         Raises:
             SettingsError: as of `Endpoint.each`.

@@ -38,7 +38,7 @@ _TASK_TEXT = "<MORE_DETAILED_CAPTION>"
 
 
 def check(folder: Path) -> str:
-    """Model type in a folder; raise an error if it is none of the supported ones.
+    """Type of the model in a folder; raises an error if the type is not supported.
 
     Raises:
         SettingsError: it holds none of the known types, or asks for code of its own.

@@ -226,7 +226,7 @@ class _ImageCaptioning:
         return reason_to_reject(answer, text, self.settings, self.vocabulary) is not None
 
     def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
-        """Questions for the readable images without a stored answer; one for equal images."""
+        """Questions for the readable images without a stored answer; equal images share one."""
         found: dict[str, Question] = {}
         limits, side = self.ingest.limits, self.settings.max_side
         for some in grouped(measured, _AT_ONCE):
@@ -397,7 +397,7 @@ class Recaptions:
 
 
 def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
-    """Splits whose images are captioned, with the rest of a sampled split; None for all."""
+    """Splits to caption, with `held_out` if one of these is sampled; None for all splits."""
     if settings.splits is None:
         return None
     return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]

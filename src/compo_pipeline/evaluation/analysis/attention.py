@@ -43,7 +43,7 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttentionResult:
-    """Attention of one model for one phrase and image, and the region it should cover."""
+    """Attention of one model for one phrase and image, and the region that it should focus on."""
 
     case: Case
     attention: Attention | None = None
@@ -114,7 +114,7 @@ def _batch_results(
     embedded: Mapping[str, Tensor],
     scale: float | None,
 ) -> Iterator[AttentionResult]:
-    """Yield the attention results of a batch of images; of unreadable ones the read error."""
+    """Yield the attention results of a batch of images, with the error of an unreadable image."""
     readable = [
         (got, own) for got, own in zip(found, cases, strict=True) if not isinstance(got, str)
     ]

@@ -276,7 +276,7 @@ def _own_cases(place: Path, text: str) -> list[Case]:
 
 
 def _sample_images(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
-    """The cases of a random sample of `limit` images, in their order."""
+    """The cases of a random sample of `limit` images, in the order of the cases."""
     images = sorted({case.image for case in cases})
     if settings.limit is None or len(images) <= settings.limit:
         return list(cases)

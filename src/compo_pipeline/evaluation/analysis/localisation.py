@@ -165,7 +165,7 @@ def rows_by_role(frame: pd.DataFrame) -> dict[str, list[Located]]:
 def cases_to_draw(
     cases: Sequence[Case], rows: Sequence[Located], settings: AttentionSettings
 ) -> list[Case]:
-    """A random sample of the measurable cases, to be drawn as figures, in their order."""
+    """A random sample of the measurable cases, to be drawn as figures, in the given order."""
     broken = {(row.image, row.phrase) for row in rows if row.problem is not None}
     whole = [case for case in cases if (case.image, case.phrase) not in broken]
     count = min(settings.count, len(whole))

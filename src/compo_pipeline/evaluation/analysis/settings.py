@@ -46,7 +46,7 @@ class AttentionSettings:
 
 
 def _check_rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
-    """The ratios; raises an error unless there are at least two in rising order."""
+    """Validator: return the ratios; refuse fewer than two, or ratios that do not rise."""
     if len(ratios) < 2 or sorted(set(ratios)) != list(ratios):
         raise ValueError(f"expected two or more rising shares, got {list(ratios)}")
     return ratios

@@ -157,7 +157,7 @@ def sweep(
 
 
 def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """The table row of the best ratio for composition without loss elsewhere; None without one.
+    """Table row of the ratio best for composition without loss elsewhere; None if none is better.
 
     It has the largest significant gain at which no headline metric has an interval below the base,
     corrected or not. None where no ratio has.

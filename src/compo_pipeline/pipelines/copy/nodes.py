@@ -16,7 +16,7 @@ from compo_pipeline.versions.settings import PromotionSettings, RegistrationSett
 def copy_to_registry(
     promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
 ) -> str:
-    """Copy the version `promotion.copy` to the other registry; returns its new version as text."""
+    """Copy the version `promotion.copy` to another registry; returns the copy's number as text."""
     connect(tracking, Path.cwd())
     version = copy_version(
         registration.name, promotion.copy, registration.signing, dry_run=promotion.dry_run
@@ -30,5 +30,5 @@ def write_copy(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Function that writes the HTML page about the version copied to the other registry."""
+    """Return a function that writes the HTML page about the version copied to another registry."""
     return promotion_page.copy_page(registration.name, promotion, version, site)

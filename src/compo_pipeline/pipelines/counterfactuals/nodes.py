@@ -71,7 +71,7 @@ def choose_jobs(
     method: str,
     counterfactuals: CounterfactualSettings,
 ) -> Jobs:
-    """Edits to make: of training captions, if the method trains on counterfactuals; else none."""
+    """Edit jobs of the training captions if the method trains on counterfactuals; else none."""
     roles = ROLES
     if find(method).counterfactuals:
         rows = training_rows(valid_captions, split)

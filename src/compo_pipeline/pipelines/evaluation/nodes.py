@@ -87,7 +87,7 @@ def compare_models(
 def log_comparison(
     comparison: Mapping[str, Any], run: Mapping[str, Any], benchmarks: BenchmarksSettings
 ) -> None:
-    """Log metrics and the comparison to the MLflow run, and the control's metrics to its run."""
+    """Log metrics and comparison to the MLflow run, and the control's metrics to its own run."""
     compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(compared.rows, FINE_TUNED))

@@ -57,7 +57,7 @@ def open_run(
     variant: str,
     rehearsed: int | None,
 ) -> dict[str, Any]:
-    """Open the MLflow run of the training, or that of an interrupted, equal training.
+    """Open the MLflow run of the training, or the run of an interrupted training with equal inputs.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
     and charts. Both are open before training: the store may not answer after it.
@@ -128,7 +128,7 @@ def train_models(
     run: Mapping[str, Any],
     ratio_items: Sequence[Subtask],
 ) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
-    """Train the method and its control; returns functions that write the checkpoints, progress.
+    """Train the method and its control; returns functions that write the checkpoints, and progress.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
     be a file with the reason for none. The ratio that `ratio_items` choose for the method is the
