@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import pytest
+import yaml
 from kedro.pipeline import Pipeline
 
 from compo_pipeline.comparison import cells
@@ -35,6 +38,31 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
 def test_benchmarks_of_generated_data_are_read_after_they_are_generated(reader):
     nodes = {node.name for node in register_pipelines()["train_eval"].to_nodes(reader).nodes}
     assert "raw.prepare_source" in nodes
+
+
+def test_kedro_viz_can_order_the_layers_of_the_catalog() -> None:
+    """It shows none where the datasets of two layers depend on each other.
+
+    Of each namespace it draws one node first, which reads and writes what its nodes do.
+    """
+    files = (Path(__file__).parents[1] / "conf/base").glob("catalog*.yml")
+    layer = {
+        name: entry.get("metadata", {}).get("kedro-viz", {}).get("layer")
+        for file in files
+        for name, entry in yaml.safe_load(file.read_text()).items()
+        if isinstance(entry, dict)
+    }
+    later = TopologicalSorter[str]()
+    pipeline = register_pipelines()["__default__"]
+    for namespace in {node.namespace or node.name for node in pipeline.nodes}:
+        part = Pipeline([n for n in pipeline.nodes if (n.namespace or n.name) == namespace])
+        read, written = (
+            {layer.get(name) for name in names} - {None}
+            for names in (part.inputs(), part.all_outputs())
+        )
+        for each in written:
+            later.add(each, *(read - {each}))
+    later.prepare()
 
 
 def test_a_comparison_makes_what_its_runs_read():
