@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +32,10 @@ class Doubling:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
-        self.threads: list[int] = []
         self.begun, self.release = threading.Event(), threading.Event()
 
     def __call__(self, inputs: torch.Tensor) -> Vectors:
         self.sizes.append(len(inputs))
-        self.threads.append(torch.get_num_threads())
         self.begun.set()
         assert self.release.wait(20)
         if inputs.isnan().any():
@@ -46,7 +46,7 @@ class Doubling:
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """A batcher sets the number of torch's threads."""
+    """A server sets the number of torch's threads."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -70,7 +70,7 @@ def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Ve
 
 def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
     encoder, seen = Doubling(), list[int]()
-    batcher = Batcher(encoder, 4, seen.append, threads=3)
+    batcher = Batcher(encoder, 4, seen.append)
     with ThreadPoolExecutor(8) as pool:
         asked = [ask(batcher, pool, 1)]
         assert encoder.begun.wait(20)
@@ -80,12 +80,11 @@ def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
         found = [future.result(20).ravel().tolist() for future in asked]
     assert found == [[2], [4], [6, 8], [10, 12], [14, 16, 18, 20, 22]]
     assert encoder.sizes == seen == [1, 3, 2, 5]
-    assert encoder.threads == [3, 2, 3, 3], "one core is left to the others' images"
 
 
 def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
     encoder = Doubling()
-    batcher = Batcher(encoder, 64, lambda _: None, threads=1)
+    batcher = Batcher(encoder, 64, lambda _: None)
     with ThreadPoolExecutor(8) as pool:
         asked = [ask(batcher, pool, value) for value in (1, 2, float("nan"), 4)]
         encoder.release.set()
@@ -97,7 +96,7 @@ def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
 
 def test_a_request_that_has_ended_is_not_computed() -> None:
     encoder = Doubling()
-    batcher = Batcher(encoder, 64, lambda _: None, threads=1)
+    batcher = Batcher(encoder, 64, lambda _: None)
     left = threading.Event()
 
     def leaving() -> Vectors:
@@ -153,6 +152,34 @@ def passes(registry: CollectorRegistry, tower: str) -> tuple[float, float]:
         for name in ("count", "sum")
     )
     return count or 0, total or 0
+
+
+def test_torch_computes_with_several_threads_in_one_thread_alone(
+    tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that replaces another one, too."""
+    torch.set_num_threads(2)
+    loaded = load(tiny_clip)
+    fingerprint = loaded.fingerprint
+    deployment = Deployment(loaded, Served("toy", 1, fingerprint), ServingSettings(), threads=3)
+    client, seen = TestClient(serving.build(deployment)), set()
+
+    def recorded(part: str, call: Callable[[Any], Any], value: Any) -> Any:
+        seen.add((part, threading.current_thread().name[:5], torch.get_num_threads()))
+        return call(value)
+
+    for number in range(2):
+        deployment.swap(loaded, Served("toy", 2 + number, fingerprint))
+        answering = deployment.current.model
+        preprocess = partial(recorded, "image", answering.preprocess)
+        monkeypatch.setattr(answering, "preprocess", preprocess)
+        batcher = answering.encoders["image"].args[1]  # type: ignore[attr-defined]
+        encoder = partial(recorded, f"pass {number}", batcher._encoder)
+        monkeypatch.setattr(batcher, "_encoder", encoder)
+        body = {"dataframe_records": [{"image": image(1)}], "params": {"texts": ["two cats"]}}
+        assert client.post("/invocations", json=body).status_code == 200
+    passes = {("pass 0", "batch", 3), ("pass 1", "batch", 3)}
+    assert seen == {("image", "Threa", 1), *passes}
 
 
 def test_an_answer_in_a_batch_is_the_answer_alone(

@@ -39,7 +39,6 @@ class Batcher:
         encoder: Encoder,
         most: int,
         observe: Observe,
-        threads: int,
         thread: ThreadPoolExecutor | None = None,
     ) -> None:
         """Wrap an encoder.
@@ -48,13 +47,9 @@ class Batcher:
             encoder: computes a batch.
             most: inputs of a batch.
             observe: is called with the size of each batch.
-            threads: torch's, for the inputs of one request; the inputs of several have one fewer,
-                as meanwhile further requests are read and their images decoded.
-            thread: that computes, one alone; encoders that share it share torch's threads too, of
-                which each thread that computes has its own. None starts one.
+            thread: that computes, one alone; encoders may share it. None starts one.
         """
         self._encoder, self._most, self._observe = encoder, most, observe
-        self._threads = threads
         self._waiting: deque[_PendingInputs] = deque()
         self._thread = thread or ThreadPoolExecutor(1, "batch")
 
@@ -89,9 +84,6 @@ class Batcher:
     def _compute(self, batch: list[_PendingInputs]) -> None:
         """Encode the inputs of several requests together; if that fails, each request's alone."""
         inputs = [waiting.inputs for waiting in batch]
-        threads = max(1, self._threads - (len(batch) > 1))
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
         try:
             vectors = self._encoder(torch.cat(inputs))
         except Exception as error:  # noqa: BLE001  raised where the result is waited for

@@ -73,11 +73,11 @@ class Deployment:
         self.tracer = tracer or trace.get_tracer(__name__)
         # Absolute and without links, as the model compares paths.
         root = None if settings.image_root is None else settings.image_root.resolve()
-        self._threads = threads
         # OpenMP has a team of threads for each thread that computes with several. Once the teams
         # have more threads than there are cores, idle ones sleep at once, and a forward pass takes
         # twice as long. So one thread computes for all models, and the others compute alone.
-        self._computing = ThreadPoolExecutor(1, "batch")
+        set_threads = partial(torch.set_num_threads, threads)
+        self._computing = ThreadPoolExecutor(1, "batch", initializer=set_threads)
         self._limits = RequestLimits(**asdict(settings.limits), root=root)
         self.swap(loaded, served, words)
 
@@ -100,7 +100,7 @@ class Deployment:
         model.cache = TextCache(self.settings.text_cache)
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
-            batcher = Batcher(encoder, self.settings.batch, observe, self._threads, self._computing)
+            batcher = Batcher(encoder, self.settings.batch, observe, self._computing)
             model.encoders[tower] = partial(self._encode_in_span, f"encode {tower}", batcher)
         return model
 
