@@ -18,7 +18,6 @@ from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
-from compo_pipeline.datasets.generators import CaptionShare
 from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import (
@@ -132,10 +131,10 @@ def benchmarks(root: str, split: str) -> str:
     return f"{root}/benchmarks/{split}"
 
 
-def caption_shares(settings: Mapping[str, Any]) -> list[CaptionShare]:
+def caption_shares(settings: Mapping[str, Any]) -> list[tuple[str, float, tuple[str, ...]]]:
     """The setting for the chance that a first sentence names a relation."""
     chance = parse(SceneSettings, settings, "scenes").relations
-    return [CaptionShare("scenes.relations", chance, ("replaced_relation", "swapped_objects"))]
+    return [("scenes.relations", chance, ("replaced_relation", "swapped_objects"))]
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:

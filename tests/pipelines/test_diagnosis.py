@@ -88,6 +88,8 @@ def catalog(
                 shipped.counterfactuals, caption_editor="rules", image_generator=None
             ),
             "params:generator_settings": {},
+            "params:data": shipped.data,
+            "params:dataset": "toy",
             "params:site": Site(),
             **changes,
         }

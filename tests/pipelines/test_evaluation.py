@@ -160,6 +160,7 @@ def catalog(
             "params:paths.counterfactuals_state": str(folder),
             "params:generator_settings": {},
             "params:dataset": "toy",
+            "params:data": replace(shipped.data, root=data),
             "params:data.root": str(data),
             "params:site": Site(
                 CommandOptions("toy", {"evaluation": {"workers": 2}}),

@@ -16,6 +16,7 @@ from compo_pipeline.benchmarks.items import titles
 from compo_pipeline.benchmarks.loading import from_files, official_benchmarks
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.datasets.generators import CaptionShare
 from compo_pipeline.datasets.readers.coco_captions import read
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
@@ -194,7 +195,7 @@ def test_relations_are_named_in_training_captions_as_often_as_asked(tmp_path: Pa
 
 
 def test_the_setting_that_diagnoses_advise_is_one_of_the_scenes() -> None:
-    (share,) = caption_shares({"relations": 0.25})
+    share = CaptionShare(*caption_shares({"relations": 0.25})[0])
     group, _, name = share.key.partition(".")
     assert group == "scenes" and getattr(SceneSettings(relations=0.25), name) == share.value
     assert set(share.kinds) <= set(get_args(Change))

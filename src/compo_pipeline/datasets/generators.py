@@ -8,9 +8,8 @@ that it writes) and `compo_pipeline.settings` (its settings class), all under th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from compo_pipeline.configuration.plugins import Registry
 
@@ -18,8 +17,7 @@ GENERATOR_SETTINGS = "generator_settings"
 """The parameter with the settings of the generator of `data.format`; empty for other formats."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptionShare:
+class CaptionShare(NamedTuple):
     """A setting for the chance that a caption states what some kinds of change would change.
 
     Attributes:
@@ -50,11 +48,16 @@ class DataGenerator(Protocol):
     def benchmarks(self, root: str, split: Literal["val", "test"]) -> str:
         """Path of the generated benchmarks about a held-out split, below the data's root."""
 
-    def caption_shares(self, settings: Mapping[str, Any]) -> Sequence[CaptionShare]:
+    def caption_shares(
+        self, settings: Mapping[str, Any]
+    ) -> Sequence[tuple[str, float, tuple[str, ...]]]:
         """The settings for what captions state, which the diagnosis can advise to raise.
 
         Args:
             settings: as for `generate`.
+
+        Returns:
+            Key, value and kinds of each, as in `CaptionShare`.
         """
 
 

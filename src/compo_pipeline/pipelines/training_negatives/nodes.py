@@ -71,7 +71,8 @@ def _caption_shares(
     """Settings for what the captions state; none where data are read, or of several sources."""
     if data.sources or data.generator is None:
         return ()
-    return tuple(GENERATORS[data.generator.format].caption_shares(generator_settings))
+    found = GENERATORS[data.generator.format].caption_shares(generator_settings)
+    return tuple(CaptionShare(*each) for each in found)
 
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:
