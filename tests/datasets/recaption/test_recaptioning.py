@@ -238,12 +238,13 @@ def test_no_more_requests_than_may_be_sent(chat: Any, photos: Photos, run: Any) 
 def test_no_more_connections_than_are_allowed(
     chat: Any, photos: Photos, run: Any, lock: threading.Lock
 ) -> None:
-    together, most = Counter[str](), []
+    together, most, three = Counter[str](), [], threading.Barrier(3)
 
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         with lock:
             together["now"] += 1
             most.append(together["now"])
+        three.wait(60)
         time.sleep(0.02)
         with lock:
             together["now"] -= 1
