@@ -157,7 +157,7 @@ def _plain_sentence(claim: Claim, form: int) -> str:
 
 
 def _reworded_sentence(claim: Claim, form: int, random_: Random) -> str:
-    """Sentence for the same claim from the other thing's side, with synonyms, in another form."""
+    """Sentence that states a claim in other words: second thing first, and synonyms at random."""
     a, b = claim.a.indefinite(random_), claim.b.indefinite(random_)
     if claim.relation:
         return sentence(related(b, a, INVERSE[claim.relation], random_))

@@ -196,7 +196,7 @@ class SceneCounterfactuals:
         return edited if isinstance(edited, str) else self._shown_edit(edited, key)
 
     def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
-        """Whether an edit's text is false of its image, as settings may want."""
+        """Whether an edit's image is wrong on purpose, so that the edited text is false of it."""
         key = (sample_id, sentence_, role)
         edited = self._edited(key)
         return isinstance(edited, SceneEdit) and self._wrong_edit(edited, key) is not None
@@ -244,7 +244,7 @@ class SceneCounterfactuals:
         return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
 
     def _shown_edit(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
-        """The edit whose scene is rendered: the given one, or by chance a wrong or a new one."""
+        """Edit whose scene is rendered: the given one or, by chance, one that contradicts it."""
         found = self._wrong_edit(edit_, key) or edit_
         return found if self._settings.faithful else self._with_imagined_scene(found, key)
 

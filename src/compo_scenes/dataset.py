@@ -132,7 +132,7 @@ def benchmarks(root: str, split: str) -> str:
 
 
 def caption_shares(settings: Mapping[str, Any]) -> list[tuple[str, float, tuple[str, ...]]]:
-    """The setting for the chance that a first sentence names a relation."""
+    """List of one entry: the setting for how often a caption's first sentence has a relation."""
     chance = parse(SceneSettings, settings, "scenes").relations
     return [("scenes.relations", chance, ("replaced_relation", "swapped_objects"))]
 

@@ -173,7 +173,7 @@ def _replace_relation(
 
 
 def _inverse_words(claim: WordClaim, caption: ParsedCaption, random_: random.Random) -> str:
-    """Words for the inverse of a claim's relation, in the same form or else drawn."""
+    """Words for a claim's inverse relation: the counterpart in the word list, or random ones."""
     new = RELATION_WORDS[inverse := INVERSE[claim.value]]
     old = RELATION_WORDS[INVERSE[inverse]]
     place = old.index(caption.text[claim.start : claim.end])

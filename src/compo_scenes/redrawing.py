@@ -95,7 +95,7 @@ def retell(scene: Scene, caption: str, parsed: ParsedCaption, random_: random.Ra
 
 
 def _compose_claims(parsed: ParsedCaption, random_: random.Random) -> str:
-    """Sentence with the same claims as a parsed one, in the form of a first sentence."""
+    """New sentence with the claims of a parsed one, in the form of a caption's first sentence."""
     order = list(parsed.kinds)
     between: Relation | None = None
     for claim in parsed.of_field("relation"):
@@ -185,7 +185,7 @@ def _draw_things(
 def _place_things(
     things: list[tuple[Thing, bool]], scene: Scene, random_: random.Random
 ) -> tuple[Thing, ...]:
-    """Things with drawn positions, up to the first without a place or in its container's colour."""
+    """Things with drawn positions; ends before one without room or in its container's colour."""
     placed: list[Thing] = []
     for thing, inside in things:
         spot = place_randomly(random_, thing, placed, scene.width, scene.height, nested=inside)

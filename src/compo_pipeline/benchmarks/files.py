@@ -68,7 +68,7 @@ class Record(NamedTuple):
         return self.content.get(key, default) if isinstance(self.content, dict) else default
 
     def with_field(self, key: str, value: Any) -> Record:
-        """A record with the given field and value alone, at the same location."""
+        """Record whose only content is a given field, with this record's location for errors."""
         return self._replace(content={key: value})
 
     def records(self, noun: str = "item") -> list[Record]:

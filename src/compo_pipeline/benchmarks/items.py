@@ -107,7 +107,7 @@ class Subtask:
         return tuple(self.images / image for image in (item.image, *item.other_images))
 
     def image_locations(self, item: Item) -> tuple[ImagePlace, ...]:
-        """Arguments for loading an item's images: folder, name and limits of each.
+        """Folder, file name and `Limits` with which each of an item's image files is opened.
 
         The first is the item's image, then come the other images.
         """
@@ -116,7 +116,7 @@ class Subtask:
         )
 
     def image_location(self, item: Item) -> ImagePlace:
-        """Arguments for loading an item's image: folder, name in it, and limits."""
+        """Folder, file name and `Limits` with which an item's image file is opened."""
         return self.image_locations(item)[0]
 
 

@@ -251,7 +251,7 @@ def _draw_items(items: Sequence[Item], count: int) -> tuple[Item, ...]:
 
 
 def _first_with_images(subtask: Subtask, count: int) -> Subtask:
-    """The subtask cut to its first `count` items whose images are there.
+    """The subtask cut to its first `count` items whose image files all exist.
 
     Those without one before them are counted as dropped.
 

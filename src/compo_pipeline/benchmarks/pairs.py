@@ -112,7 +112,7 @@ def _mmvp_records(records: list[Record]) -> Iterator[Record]:
 
 
 def _three_texts(record: Record) -> list[str]:
-    """Id, type and statement of an MMVP-VLM record."""
+    """The three texts of an MMVP-VLM record (id, type, statement); other contents are an error."""
     values = list(record.content.values())
     if len(values) != 3:
         raise SettingsError(f"{record.where}: expected 3 texts, got {shown(values)}")

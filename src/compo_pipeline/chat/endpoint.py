@@ -76,7 +76,7 @@ class _WorkResult(Generic[Result]):
 
 @dataclass(slots=True)
 class _Session:
-    """State shared by the threads of one loop: connections, stop event, error that stopped it."""
+    """State shared by a call's worker threads: connections, stop event, error that stopped them."""
 
     post: Post
     slots: threading.Semaphore
@@ -195,7 +195,7 @@ class Endpoint:
     def _until_down(
         self, results: Iterable[_WorkResult[Result] | NoAnswer], *, checked: bool
     ) -> Iterator[Result | NoAnswer]:
-        """Yield work results in order; raise an error after `give_up` items without an answer.
+        """Yield results in order; raise an error after `give_up` items in a row without an answer.
 
         Failures wait until the server answers again, so those of a server that is down are never
         stored as answers.

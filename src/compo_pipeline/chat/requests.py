@@ -132,7 +132,7 @@ def chat_completions(url: str, api_key: SecretStr, timeout: float) -> Iterator[P
 
 
 def list_models(url: str, api_key: SecretStr, timeout: float) -> Reply:
-    """Request the list of models, `<url>/models`, and return the HTTP reply.
+    """Request the list of models at `<url>/models`; returns the HTTP reply, which is not parsed.
 
     Most servers have it. The arguments are those of `chat_completions`.
 

@@ -55,7 +55,7 @@ class CellSet:
 def run_cells(
     chosen: CellSet, data_hash: str, folder: Path, store: str | None
 ) -> list[dict[str, Any]]:
-    """Run the cells of a comparison that are not done; returns them with their result folders.
+    """Run the unfinished trainings of a comparison's cells; returns all cells with their folders.
 
     A cell is run again if its options, the configuration, the code or the data have changed; its
     training then resumes or is refused as in a run by hand. A cell that fails does not stop the
@@ -115,7 +115,7 @@ def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
 def find_cells(
     name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
 ) -> CellSet:
-    """Read the cells of a configured comparison: environment and parameters of each.
+    """Read the cells (method, variant) of a configured comparison: environments and parameters.
 
     Raises:
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.

@@ -103,7 +103,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Jobs(Iterable[Job]):
-    """Iterable of edit jobs: each of the first sentences of each row, once for each role."""
+    """Iterable of edit jobs: one per role (negative, positive) for each row's first n sentences."""
 
     captions: Table[Caption]
     hashes: pa.ChunkedArray

@@ -78,7 +78,7 @@ class FailureReason(NamedTuple):
 
 
 def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
-    """Reasons of failed edits, most frequent first, merged over quoted texts and numbers."""
+    """Counted reasons of failed edits, most frequent first; quotes and numbers are ignored."""
     times, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for row in rows:
         if row.state == FAILED:

@@ -18,7 +18,7 @@ GENERATOR_SETTINGS = "generator_settings"
 
 
 class CaptionShare(NamedTuple):
-    """A setting for the chance that a caption states what some kinds of change would change.
+    """A YAML setting: the probability that captions state what certain kinds of change alter.
 
     Attributes:
         key: dotted YAML key of the setting.
@@ -51,7 +51,7 @@ class DataGenerator(Protocol):
     def caption_shares(
         self, settings: Mapping[str, Any]
     ) -> Sequence[tuple[str, float, tuple[str, ...]]]:
-        """The settings for what captions state, which the diagnosis can advise to raise.
+        """Settings for how often captions state what foils change, for the diagnosis to raise.
 
         Args:
             settings: as for `generate`.

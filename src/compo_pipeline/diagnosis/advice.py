@@ -63,12 +63,12 @@ class TrainingRun:
 
     @cached_property
     def asked(self) -> AskedChanges:
-        """Counts of the kinds of change in the hard negatives of one training pass."""
+        """How many captions of one training pass have hard negatives of each kind of change."""
         return self.count()
 
 
 class _Choice(NamedTuple):
-    """Rules chosen for a setting, and counts of the kinds of change that they make."""
+    """Edit rules chosen for one YAML setting, and counts of the kinds of change that they make."""
 
     setting: RuleSetting
     rules: tuple[str, ...]
@@ -155,7 +155,7 @@ def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChan
 def _caption_steps(
     weak: Sequence[Change], run: TrainingRun, asked: AskedChanges, raised: Sequence[CaptionShare]
 ) -> Iterator[Step]:
-    """Yield the steps that make more captions state what the kinds change, as other data."""
+    """Yield steps to new data whose captions all state what the weak kinds of change alter."""
     if not raised:
         return
     beside = "the data with such captions have a folder of their own"

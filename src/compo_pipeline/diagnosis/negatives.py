@@ -45,7 +45,7 @@ class Negatives(NamedTuple):
 
     @classmethod
     def from_view(cls, view: View) -> Negatives:
-        """Take caption and negatives from a view; from a pair of images, those of the anchor."""
+        """Caption and negatives of a view; for a pair of images, those of the first image alone."""
         own = view.negatives
         if view.kind == PAIR:
             own = own[: len(own) // 2]

@@ -74,7 +74,7 @@ class KindResult:
 
     @property
     def missing_log_odds(self) -> float:
-        """Log odds that the base lacks to an accuracy that is no weakness; at least 0."""
+        """Log odds of an accuracy that is no weakness, minus those of the base's; at least 0."""
         enough = math.log((100 - LEAST_WRONG) / LEAST_WRONG)
         return max(0.0, enough - self.log_odds(self.base))
 

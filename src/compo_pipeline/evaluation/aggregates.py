@@ -73,7 +73,7 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
 
 
 def _member_names(one: Aggregate, members: list[Member]) -> tuple[str, ...]:
-    """Display names of some members of a mean, each once."""
+    """Display names, without repeats, of given metrics (members) that a mean averages."""
     return tuple(dict.fromkeys(map(one.member_name, members)))
 
 

@@ -169,7 +169,7 @@ def training_rows(
     settings: EvaluationSettings,
     split: Splits = TRAINING_SPLIT,
 ) -> TrainingRows:
-    """Hash the images and captions of the rows that train, to find them in benchmarks.
+    """Hashes of the training rows' images and captions, by which they are found in benchmarks.
 
     Raises:
         SettingsError: images are to be compared, and none can be read.

@@ -91,7 +91,7 @@ class Suite:
         )
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
-        """Value of a mean for each model, and for reference models that have all members."""
+        """Value of a mean over benchmarks for each model, and for papers' models that have it."""
         found = {name: aggregate.mean(self.values(name)) for name in self.names}
         for paper in () if self.comparison.titles else self.references:
             for place, name in enumerate(paper.models):
@@ -107,7 +107,7 @@ class Suite:
 
     @property
     def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, Values]]]]:
-        """For each paper or result file, its values beside the rows of the same metrics.
+        """For each paper or result file: comparison rows of the suite, each with reference values.
 
         They need all items of the official files and the official rule for ties, as in
         `published_results`. Benchmarks whose files are not the official ones have none.

@@ -65,7 +65,7 @@ def text_accuracy(pairs: Sequence[tuple[str, str]], groups: Sequence[int]) -> Te
 
 
 def _features(text: str) -> list[str]:
-    """Features of a text: its word n-grams, and one length mark for each word."""
+    """Word n-grams of a text, and a constant feature repeated once per word to count the words."""
     return [*ngrams(text), *[_LENGTH] * len(tokens(text))]
 
 

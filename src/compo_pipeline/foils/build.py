@@ -176,7 +176,7 @@ def _choose_foils(
 
 
 def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
-    """Random drafts of foils whose inverse change is drafted for another image, few per image."""
+    """Yield random foil drafts, few per image, whose inverse is drafted for another image."""
     images: dict[tuple[str, str], set[str]] = defaultdict(set)
     for image, draft in found:
         images[draft.key].add(image.image_hash)

@@ -20,7 +20,7 @@ from compo_pipeline.storage.records import Parse
 
 
 def compatible_lemmas(word: str, upos: str, tag: str) -> frozenset[str]:
-    """Lemmas that fit what a word names: its own lemma, synonyms, and others in the lexicon."""
+    """Lemmas that may be true of the same thing as a word, such as its own lemma and synonyms."""
     lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
     return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
 
@@ -99,7 +99,7 @@ class Evidence:
 
     @cached_property
     def _named_lemmas(self) -> set[tuple[str, str]]:
-        """Pairs (part of speech, lemma) of all words that fit what the captions mention."""
+        """Pairs (part of speech, lemma) of lemmas that may be true of what the captions mention."""
         return {
             (upos, found)
             for parse in self._parses
@@ -153,7 +153,7 @@ class Evidence:
 
 
 def noun_lemmas(parse: Parse, place: int) -> frozenset[str]:
-    """Lemmas that fit what the noun at a token index names: its own lemma, synonyms and others."""
+    """Lemmas that may be true of the same thing as the noun at a token index, such as synonyms."""
     return compatible_lemmas(parse.words[place], "NOUN", fine_tag(parse, place))
 
 

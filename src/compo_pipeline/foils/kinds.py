@@ -234,7 +234,7 @@ def _bare_nouns(parse: Parse) -> Iterator[tuple[int, str]]:
 
 
 def _stated_adjectives(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Parse, Element]]:
-    """Adjectives right before a noun in other captions, each adjective once, with its parse.
+    """Yield each adjective directly before a given noun in the captions, once, with its parse.
 
     The noun stands once in its caption.
     """

@@ -204,7 +204,7 @@ def _draw_as_paper(
 def _careful_candidates(
     parse: Parse, words: Sequence[_Word], excluded: Set[str], shared: Set[str] = frozenset()
 ) -> list[_Word]:
-    """Words that a careful swap may use: allowed part of speech, not shared, no compound part."""
+    """Words fit for a swap: no excluded part of speech, not in both sentences, no compound part."""
     return [
         word
         for word in words
@@ -239,7 +239,7 @@ def _pair_keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
 def _by_category(
     words: Sequence[_Word], excluded: Set[str], shared: Set[str]
 ) -> dict[str, list[_Word]]:
-    """Words grouped by part of speech, without excluded parts of speech and shared words."""
+    """Words of a sentence by part of speech, without excluded ones and words of both sentences."""
     groups: dict[str, list[_Word]] = {}
     for word in words:
         if word.upos not in excluded and word.key not in shared:

@@ -76,7 +76,7 @@ class WrittenUnits:
 
 
 def files(folder: Path, key: str) -> list[Path]:
-    """Paths of all JSON files below a folder of units and foils.
+    """Paths of all JSON files below a folder of captions' entities and relations with foils.
 
     Args:
         folder: searched for *.json.
@@ -92,7 +92,7 @@ def files(folder: Path, key: str) -> list[Path]:
 
 
 def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
-    """Read a folder's JSON files of units and foils: `WrittenUnits` by `bare` caption.
+    """Read JSON files of captions' entities and relations with foils: `WrittenUnits` by caption.
 
     Records that cannot be read are counted and the first is named in the log.
 

@@ -149,6 +149,6 @@ def _loss_beyond_sample(
 
 
 def _hinge(d: Tensor, decisive: Tensor, compared: Tensor, margins: Margins) -> Tensor:
-    """Mean of relu(m - d) over the compared pairs; m is the adaptive margin of `decisive`."""
+    """Mean of relu(m - d) over compared pairs; m is the adaptive margin of given differences."""
     losses = F.relu(margin(decisive, margins) - d).masked_fill(~compared, 0.0)
     return losses.sum() / compared.sum().clamp(min=1)

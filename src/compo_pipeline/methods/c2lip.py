@@ -108,7 +108,7 @@ class C2lip(Method):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Dense features of the base that the losses read, with the setting that avoids each."""
+        """Mapping from each dense feature that `loss` needs to the setting that avoids the need."""
         found: dict[Need, str] = {}
         if self.objective.weights.xac:
             found["patches"] = "set c2lip.objective.weights.xac to 0"

@@ -82,7 +82,7 @@ class Clip(Method):
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
     ) -> Collated:
-        """Batch of image-caption pairs, at every step."""
+        """Collate image-caption pairs into a batch, in the same way at every training step."""
         return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:

@@ -86,7 +86,7 @@ class ViewContext(NamedTuple):
         counterfactuals: Mapping[str, Sequence[Counterfactual]],
         annotations: Annotations = NO_ANNOTATIONS,
     ) -> ViewContext:
-        """The context of the first epoch, from parses of first and further sentences."""
+        """Context to draw views in epoch 0, from parses of captions' first and later sentences."""
         table = Table.of(parses, Parse)
         own = np.asarray(table.column("sentence")) == 0
         further = {} if own.all() else Groups(table)
@@ -229,7 +229,7 @@ class Method:
 
     @property
     def trains(self) -> frozenset[Tower]:
-        """Names of the towers whose weights are trained."""
+        """Names (`image`, `text`) of the model's towers whose weights are trained."""
         return frozenset(self.objective.trains)
 
     @property
@@ -242,7 +242,7 @@ class Method:
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Dense features of the base that `loss` reads, with the setting that avoids each.
+        """Mapping from each dense feature that `loss` needs to the setting that avoids the need.
 
         Patches are read by `Encoder.dense_images`, tokens by `text_tokens` and marked tokens by
         `dense_texts`. The settings are for errors: a base that lacks what is read is refused before

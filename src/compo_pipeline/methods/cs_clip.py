@@ -150,7 +150,7 @@ class CsClip(TextPairs):
         rules: Mapping[Rule, Generator],
         context: ViewContext,
     ) -> _Pair:
-        """Pair of a caption's first sentence and a negative, from a table, the files or a rule."""
+        """Pair of a caption's first sentence and a negative, by a table, a JSON file or a rule."""
         own, table = caption.sentences[0], context.annotations
         if "negatives" in table.contents:
             others = NegativeText.from_table(
@@ -197,7 +197,7 @@ def _pair_from_parse(
 
 
 def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
-    """A random entity or relation of the unit files, with a foil; None if no entry fits."""
+    """Draw an entity or relation with a foil from a caption's JSON record; None if it has none."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None

@@ -80,7 +80,7 @@ class FscClip(TextNegatives):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """Dense features of the base that the local loss reads, and the setting without it."""
+        """Mapping from each dense feature that `loss` needs to the setting that avoids the need."""
         if not self.objective.weights.local_hn:
             return {}
         otherwise = "set fsc_clip.objective.weights.local_hn to 0"

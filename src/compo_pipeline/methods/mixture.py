@@ -113,7 +113,7 @@ class Mixture:
         return {name: SourceRows(own, anchors[name], shares[name]) for name, own in found.items()}
 
     def anchors(self, source: str, rows: int, share: int, epoch: int) -> Anchors:
-        """The rows that an epoch takes of a source, pass by pass and ascending.
+        """Rows that an epoch takes of a source: pass after pass, ascending within each pass.
 
         Args:
             source: its name.

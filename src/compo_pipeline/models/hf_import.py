@@ -171,7 +171,7 @@ def _clip_config(
 def _siglip_config(
     folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """open_clip's `model_cfg` for a transformers SigLIP: of the architecture with equal numbers."""
+    """open_clip's `model_cfg` for a transformers SigLIP: that of the same widths and depths."""
     wanted = {
         "width": text["hidden_size"],
         "layers": text["num_hidden_layers"],

@@ -172,7 +172,7 @@ def _cleaning_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def _cleaning_normalizer(kind: str) -> Any:
-    """Normalizer (of `tokenizers`) for a kind of open_clip's text cleaning, rare repairs apart."""
+    """Normalizer (of `tokenizers`) for a kind of open_clip's text cleaning, save rare repairs."""
     from tokenizers import Regex, normalizers
 
     steps: list[Any] = [normalizers.Replace(Regex(found), by) for found, by in _REPAIRED]

@@ -106,7 +106,7 @@ class Window:
         return np.sort(order[first])
 
     def pairs(self, places: NDArray[np.int64]) -> PairRows:
-        """The requests at given indices as PairRows, without texts chosen among several."""
+        """Requests at given indices as PairRows; a text that was chosen among several is NaN."""
         given = self.given[places]
         numbers = (
             np.where(given, values[places], np.nan)

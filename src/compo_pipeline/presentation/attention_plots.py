@@ -203,7 +203,7 @@ def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales)
 
 
 def _map_titles(panel: AttentionPanel) -> tuple[str, str, str]:
-    """Titles of a panel's three attention maps, with the share in the region if it is known."""
+    """Titles of a panel's three maps, with the attention share in the region if it is known."""
     (first, second), (before, after) = panel.names, panel.rows
     if np.isnan(before.share):
         return first, second, "difference"

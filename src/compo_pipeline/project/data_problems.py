@@ -191,7 +191,7 @@ def _format_problems(
 
 
 def word_problems(settings: Any, key: str) -> Iterator[str]:
-    """Yield errors for missing data of edit rules: WordNet, concreteness ratings, caption units."""
+    """Yield errors for missing WordNet, concreteness ratings, or JSON files with caption foils."""
     from compo_pipeline.language import concreteness, unit_files
     from compo_pipeline.language.replacements import replacer
 

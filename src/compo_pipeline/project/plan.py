@@ -221,7 +221,7 @@ def _describe_training(parameters: RunSettings, views: int) -> str:
 
 
 def _describe_held_out(parameters: RunSettings) -> str:
-    """Line of the plan about the images that `foils.carve` holds out of training."""
+    """Line of the logged run plan about the images that `foils.carve` holds out of training."""
     images, sample = parameters.foils.carve, parameters.data.sample.rows
     if CARVED in splits_of(parameters.views.split):
         return "Foils: of images that the sample leaves alone; the published rows train"

@@ -37,7 +37,7 @@ def imported(*modules: str) -> set[str]:
 
 @cache
 def _modules_with_imports(module: str) -> frozenset[str]:
-    """Names of a module, of its imports from its package or compo_pipeline, and of packages."""
+    """Names of a module, its imports from its package or compo_pipeline, and all their packages."""
     package = module.partition(".")[0]
     if _package_folder(package) is None:
         return frozenset({module})

@@ -62,7 +62,7 @@ class Compute:
 
     @contextmanager
     def attention(self) -> Iterator[None]:
-        """Context manager: run attention, where it is trained, by the device's fastest kernel.
+        """Context manager: run attention by the kernel that trains fastest on the device.
 
         That is torch's own choice, the fused kernel, except for gradients in bf16 on a CPU: its
         backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.

@@ -181,7 +181,7 @@ def _start_worker(function: Callable[[Any], Any], workers: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Hint at how to install the extra `ui`; empty if gradio is installed."""
+    """End this worker process as soon as its parent process has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -79,7 +79,7 @@ class Metrics:
         return kind(f"compo_{name}", meaning, labels, registry=self.registry, **options)
 
     def serve(self, served: Served) -> None:
-        """Set the metric that names the model which answers from now on."""
+        """Record a newly served model in the metric that names the model answering requests."""
         self._model.info({name: str(value) for name, value in asdict(served).items()})
 
     def observe(self, exchange: Exchange) -> None:

@@ -299,7 +299,7 @@ def charts_url(run_id: str) -> str | None:
 
 
 def child_run(run_id: str, name: str) -> str:
-    """Id of an MLflow run's child run with a role's name, created if it is missing.
+    """Id of the child of an MLflow run whose tag `role` is a given name; created if missing.
 
     It has the parent's tags, the parent's name as a prefix, and the tag `role`.
     """

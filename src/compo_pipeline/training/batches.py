@@ -89,7 +89,7 @@ def deal(
 def _frequent_first(
     rows: NDArray[np.int32], images: NDArray[np.int32], left: int
 ) -> NDArray[np.int32]:
-    """Rows in order, after the rows of images that have at least as many rows as batches remain."""
+    """Rows reordered: first those of images with at least as many rows as batches that remain."""
     frequent = np.bincount(images[rows])[images[rows]] >= left
     return np.concatenate([rows[frequent], rows[~frequent]])
 
@@ -168,7 +168,7 @@ class Batches(Picklable, Dataset[Collated]):
 
     @cached_property
     def _cached_epoch(self) -> Callable[[int], _DealtEpoch]:
-        """The function `_deal_epoch`, with the last two results cached."""
+        """Function from an epoch's number to its batches (`_deal_epoch`), with a cache of two."""
         return lru_cache(2)(self._deal_epoch)
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ class Batches(Picklable, Dataset[Collated]):
         return counts
 
     def images(self, further: Sequence[ImageInput] = ()) -> Images:
-        """All distinct images that the run shows, in order of first use, followed by `further`."""
+        """All distinct images that the run shows, in order of first use, then other given ones."""
         found = np.empty(0, _SHOWN)
         for start in range(0, self.steps, self.steps_per_epoch):
             steps = range(start, min(start + self.steps_per_epoch, self.steps))
@@ -231,7 +231,7 @@ class Batches(Picklable, Dataset[Collated]):
                     yield key_of(image), place + number
 
     def _image_at(self, further: Sequence[ImageInput], place: int) -> ImageInput:
-        """The image at a position in the run's steps; negative positions index `further`."""
+        """Image at a position in the run's steps; a negative one indexes a list of more images."""
         if place < 0:
             return further[-1 - place]
         row, number = divmod(place, _MOST_IMAGES)

@@ -95,7 +95,7 @@ class _EmbeddingWorker:
 
     @cached_property
     def _loaded(self) -> LoadedModel:
-        """The model as loaded on the worker's host; raises an error if its weights differ."""
+        """The model loaded on the worker's host; an error if its image tower is another one."""
         loaded = load(self.model, self.compute.device)
         if loaded.image_fingerprint != self.fingerprint:
             raise SettingsError(

@@ -46,7 +46,7 @@ def run_fingerprint(
     seed: int,
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything that determines a run's weights, as a JSON-ready dictionary.
+    """Settings, seed and input hashes that determine a run's weights, as a JSON-ready dictionary.
 
     Args:
         method: its name, objective and code.

@@ -79,7 +79,7 @@ class ModelPreprocessor(Picklable):
 
     @cached_property
     def _cached_half(self) -> Callable[[str, composites.Axis], Image.Image]:
-        """The function `_read_half`, whose results are cached up to `CACHED_BYTES`."""
+        """Function that loads an image as half of a composite (`_read_half`), with a cache."""
         half = self.size * self.size // 2 * 3
         return lru_cache(CACHED_BYTES // half)(self._read_half)
 

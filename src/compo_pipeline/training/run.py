@@ -214,7 +214,7 @@ class Trainer:
         export(loaded, folder, metadata={"training": {**facts, **record}})
 
     def fingerprint(self, method: Method, steps: int | None = None) -> dict[str, Any]:
-        """Everything that determines the weights of a method's training, as a dictionary."""
+        """Settings, seed and input hashes that determine a training's weights, as a dictionary."""
         inputs = self.inputs
         found = fingerprint.run_fingerprint(
             method, inputs.settings, self.compute, inputs.seed, self._inputs_fingerprints

@@ -75,7 +75,7 @@ class MixtureSettings:
 
     @property
     def before_choice(self) -> float:
-        """The ratio known before training; 1 if `auto` chooses it afterwards."""
+        """WiSE-FT ratio as known before training; 1 if `auto` chooses the ratio after training."""
         return 1.0 if self.ratio == "auto" else self.ratio
 
 

@@ -191,7 +191,7 @@ def requeue_misconfigured(study: optuna.Study) -> None:
 def configuration_error(
     trials: Sequence[FrozenTrial], before: Container[int], expected: int
 ) -> str | None:
-    """The configuration error of every trial as text; None if another trial has finished.
+    """Last configuration error as text, if enough trials have ended, all by one; else None.
 
     Args:
         trials: of the study.

@@ -111,7 +111,7 @@ class StudySettings:
     """Earlier study whose best trials are run again."""
 
     def processes(self, device: torch.device) -> int:
-        """Number of worker processes: the setting `workers`, or its default on a device."""
+        """Number of worker processes: the setting `workers`, or 1 on a GPU, up to 4 on a CPU."""
         if self.workers is not None:
             return self.workers
         return 1 if device.type == "cuda" else min(_MOST_PROCESSES, compute.cores())
@@ -154,7 +154,7 @@ class ObjectiveSettings:
     """
 
     def of_items(self, benchmarks: Container[str]) -> ObjectiveSettings:
-        """The objective for items of these benchmarks; if foils are missing, without them."""
+        """These settings; without a foil benchmark, `without_foils` are the metrics to maximise."""
         named = [name for name in self.maximise if name.startswith(f"{FOILS}/")]
         if not (named and self.without_foils) or FOILS in benchmarks:
             return self

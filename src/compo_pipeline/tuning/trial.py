@@ -248,7 +248,7 @@ class TrialObjective:
         )
 
     def _fingerprint(self) -> dict[str, str]:
-        """Everything besides its parameters that determines a trial's value, as text by name."""
+        """Settings and hashes, by name, that determine a trial's value for its parameters."""
         inputs, training = self.inputs, self.inputs.training
         recipe = {
             key: value

@@ -132,7 +132,7 @@ class Interrupts(ExitStack):
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Context manager: a KeyboardInterrupt ends the block, and is recorded as requested."""
+        """Context manager: a KeyboardInterrupt ends the block quietly, and sets `requested`."""
         try:
             yield
         except KeyboardInterrupt:

@@ -88,7 +88,7 @@ class Material:
 def data_materials(
     dataset: str, data: DataSettings, manifest: Mapping[str, Any]
 ) -> tuple[Material, Material]:
-    """The training captions and images as two materials, with the hashes of the caption files."""
+    """Training captions and training images, each as a `Material`, with caption files' hashes."""
     licence = _plugin_licence(GENERATORS.group, data.format)
     files, digest = manifest["files"], manifest["data_hash"]
     label = f"images ({manifest['count'] - len(files):,})"
@@ -100,7 +100,7 @@ def data_materials(
 
 
 def base_material(model: ModelSettings) -> Material:
-    """The base model as a material, with the licence of its package or pretrained tag."""
+    """The base model as a `Material`, with the licence of its package or pretrained tag."""
     tag = model.pretrained or ""
     stated = (licence for start, licence in _OF_TAGS.items() if tag.startswith(start))
     licence = _plugin_licence(BASES.group, model.name) or next(stated, None)
@@ -108,20 +108,20 @@ def base_material(model: ModelSettings) -> Material:
 
 
 def parser_material(meta: Mapping[str, Any]) -> Material:
-    """The spaCy pipeline that parses captions as a material, from its `meta` mapping."""
+    """The spaCy pipeline that parses captions as a `Material`, from its `meta` mapping."""
     name, version, licence = (str(meta.get(key, "")) for key in ("name", "version", "license"))
     return Material("parser", "parser", _MODEL_TYPE, name, version, licence or None)
 
 
 def captioner_material(settings: RecaptionSettings) -> Iterator[Material]:
-    """Yield the captioning model as a material; yields nothing if none is configured."""
+    """Yield the captioning model as a `Material`; yields nothing if none is configured."""
     if settings.captioner is not None:
         name = _model_name(settings.captioner, settings)
         yield Material("captioner", "captions by a model", _MODEL_TYPE, name)
 
 
 def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Material]:
-    """Yield the configured caption editor and image generator as materials."""
+    """Yield the configured caption editor and image generator, each as a `Material`."""
     editor, generator = settings.caption_editor, settings.image_generator
     for part, label, chosen, group in (
         ("caption_editor", "edits of captions", editor, EDITOR_GROUP),

@@ -490,7 +490,7 @@ def _champion_scores(
     alias: str,
     signing: SigningSettings,
 ) -> list[Score]:
-    """The champion's score rows; refuses rows not computed in the challenger's way."""
+    """The champion's score rows; an error unless these are comparable with the challenger's."""
     try:
         files = verified_files(champion, folder, signing)
         _require_own_scores(files, CHAMPION)

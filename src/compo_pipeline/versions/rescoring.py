@@ -150,7 +150,7 @@ def _replace_evidence(files: VerifiedVersion, asked: Benchmarking, rows: int) ->
 def _register_rescored(
     version: ModelVersion, files: VerifiedVersion, settings: RegistrationSettings, settle: float
 ) -> tuple[ModelVersion, list[str]]:
-    """Register the rescored files; returns the new version and the aliases that moved to it."""
+    """Register a version's files with new scores; returns the new version and the moved aliases."""
     name, number = settings.name, int(version.version)
     origin = {"rescored_from": f"models:/{name}/{number}"}
     run_id = tracking.open_run(f"rescored {name} {number}", origin)

@@ -101,7 +101,7 @@ def with_words(doc: Doc, words: Sequence[str]) -> Doc:
 
 
 def _copy_for_training(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
-    """Copy of a doc with other words and only the annotation to train on.
+    """Copy of a spaCy Doc with other words and dependency labels, and the same tags and heads.
 
     Morphological features are left behind.
     """
@@ -124,7 +124,7 @@ def register_augmenter() -> None:
 def create_augmenter(
     seed: int, lower_case: float, caption_words: float, replaced: float
 ) -> Augmenter:
-    """Create an augmenter of spaCy training examples.
+    """Create a spaCy augmenter that puts in lexicon words, and lower-cases some sentences.
 
     Args:
         seed: of every draw.

@@ -50,12 +50,12 @@ class HashIndex:
         self._hashes = given[self.order]
 
     def ranges(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and end in `order` of the positions of each wanted hash; equal if it is unknown."""
+        """Start and end of each wanted hash in the sorted index; both are equal if it is absent."""
         left, right = (self._hashes.searchsorted(wanted, side) for side in ("left", "right"))
         return left, right
 
     def first_places(self) -> NDArray[np.int32]:
-        """First position of each distinct hash."""
+        """Position of the first key with each distinct hash."""
         starts = np.diff(self._hashes, prepend=self._hashes[:1] + 1) != 0
         first: NDArray[np.int32] = self.order[starts]
         return first

@@ -397,7 +397,7 @@ class Recaptions:
 
 
 def captioned_splits(settings: RecaptionSettings, sample: SampleSettings) -> list[str] | None:
-    """Splits to caption, with `held_out` if one of these is sampled; None for all splits."""
+    """Splits to caption: the configured ones, and `held_out` if one is sampled; None for all."""
     if settings.splits is None:
         return None
     return [*settings.splits, *([HELD_OUT] if sample.split in settings.splits else [])]

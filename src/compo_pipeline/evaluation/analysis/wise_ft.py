@@ -174,7 +174,7 @@ def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
 def choose_ratio(
     items: Sequence[Subtask], base: ModelSettings, checkpoint: Path, device: str
 ) -> tuple[float, pd.DataFrame]:
-    """The ratio of weights that validation items choose, and the results at every tenth.
+    """WiSE-FT ratio chosen on validation items (1 if none is better), and metrics by ratio.
 
     It is 1 where no ratio is better than the base without a cost (`best_ratio`).
 

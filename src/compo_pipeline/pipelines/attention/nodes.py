@@ -71,7 +71,7 @@ def write_attention(
     run: Mapping[str, Any],
     attention: AttentionSettings,
 ) -> FolderWriter:
-    """Function that writes the analysis folder: image grids, HTML page and CSV; prints a table."""
+    """Return a function that writes image grids, HTML page and CSV, and prints a table."""
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     rows = rows_by_role(attention_rows)
     compared = compare_located([rows])

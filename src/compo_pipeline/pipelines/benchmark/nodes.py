@@ -99,7 +99,7 @@ def attend_suite_cards(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> dict[str, ItemAttention]:
-    """Attention of phrases of the sampled items, for each listed model and the first model.
+    """Attention maps for phrases of the sampled item cards, of each listed model and the first.
 
     Empty where `evaluation.attention` is 0.
     """
@@ -124,7 +124,7 @@ def write_suite_page(
     benchmarks: BenchmarksSettings,
     site: Site,
 ) -> FolderWriter:
-    """Function that writes the HTML page of a list of models; prints the headline metrics."""
+    """Return a function that writes the page of a list of models; prints headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("benchmark"),

@@ -61,7 +61,7 @@ def write_diff_page(
     evaluation: EvaluationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Function that writes the page comparing two models; prints counts of differing items."""
+    """Return a function that writes the page comparing two models; prints numbers of changes."""
     diff = Comparison.from_json(benchmark_diff)
     suite = site.page("suite_report"), site.run("benchmark")
     beside = links(site.folder("benchmark_diff_report"), {"All models of the list": suite})

@@ -44,7 +44,7 @@ def run_cells(
     folder: Path,
     remote: RemoteSettings,
 ) -> list[dict[str, Any]]:
-    """Run `train_eval` for the cells that have no results; returns cells with result folders.
+    """Run `train_eval` for the cells that have no results; returns all cells with result folders.
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
@@ -75,7 +75,7 @@ def write_comparison_page(
     name: str,
     site: Site,
 ) -> tuple[dict[str, Any], FolderWriter]:
-    """Metrics by cell for DVC, and a function that writes the page; prints headline metrics."""
+    """Print headline metrics; return all metrics for DVC, and a function that writes the page."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("comparison"),

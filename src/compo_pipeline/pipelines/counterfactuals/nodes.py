@@ -93,7 +93,7 @@ def choose_engines(
     generator_settings: Mapping[str, Any],
     state: str,
 ) -> OpenEngines:
-    """Function that creates caption editor, parser and image generator for caption rows."""
+    """Return a function that creates caption editor, parser and image generator for rows."""
 
     def opened(rows: Sequence[Caption]) -> Engines:
         others = NO_ANNOTATIONS
@@ -137,7 +137,7 @@ def preview_counterfactuals(
     dataset: str,
     root: Path,
 ) -> FolderWriter:
-    """Function that writes an HTML page of captions, their edits and the images of both."""
+    """Return a function that writes a page of captions, their edits and the images of both."""
     page = partial(write, counterfactuals, valid_captions, Path(root), images)
     return lambda folder: page(folder / "index.html", dataset)
 

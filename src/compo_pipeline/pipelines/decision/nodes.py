@@ -11,7 +11,7 @@ from compo_pipeline.versions.promotion import Decision
 
 
 def write_decision(decision: Decision, site: Site) -> FolderWriter:
-    """Function that writes the HTML page about a promotion decision."""
+    """Return a function that writes the HTML page about a promotion decision."""
     return promotion_page.decision_page(decision, site)
 
 

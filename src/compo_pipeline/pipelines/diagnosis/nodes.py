@@ -68,7 +68,7 @@ def diagnose_models(
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
 ) -> FolderWriter:
-    """Function that writes the page and, per model, a Kedro environment with advised settings."""
+    """Return a function that writes the page and, per model, an environment of advised settings."""
     found = {name: Diagnosis.from_json(each) for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}

@@ -136,7 +136,7 @@ def attend_cards(
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> dict[str, ItemAttention]:
-    """Attention of phrases of the sampled items, for base and fine-tuned model.
+    """Attention maps for phrases of the sampled item cards, of base and fine-tuned model.
 
     Empty where `evaluation.attention` is 0.
     """
@@ -193,7 +193,7 @@ def write_report(
     foils: foils_page.FoilsSection,
     facts: report.ReportFacts,
 ) -> FolderWriter:
-    """Function that writes the run's evaluation report, an HTML page in a folder."""
+    """Return a function that writes the run's evaluation report, an HTML page in a folder."""
     found = Comparison.from_json(comparison)
     inputs = report.ReportInputs(
         found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def export_formats(
     checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
 ) -> FolderWriter:
-    """Function that writes a folder for each enabled export format; disabled formats are removed.
+    """Return a function that writes a folder per enabled export format, and removes the others.
 
     What is there may be of older weights.
 

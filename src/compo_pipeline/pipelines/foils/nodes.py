@@ -75,7 +75,7 @@ def write_review_page(
     benchmarks: BenchmarksSettings,
     root: Path,
 ) -> FolderWriter:
-    """Function that writes the page on which a person reviews foil items, if there are any.
+    """Return a function that writes the page for reviewing foil items by hand, if there are any.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.

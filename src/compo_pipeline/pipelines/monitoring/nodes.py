@@ -87,7 +87,7 @@ def summarise(
 
 
 def add_requested_images(window: Window, measured: Measured, folder: str) -> FolderWriter:
-    """Function that adds the logged images worth captioning to a folder."""
+    """Return a function that adds the logged images worth captioning to a folder."""
     found = image_bytes(Path(folder), window.since, window.until, measured.worth)
     return partial(add_images, request_rows(window, measured.worth), found)
 
@@ -100,7 +100,7 @@ def write_monitoring(
     dataset: str,
     site: Site,
 ) -> FolderWriter:
-    """Function that writes the HTML page of the monitoring report; prints what has drifted."""
+    """Return a function that writes the monitoring page; prints what has drifted."""
     monitoring_page.show(monitoring)
     lines = source_lines(requested_images, data.root, dataset, data.sources)
     facts = site.facts("monitoring")

@@ -76,7 +76,7 @@ def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
 def preview_recaptions(
     recaptioning: Recaptioning, recaption: RecaptionSettings, dataset: str, root: Path
 ) -> FolderWriter:
-    """Function that writes an HTML page of old and new captions, if there is a captioner."""
+    """Return a function that writes a page of old and new captions, if there is a captioner."""
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -127,7 +127,7 @@ def export_checkpoint(
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
 ) -> FolderWriter:
-    """Function that writes the checkpoint as an open_clip folder, with model card and evidence.
+    """Return a function that writes the checkpoint as an open_clip folder, with card and evidence.
 
     The evidence's reference is of the exported weights.
     """

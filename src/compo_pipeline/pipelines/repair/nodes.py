@@ -27,5 +27,5 @@ def write_repair(
     registration: RegistrationSettings,
     site: Site,
 ) -> FolderWriter:
-    """Function that writes the HTML page about repaired aliases; prints what was repaired."""
+    """Return a function that writes the page about repaired aliases; prints the repairs."""
     return promotion_page.repair_page(registration.name, promotion, repaired, site)

@@ -68,7 +68,7 @@ def describe_training(
 def _caption_shares(
     data: DataSettings, generator_settings: Mapping[str, Any]
 ) -> tuple[CaptionShare, ...]:
-    """Settings for what the captions state; none where data are read, or of several sources."""
+    """Generator's settings as `CaptionShare`; empty without a generator or for several sources."""
     if data.sources or data.generator is None:
         return ()
     found = GENERATORS[data.generator.format].caption_shares(generator_settings)
@@ -86,7 +86,7 @@ def _count_changes(views: Path, language_model: str) -> AskedChanges:
 def choose_sample(
     valid_captions: Sequence[Caption], split: Splits, language_model: str
 ) -> Callable[[], Sample]:
-    """Function that draws a random sample of training captions, with their parses."""
+    """Return a function that draws a random sample of training captions, with their parses."""
     return cache(partial(_draw_sample, valid_captions, split, language_model))
 
 
@@ -110,7 +110,7 @@ def choose_opening(
     state: str,
     generator_settings: Mapping[str, Any],
 ) -> Callable[[], Opening]:
-    """Function that makes the caption editor's arguments for the sampled captions."""
+    """Return a function that makes the caption editor's arguments for the sampled captions."""
 
     def opening() -> Opening:
         captions = Table.of(sample().captions, Caption)
@@ -126,7 +126,7 @@ def list_rule_settings(
     method: str,
     method_views: Mapping[str, Any],
 ) -> Callable[[], Iterable[RuleSetting]]:
-    """Function that lists the negative rules of each method, with their settings.
+    """Return a function that lists the negative rules of each method, with their settings.
 
     Methods other than the run's have their defaults.
     """

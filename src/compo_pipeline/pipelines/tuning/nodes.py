@@ -208,7 +208,7 @@ def write_study(
     tuned_run: TunedRun,
     paths: PathSettings,
 ) -> FolderWriter:
-    """Function that writes the HTML page about the study."""
+    """Return a function that writes the HTML page about the study."""
     loaded_study = load_study(tuning.study, Path(paths.tuning))
     found = parse(StoredConfirmation, confirmation, "confirmation")
     return lambda folder: page.write(

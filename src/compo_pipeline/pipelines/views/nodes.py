@@ -96,7 +96,7 @@ def draw_views(
     prepare: PrepareSettings,
     data: DataSettings,
 ) -> FolderWriter:
-    """Function that draws and writes the training views of every epoch, one table each."""
+    """Return a function that draws and writes the training views of every epoch, one table each."""
     drawn_from = f"{method.name} {method.configuration['views']} {rows.fingerprint}"
     fingerprint = f"{drawn_from} {context_fingerprint} {views.long_share}"
     mixture = Mixture.from_weights(data.weights, data.epoch_rows, context.seed)
@@ -123,7 +123,7 @@ def preview_views(
     seed: int,
     root: Path,
 ) -> FolderWriter:
-    """Function that writes an HTML page of random training views of the first epoch."""
+    """Return a function that writes an HTML page of random training views of the first epoch."""
     shown = views_page.Heading(method, dataset, epoch=0, seed=seed)
     rows = EpochViews(views).epoch(0)
     page = partial(views_page.write, rows, Path(root))

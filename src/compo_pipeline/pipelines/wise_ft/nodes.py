@@ -70,7 +70,7 @@ def score_mixtures(
 
 
 def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> FolderWriter:
-    """Function that writes the WiSE-FT page, plot and table; prints the trade-off by ratio."""
+    """Return a function that writes the WiSE-FT page, plot and table; prints the trade-off."""
     facts = {
         **site.facts("wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",

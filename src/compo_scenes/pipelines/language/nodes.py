@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 
 def convert_treebank(root: str) -> FolderWriter:
-    """Function that writes the treebank's splits in spaCy's format."""
+    """Return a function that writes the treebank's splits in spaCy's format."""
     return partial(compo_en.prepare, root)
 
 
 def train_networks(treebank: Path, settings: LanguageModelSettings) -> FolderWriter:
-    """Function that writes the trained spaCy networks, best and last."""
+    """Return a function that writes the trained spaCy networks, best and last."""
     return lambda folder: compo_en.train(treebank, folder, settings)
 
 
 def assemble_pipeline(networks: Path) -> FolderWriter:
-    """Function that writes the shipped spaCy pipeline compo_en."""
+    """Return a function that writes the shipped spaCy pipeline compo_en."""
     return partial(compo_en.assemble, networks)
 
 

@@ -17,7 +17,7 @@ from compo_scenes.settings import PretrainingSettings
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
-    """Function that trains the image tower on rendered ground truth, and writes it.
+    """Return a function that trains the image tower on rendered ground truth, and writes it.
 
     Its state in the folder resumes.
     """
