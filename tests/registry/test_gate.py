@@ -89,6 +89,24 @@ def test_a_fall_beyond_the_tolerance() -> None:
     assert judged(fallen, scores(right(20)), rules=loose) == {}
 
 
+def test_the_limits_themselves() -> None:
+    """A rise is above its limit, a fall may be its limit; a check says the limit that it passes."""
+
+    def rise_and_fall(rise: float, fall: float) -> list[Check]:
+        rules = {"itt": replace(RISE, by=rise), "retrieval": replace(HOLD, by=fall)}
+        challenger, opponent = scores(right(36), right(30)), scores(right(20))
+        checks = judge(challenger, opponent, CLEAN, replace(GATE, rules=rules))
+        return [check for check in checks if check.numbers]
+
+    risen, fallen = (check.numbers for check in rise_and_fall(0, 50))
+    assert risen is not None and fallen is not None and risen.low > 0 > fallen.low
+    assert [check.passed for check in rise_and_fall(risen.low, -fallen.low)] == [False, True]
+    enough = [check.enough for check in rise_and_fall(0, 1)]
+    assert enough[0] is None and enough[1] is not None
+    assert enough[1] == pytest.approx(-fallen.low, abs=0.1)
+    assert rise_and_fall(0, enough[1])[1].passed
+
+
 def test_a_figure_that_was_not_scored() -> None:
     rules = {**GATE.rules, "zero-shot": GateRule("hold", figure="zero_shot/top1/*", by=3)}
     found = judged(scores(right(36)), scores(right(20)), rules=rules)
