@@ -198,12 +198,20 @@ def test_an_answer_in_a_batch_is_the_answer_alone(
 
     together, client = served(tiny_clip, ServingSettings(text_cache=0))
     batcher = together.current.model.encoders["image"].args[1]  # type: ignore[attr-defined]
-    encoder, release = batcher._encoder, threading.Event()
-    monkeypatch.setattr(batcher, "_encoder", lambda inputs: release.wait(20) and encoder(inputs))
+    encoder, release, sizes = batcher._encoder, threading.Event(), list[int]()
+
+    def encode(inputs: torch.Tensor) -> Vectors:
+        sizes.append(len(inputs))
+        assert release.wait(40)
+        encoded: Vectors = encoder(inputs)
+        return encoded
+
+    monkeypatch.setattr(batcher, "_encoder", encode)
     with ThreadPoolExecutor(9) as pool:
         asked = [pool.submit(client.post, "/invocations", json=body) for body in [*bodies, bad]]
         end = time.monotonic() + 20
-        while len(batcher._waiting) < 7 and time.monotonic() < end:
+        # The first pass has what came until its thread had started.
+        while sum(sizes) + len(batcher._waiting) < 8 and time.monotonic() < end:
             time.sleep(0.01)
         release.set()
         responses = [future.result(20) for future in asked]
