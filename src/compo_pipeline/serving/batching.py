@@ -86,6 +86,8 @@ class Batcher:
         inputs = [waiting.inputs for waiting in batch]
         try:
             vectors = self._encoder(torch.cat(inputs))
+            self._observe(len(vectors))
+            parts = np.split(vectors, np.cumsum([len(each) for each in inputs])[:-1])
         except Exception as error:  # noqa: BLE001  raised where the result is waited for
             if len(batch) == 1:
                 batch[0].vectors.set_exception(error)
@@ -93,8 +95,6 @@ class Batcher:
             for waiting in batch:
                 self._compute([waiting])
             return
-        self._observe(len(vectors))
-        parts = np.split(vectors, np.cumsum([len(each) for each in inputs])[:-1])
         for waiting, part in zip(batch, parts, strict=True):
             waiting.vectors.set_result(part)
 

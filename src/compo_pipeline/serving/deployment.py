@@ -61,7 +61,7 @@ class Deployment:
 
         Args:
             loaded: the model.
-            served: what is told of it.
+            served: its name, version and fingerprint.
             settings: of the server.
             metrics: of the server; None starts new ones.
             tracer: of the server's spans; None makes none.
