@@ -1,6 +1,7 @@
 """C2LIP's pickle of noun phrases: read without running it, and what is made to harm."""
 
 import pickle  # noqa: TID251 # files to refuse
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,3 +182,11 @@ def test_reading_ends_in_time(imported: Callable[..., Any]) -> None:
     content = b"\x80\x02" + b"]0" * 60_000_000 + b"]."
     with pytest.raises(SourceError, match=r"more than 1 seconds \(--seconds\)"):
         imported(content, limits=Limits(0.5, 1))
+
+
+def test_the_limit_of_processor_time_ends_reading_by_its_own_signal(tmp_path: Path) -> None:
+    """Whichever clock is first, the message is the same: SIGKILL would not tell its reason."""
+    file = tmp_path / "file.pkl"
+    file.write_bytes(b"\x80\x02" + b"]0" * 60_000_000 + b"].")
+    command = [sys.executable, "-I", "-S", unpickle.__file__, str(file), CAPTION, str(2**29), "1"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGXCPU

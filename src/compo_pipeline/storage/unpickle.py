@@ -45,13 +45,14 @@ class PlainUnpickler(pickle.Unpickler):
 def limit(memory: int, seconds: int) -> None:
     """Limit this process's memory in bytes and CPU time in seconds, and forbid writing files."""
     bounds = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_AS: (memory, memory),
+        # At the soft limit the signal is SIGXCPU, which tells the reason; at the hard one SIGKILL.
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_FSIZE: (0, 0),
     }
-    for kind, most in bounds.items():
-        resource.setrlimit(kind, (most, most))
+    for kind, soft_and_hard in bounds.items():
+        resource.setrlimit(kind, soft_and_hard)
 
 
 def entries(file: BinaryIO, caption: str) -> Iterator[dict[str, Any]]:
