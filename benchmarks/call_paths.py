@@ -58,7 +58,10 @@ class CallPath:
 
 PATHS = {
     "a caption to CLIC's loss": CallPath(
-        "raw,ingest,validation,counterfactuals", "views,training", NODE, "methods/clic.py:loss"
+        "raw,ingest,validation,foils,counterfactuals",
+        "views,training",
+        NODE,
+        "methods/clic.py:loss",
     ),
     "a promotion decision": CallPath("training,evaluation,registration", "promotion", NODE),
     "a trial of tuning": CallPath("", "tuning", TRIAL),

@@ -325,6 +325,7 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     path, and writes nothing.
     """
     from kedro.framework.project import pipelines
+    from kedro.framework.session import KedroSession
     from kedro.runner import SequentialRunner
 
     from compo_pipeline.methods.registry import build
@@ -333,7 +334,10 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from compo_pipeline.training import launch
     from compo_pipeline.training.run import jobs_of
 
-    context = _context(project, env, params)
+    # A context checks all settings, and changes to the project's folder.
+    session: Any = KedroSession.create(Path(project.project_path), env=env, runtime_params=params)
+    with session:
+        context = session.load_context()
     context._pipelines_to_validate = ["training"]
     settings = run_settings(context.config_loader["parameters"])
     refresh_all(context.config_loader["parameters"], {"data"})
@@ -422,16 +426,7 @@ def import_phrases(
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
-    from compo_pipeline.project.settings import run_settings
-
-    return run_settings(_context(project, env, params).config_loader["parameters"])
-
-
-def _context(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Any:
-    """Load the Kedro context of a project, which checks all settings and changes to its folder."""
-    from kedro.framework.session import KedroSession
+    from compo_pipeline.project.settings import loader_of, prepared_values, run_settings
 
     path = Path(project.project_path)
-    session: Any = KedroSession.create(path, env=env, runtime_params=params)
-    with session:
-        return session.load_context()
+    return run_settings(prepared_values(loader_of(path / "conf", env, params), path))

@@ -14,8 +14,6 @@ Class = TypeVar("Class")
 class Registry(MutableMapping[str, Part]):
     """Mapping from name to plug-in object (e.g. a method), which is imported at its first lookup.
 
-    An installed package adds objects by entry points of the group, a program by assignment.
-
     An installed package adds parts by entry points of the group, a program by assignment.
 
     Args:

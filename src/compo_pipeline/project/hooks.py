@@ -6,37 +6,33 @@ Checks of the configuration, log lines, one-line errors, results; MLflow's store
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import sys
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
-from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
 from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
-from compo_pipeline.models.settings import needs_network
 from compo_pipeline.project import inputs, plan, resources
 from compo_pipeline.project.in_use import RunLock
 from compo_pipeline.project.settings import (
     check_runner,
     check_settings,
-    configured_values,
     place_of,
+    prepared_values,
     read_parameters,
     run_settings,
     site_of,
 )
-from compo_pipeline.run import next_steps, offline
+from compo_pipeline.run import next_steps
 from compo_pipeline.run.console import terminal
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError, causes, is_full_disk
 from compo_pipeline.storage.remote import RemoteError
-from compo_pipeline.storage.settings import RemoteSettings, refresh_all
-from compo_pipeline.storage.settings import configure as configure_remote
+from compo_pipeline.storage.settings import refresh_all
 from compo_pipeline.tracking.settings import TrackingSettings
 
 if TYPE_CHECKING:
@@ -71,7 +67,7 @@ class ProjectHooks:
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Parse all settings, change to the project's folder, allow downloads where needed.
+        """Parse all settings and prepare the process for them.
 
         The parameters are then those of conf/, `--params` and the named variant, with the defaults
         of the settings classes. Relative paths are relative to the project.
@@ -80,15 +76,11 @@ class ProjectHooks:
             SettingsError: an unknown key, or a value that cannot be used.
         """
         loader = cast("OmegaConfigLoader", context.config_loader)
-        values = configured_values(loader)
-        remote = parse(RemoteSettings, values["remote"], "remote")
-        values = configure_remote(values, remote, _credentials(loader))
+        values = prepared_values(loader, context.project_path)
         self._settings = run_settings(values)
         self._place = place_of(loader, values)
         values["site"] = site_of(loader, values["command"], values["subset"])
         self._parameters = loader["parameters"] = values
-        os.chdir(context.project_path)
-        offline.set_hub_offline(not needs_network(self._settings.model))
 
     @hook_impl
     def before_pipeline_run(
@@ -276,11 +268,3 @@ def _is_mlflow_error(error: BaseException) -> bool:
     # Its import takes seconds, and without it there is no such error.
     exceptions = sys.modules.get("mlflow.exceptions")
     return exceptions is not None and isinstance(error, exceptions.MlflowException)
-
-
-def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """Credentials of the Kedro configuration; empty without a credentials file."""
-    try:
-        return dict(loader["credentials"])
-    except MissingConfigException:
-        return {}

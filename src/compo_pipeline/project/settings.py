@@ -11,6 +11,7 @@ from dataclasses import field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
+from kedro.config import MissingConfigException
 from pydantic import Field, PositiveInt, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
@@ -54,13 +55,15 @@ from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.models.settings import ExportSettings, ModelSettings
+from compo_pipeline.models.settings import ExportSettings, ModelSettings, needs_network
 from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.project.recipe import RecipeFacts
+from compo_pipeline.run import offline
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.storage.settings import RemoteSettings
+from compo_pipeline.storage.settings import configure as configure_remote
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.settings import TuningSettings
@@ -236,6 +239,32 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
         parsed["data"]["captioned"] = parsed[RECAPTION]["captioner"] is None
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
     return _with_generated_benchmarks(rehearsal.applied(parsed, runtime))
+
+
+def prepared_values(loader: OmegaConfigLoader, project: Path) -> dict[str, Any]:
+    """All checked settings of a run, after the process is prepared for them.
+
+    The process then works in the project's folder, has access to the object storage that the
+    settings name, and downloads from the hub only if the model needs it. URLs of folders are
+    replaced by local mirrors.
+
+    Raises:
+        SettingsError: an unknown key or a value that cannot be used, one line each.
+    """
+    values = configured_values(loader)
+    remote = parse(RemoteSettings, values["remote"], "remote")
+    values = configure_remote(values, remote, _credentials(loader))
+    os.chdir(project)
+    offline.set_hub_offline(not needs_network(run_settings(values).model))
+    return values
+
+
+def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
+    """Credentials of the Kedro configuration; empty without a credentials file."""
+    try:
+        return dict(loader["credentials"])
+    except MissingConfigException:
+        return {}
 
 
 def site_of(
