@@ -145,7 +145,7 @@ def compose(phrases: Sequence[str], between: Relation | None, random_: random.Ra
 
 
 def first(scene: Scene, random_: random.Random, *, relations: float = RELATIONS) -> str:
-    """Draw a sentence about the whole scene.
+    """Draw the first sentence of a scene's caption, which is about the whole scene.
 
     A clear relation is named with chance `relations`.
     """

@@ -34,7 +34,7 @@ TABLE_KEY = f"{KEY}.{NAME}"
 
 
 def table_settings(settings: CounterfactualSettings) -> tuple[AnnotationSettings, frozenset[str]]:
-    """Settings of the external table of edits, and the names of the fields that are read.
+    """Settings of the external table of edits, and the names of the columns that are read.
 
     These are texts, and images where they are wanted.
 

@@ -51,7 +51,7 @@ class DataGenerator(Protocol):
     def caption_shares(
         self, settings: Mapping[str, Any]
     ) -> Sequence[tuple[str, float, tuple[str, ...]]]:
-        """Settings for how often captions state what foils change, for the diagnosis to raise.
+        """Settings whose increase makes captions state more often what a kind of foil changes.
 
         Args:
             settings: as for `generate`.

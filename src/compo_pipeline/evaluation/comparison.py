@@ -136,7 +136,7 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """Value and interval of the model (not the reference) in the row's first difference."""
+        """Metric value and interval of the model that the row's first difference is about."""
         return self.values[self.difference.model]
 
     def difference_of(self, model: str) -> Difference | None:

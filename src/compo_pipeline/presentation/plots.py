@@ -194,7 +194,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
 
 
 def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Training curves without `loss` for models whose name is itself the column of a loss."""
+    """Training curves without the total `loss` of models named after one part of the loss."""
     own = [name for name in frame[label].unique() if name in frame.columns]
     mixed = frame[label].isin([name for name in own if frame[name].notna().any()])
     return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")

@@ -240,7 +240,7 @@ class _Object(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the files in the cache that belong to this version of the object."""
+        """Stem of the names of all cache files of this version of the object."""
         return f"{digest(self.url, self.size, self.version):016x}"
 
     @property

@@ -89,6 +89,6 @@ def write_comparison_page(
 
 
 def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
-    """Log the metrics and the page of a comparison set as an MLflow run."""
+    """Log the metrics of all cells of a comparison set, and its page, as one MLflow run."""
     tags = {"dataset": dataset, "set": name}
     tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)

@@ -164,7 +164,7 @@ def load_pair(
 
 
 def image_problem(error: ImageError) -> str:
-    """Message for the user about an uploaded image that cannot be used."""
+    """Message for the user that says why an uploaded image cannot be used, from its error."""
     detail = str(error).removeprefix(f"{error.reason}: ")
     return _UNUSABLE.get(error.reason, "This file cannot be used: {}.").format(detail)
 
