@@ -43,8 +43,6 @@ def aggregate_rows(comparison: Comparison) -> list[AggregateRow]:
 
     A mean is complete if all of its members were scored. Benchmarks whose files are not the
     official ones are members of none.
-
-    Benchmarks whose files are not the official ones are members of none.
     """
     rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
     values = {name: {row.key: row.values[name].value for row in rows} for name in comparison.models}

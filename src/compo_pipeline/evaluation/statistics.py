@@ -31,9 +31,7 @@ _SMALLEST_P = 1e-100
 class Part(NamedTuple):
     """Values [S, n] in per cent of n items under S seeds, and each item's image number [n].
 
-    One component of a mean: the numbers of images are those of all parts.
-
-    The numbers of images are those of all parts.
+    One component of a mean; an image has the same number in all of them.
     """
 
     values: Floats

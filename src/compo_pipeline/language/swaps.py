@@ -180,9 +180,7 @@ def _draw_as_paper(
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """Draw two different words as in CLIC's paper: one per sentence, of a shared part of speech.
 
-    Words that both sentences share do not count. Without such a part of speech, any two words.
-
-    Words that both sentences share make no category.
+    Without a shared part of speech, any two words. Words that both sentences have do not count.
     """
     mine, yours = (_by_category(side, excluded, shared) for side in (ours, theirs))
     common = [

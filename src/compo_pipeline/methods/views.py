@@ -140,9 +140,6 @@ def single_image(example: Example) -> ImageInput:
 def own_sentence(example: Example) -> str:
     """The sentence that describes the anchor's own image, also where the view is a composite.
 
-    It is of the view, which may be a whole caption; of a composite, the first of the anchor's
-    caption.
-
     That of its view, which may be a whole caption; of a composite, the first of the anchor's
     caption.
     """

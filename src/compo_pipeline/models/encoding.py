@@ -32,8 +32,6 @@ def image_projection(model: Any) -> tuple[Any, str] | None:
     """Module or weight of the linear projection that ends an image tower, and its name; or None.
 
     None for towers where it is not known to come last.
-
-    None for towers where it is not known to come last.
     """
     visual = model.visual
     if isinstance(visual, TimmModel):

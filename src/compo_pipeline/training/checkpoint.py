@@ -114,7 +114,7 @@ def save(
 ) -> None:
     """Write modules, optimiser and progress atomically to one file; keeps the former file.
 
-    It stays at the path that `previous_state_file` gives. A state that is not finite is refused.
+    It stays at the path that `previous_state_file` gives.
 
     A state that is not finite is refused.
 

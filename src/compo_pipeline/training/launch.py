@@ -270,8 +270,7 @@ def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> Tr
 def _silence_agent() -> None:
     """Disable the log of torch's elastic agent.
 
-    It tells of its own states, and of errors that are raised here in one line. Each of its loggers
-    has a level of its own.
+    It tells of its own states, and of errors that are raised here in one line.
 
     Each of its loggers has a level of its own.
     """
@@ -381,8 +380,6 @@ def _meeting_store(
 
 def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
     """Join torch's process group, with ranks in the order of the configured host numbers.
-
-    The agent numbers hosts at random, but the first process must be on the host that writes.
 
     The agent numbers hosts at random, but the first process must be on the host that writes.
 

@@ -42,9 +42,6 @@ log = logging.getLogger(__name__)
 def control_of(method: Method) -> Clip:
     """The control of a method: plain CLIP or SigLIP fine-tuning of the same weights.
 
-    SigLIP is that of a method with a logit_bias. It runs as many steps as the method, over the same
-    rows, at the same batch size and rate; its loss is also what validation measures.
-
     Plain CLIP, or plain SigLIP for a method with a logit_bias. It runs as many steps as the method,
     over the same rows, at the same batch size and rate; its loss is also what validation measures.
     """

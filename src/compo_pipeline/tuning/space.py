@@ -144,7 +144,7 @@ class Space:
 
 
 def configured_value(parameters: Mapping[str, Any], name: str) -> Any:
-    """The configured value at a dotted key; raises an error if the key is not configured.
+    """The configured value at a dotted key.
 
     Raises:
         SettingsError: the key is not configured.

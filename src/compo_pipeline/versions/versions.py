@@ -122,8 +122,6 @@ def lasting_decision(version: ModelVersion) -> dict[str, str]:
     """MLflow tags of a version's promotion or rollback, which also hold when it is scored again.
 
     Tags of a refusal hold only for the scores that were refused.
-
-    Those of a refusal hold for the scores that were refused.
     """
     if version.tags.get(OUTCOME) not in ("promoted", "rolled back"):
         return {}
