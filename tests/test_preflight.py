@@ -20,8 +20,7 @@ from compo_pipeline.configuration.settings import SettingsError, type_at, value_
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.models import weights
-from compo_pipeline.project.inputs import MissingInput, check_inputs
-from compo_pipeline.project.resources import check_resources
+from compo_pipeline.project.resources import MissingInput, check_inputs, check_resources
 from compo_pipeline.project.settings import (
     RunSettings,
     check_runner,

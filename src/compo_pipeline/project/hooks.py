@@ -17,7 +17,7 @@ from rich.text import Text
 
 from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
-from compo_pipeline.project import inputs, plan, resources
+from compo_pipeline.project import plan, resources
 from compo_pipeline.project.in_use import RunLock
 from compo_pipeline.project.settings import (
     check_runner,
@@ -102,7 +102,7 @@ class ProjectHooks:
                 rehearsal.note(self._settings.subset),
                 self._settings.dataset,
             )
-        inputs.check_inputs(pipeline, catalog)
+        resources.check_inputs(pipeline, catalog)
         resources.check_resources(self._settings, pipeline, catalog)
         if {"source", "checkpoint"} <= pipeline.all_outputs():
             for line in plan.lines(self._settings):
@@ -187,7 +187,7 @@ class ProjectHooks:
             dataset: Any = catalog.get(entry)
             filepath = dataset._describe().get("filepath") if dataset else None
             if filepath and Path(filepath).resolve() in (own, *own.parents):
-                writer = inputs.writer_of(entry)
+                writer = resources.writer_of(entry)
                 if writer:
                     command = self._parameters["command"]
                     return f"write it again: {next_steps.kedro_run(writer, **command)}"

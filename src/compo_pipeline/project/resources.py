@@ -1,15 +1,15 @@
-"""Data, models and folders that a pipeline needs, checked before it runs."""
+"""Inputs, data, models and folders that a pipeline needs, checked before it runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration.settings import SettingsError, overlay, parse
+from compo_pipeline.configuration.settings import PlainError, SettingsError, overlay, parse
 from compo_pipeline.datasets.annotations import check as check_table
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
@@ -31,6 +31,7 @@ from compo_pipeline.project.item_problems import (
     validation_problems,
 )
 from compo_pipeline.project.settings import (
+    PARAMS,
     configured_values,
     edits_captions,
     loader_of,
@@ -231,3 +232,48 @@ def _folder_problems(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> I
                 f"{folder}: cannot be written to, and {os.path.relpath(place)} (catalog entry "
                 f"{entry}) belongs there"
             )
+
+
+class MissingInput(PlainError, FileNotFoundError):
+    """Error: an input of the pipeline does not exist yet."""
+
+
+def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+    """Raise an error if a catalog entry that the pipeline reads does not exist.
+
+    Args:
+        pipeline: the one that is about to run.
+        catalog: Kedro's.
+
+    Raises:
+        MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
+    """
+    from kedro.io import AbstractDataset
+
+    missing = []
+    for entry in sorted(name for name in pipeline.inputs() if not name.startswith(PARAMS)):
+        dataset: Any = catalog[entry]
+        # Kedro reports datasets without a check of their own as missing.
+        can_check = type(dataset)._exists is not AbstractDataset._exists
+        if not can_check or catalog.exists(entry):
+            continue
+        described: Mapping[str, Any] = dataset._describe()
+        path = described.get("filepath")  # absolute
+        place = os.path.relpath(path) if path else str(dict(described))
+        writer = writer_of(entry)
+        by = f"written by `kedro run --pipeline={writer}`" if writer else "written by no pipeline"
+        missing.append(f"  {entry}: {place}, {by}")
+    if missing:
+        raise MissingInput(
+            "missing inputs:\n" + "\n".join(missing) + "\nRun these (`--pipeline=train_eval` runs "
+            "all of a training) with the same --env and --params: dataset, method, variant, seed "
+            "and models name the folders"
+        )
+
+
+def writer_of(entry: str) -> str | None:
+    """Name of the pipeline that writes a catalog entry; None if none does."""
+    from kedro.framework.project import pipelines
+
+    # The sums of other pipelines are registered last.
+    return next((name for name, each in pipelines.items() if entry in each.all_outputs()), None)

@@ -25,7 +25,7 @@ from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.deployment import Challenger, Deployment, Follower, load_beside
 from compo_pipeline.serving.exchange import CANARY, Exchange, Served
-from compo_pipeline.serving.metrics import Metrics
+from compo_pipeline.serving.telemetry import Metrics
 from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange, lower_priority
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.lineage import Lineage

@@ -22,8 +22,8 @@ from compo_pipeline.models.weights import WEIGHTS_FILE
 from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.serving.batching import Batcher, TextCache
 from compo_pipeline.serving.exchange import CHALLENGER, Deployed, Served
-from compo_pipeline.serving.metrics import Metrics
 from compo_pipeline.serving.settings import ServingSettings
+from compo_pipeline.serving.telemetry import Metrics
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.model import Encoder, ImageTextModel, RequestLimits, Vectors
 from compo_pipeline.versions.reference import read_words

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from compo_pipeline.images.crops import crop_box, random_resized_crop
+from compo_pipeline.training.preprocessing import crop_box, random_resized_crop
 
 SCALE = (0.9, 1.0)
 SIDES = st.integers(1, 3000)
