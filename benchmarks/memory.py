@@ -37,7 +37,7 @@ from compo_scenes.captions import sentences
 from compo_scenes.world import World
 
 RESULTS = Path(__file__).parent / "results"
-PIPELINES = ("raw", "ingest", "validation", "counterfactuals", "views", "training")
+PIPELINES = ("raw", "ingest", "validation", "foils", "counterfactuals", "views", "training")
 FIGURES = ("own", "resident", "worker", "seconds", "processor")
 ROWS_AN_IMAGE = 5
 SCENES = 2_000
