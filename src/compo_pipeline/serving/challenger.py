@@ -284,8 +284,9 @@ class Shadow:
         self._update_agreement()
         self._store_agreements()
         self._compared.clear()
-        self._asked, self._champion = asked, champion.fingerprint
+        # Before the pair is replaced: `/shadow` must not show a new one with the old agreement.
         self._update_agreement()
+        self._asked, self._champion = asked, champion.fingerprint
         if asked.served.fingerprint == champion.fingerprint:
             log.warning(
                 "--shadow: version %s pauses, as version %s, which answers, has the same weights",
