@@ -37,7 +37,7 @@ class Doubling:
     def __call__(self, inputs: torch.Tensor) -> Vectors:
         self.sizes.append(len(inputs))
         self.begun.set()
-        assert self.release.wait(20)
+        assert self.release.wait(60)
         if inputs.isnan().any():
             raise RuntimeError("not a number")
         doubled: Vectors = 2 * inputs.numpy()
@@ -53,19 +53,31 @@ def threads() -> Iterator[None]:
 
 
 def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Vectors]:
-    """Embeddings of inputs [B, 1] from a thread whose request has a minute, once they wait."""
+    """Embeddings of inputs [B, 1] from a thread, once they wait behind the first pass.
+
+    Those of the first request are asked for once that pass has begun.
+    """
 
     def asked() -> Vectors:
-        model._DEADLINE.set((time.monotonic() + 60, 60))
+        model._DEADLINE.set((time.monotonic() + 600, 600))
         return batcher(torch.tensor(values)[:, None])
 
-    before = len(batcher._waiting)
+    encoder, before = batcher._encoder, len(batcher._waiting)
+    assert isinstance(encoder, Doubling)
+    first = not encoder.begun.is_set()
     future = pool.submit(asked)
-    end = time.monotonic() + 20
-    while len(batcher._waiting) == before and not future.running() and time.monotonic() < end:
-        time.sleep(0.001)
-    time.sleep(0.02)
+    if first:
+        assert encoder.begun.wait(60)
+    else:
+        until(lambda: len(batcher._waiting) > before)
     return future
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.001)
 
 
 def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
@@ -73,11 +85,10 @@ def test_what_arrives_during_a_pass_is_the_next_batch() -> None:
     batcher = Batcher(encoder, 4, seen.append)
     with ThreadPoolExecutor(8) as pool:
         asked = [ask(batcher, pool, 1)]
-        assert encoder.begun.wait(20)
         asked += [ask(batcher, pool, 2), ask(batcher, pool, 3, 4), ask(batcher, pool, 5, 6)]
         asked.append(ask(batcher, pool, 7, 8, 9, 10, 11))
         encoder.release.set()
-        found = [future.result(20).ravel().tolist() for future in asked]
+        found = [future.result(60).ravel().tolist() for future in asked]
     assert found == [[2], [4], [6, 8], [10, 12], [14, 16, 18, 20, 22]]
     assert encoder.sizes == seen == [1, 3, 2, 5]
 
@@ -89,8 +100,8 @@ def test_a_fault_of_one_request_is_not_that_of_its_batch() -> None:
         asked = [ask(batcher, pool, value) for value in (1, 2, float("nan"), 4)]
         encoder.release.set()
         with pytest.raises(RuntimeError, match="not a number"):
-            asked[2].result(20)
-        assert [asked[k].result(20).item() for k in (0, 1, 3)] == [2, 4, 8]
+            asked[2].result(60)
+        assert [asked[k].result(60).item() for k in (0, 1, 3)] == [2, 4, 8]
     assert encoder.sizes == [1, 3, 1, 1, 1]
 
 
@@ -101,7 +112,7 @@ def test_a_fault_after_the_pass_ends_the_request() -> None:
     encoder = Doubling()
     encoder.release.set()
     with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="1 inputs"):
-        ask(Batcher(encoder, 64, observe), pool, 1).result(20)
+        ask(Batcher(encoder, 64, observe), pool, 1).result(60)
 
 
 def test_a_request_that_has_ended_is_not_computed() -> None:
@@ -111,19 +122,18 @@ def test_a_request_that_has_ended_is_not_computed() -> None:
 
     def leaving() -> Vectors:
         model.ENDED.set(left.is_set)
-        model._DEADLINE.set((time.monotonic() + 60, 60))
+        model._DEADLINE.set((time.monotonic() + 600, 600))
         return batcher(torch.ones(1, 1))
 
     with ThreadPoolExecutor(8) as pool:
         first = ask(batcher, pool, 1)
         second = pool.submit(leaving)
-        while not batcher._waiting:
-            time.sleep(0.001)
+        until(lambda: bool(batcher._waiting))
         left.set()
         encoder.release.set()
         with pytest.raises(RequestError, match="nobody waits"):
-            second.result(20)
-        assert first.result(20).item() == 2
+            second.result(60)
+        assert first.result(60).item() == 2
     assert encoder.sizes == [1]
 
 
@@ -208,23 +218,23 @@ def test_an_answer_in_a_batch_is_the_answer_alone(
 
     together, client = served(tiny_clip, ServingSettings(text_cache=0))
     batcher = together.current.model.encoders["image"].args[1]  # type: ignore[attr-defined]
-    encoder, release, sizes = batcher._encoder, threading.Event(), list[int]()
+    encoder, begun, release = batcher._encoder, threading.Event(), threading.Event()
 
     def encode(inputs: torch.Tensor) -> Vectors:
-        sizes.append(len(inputs))
-        assert release.wait(40)
+        begun.set()
+        assert release.wait(60)
         encoded: Vectors = encoder(inputs)
         return encoded
 
     monkeypatch.setattr(batcher, "_encoder", encode)
     with ThreadPoolExecutor(9) as pool:
-        asked = [pool.submit(client.post, "/invocations", json=body) for body in [*bodies, bad]]
-        end = time.monotonic() + 20
-        # The first pass has what came until its thread had started.
-        while sum(sizes) + len(batcher._waiting) < 8 and time.monotonic() < end:
-            time.sleep(0.01)
+        asked = [pool.submit(client.post, "/invocations", json=bodies[0])]
+        assert begun.wait(60)
+        asked += [pool.submit(client.post, "/invocations", json=each) for each in bodies[1:]]
+        asked.append(pool.submit(client.post, "/invocations", json=bad))
+        until(lambda: len(batcher._waiting) == 7)
         release.set()
-        responses = [future.result(20) for future in asked]
+        responses = [future.result(60) for future in asked]
     assert responses[-1].status_code == 400
     assert passes(together.metrics.registry, "image") == (2, 8)
     for response, (row,) in zip(responses[:-1], expected, strict=True):
@@ -264,7 +274,4 @@ def test_a_model_that_is_replaced_leaves_no_thread(
         deployment.swap(loaded, Served("toy-clip", version, loaded.fingerprint))
         response = client.post("/invocations", json=body)
         assert response.headers["x-model-version"] == str(version)
-    end = time.monotonic() + 20
-    while count_threads() > before and time.monotonic() < end:
-        time.sleep(0.01)
-    assert count_threads() <= before
+    until(lambda: count_threads() <= before)

@@ -120,17 +120,17 @@ def test_requests_in_flight_end_on_the_model_that_they_began_with(
 
     def slow(value: str, limits: RequestLimits) -> Image.Image:
         decoding.set()
-        assert release.wait(20)
+        assert release.wait(60)
         return read(value, limits)
 
     monkeypatch.setattr(model, "read_image", slow)
     with ThreadPoolExecutor(1) as pool:
         early = pool.submit(client.post, "/invocations", json=BODY)
-        assert decoding.wait(20)
+        assert decoding.wait(60)
         registry.move(2)
         follower.look()
         release.set()
-        responses = [early.result(20), client.post("/invocations", json=BODY)]
+        responses = [early.result(60), client.post("/invocations", json=BODY)]
     for version, response in enumerate(responses, start=1):
         assert response.headers["x-model-version"] == str(version)
         (row,) = response.json()["predictions"]
@@ -213,7 +213,7 @@ def test_a_running_server_looks_again_and_again(
     with TestClient(serving.build(deployment, followers=[follower])) as client:
         for version in (2, 1):
             registry.move(version)
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while client.get("/version").json()["version"] != version and time.monotonic() < end:
                 assert client.post("/invocations", json=BODY).status_code == 200
             assert client.get("/version").json()["version"] == version
