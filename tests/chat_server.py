@@ -46,8 +46,8 @@ class Turn(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def drip(self, drop: Callable[[], bytes], pause: float = 0.02) -> None:
-        """Write for ten seconds, or until the client gives up or the test ends."""
-        end = time.monotonic() + 10
+        """Write for a minute, or until the client gives up or the test ends."""
+        end = time.monotonic() + 60
         while time.monotonic() < end and not self.server.done.wait(pause):
             self.wfile.write(drop())
 

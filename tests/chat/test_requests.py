@@ -35,7 +35,7 @@ Headers = dict[str, str]
 OK = Reply(200, {}, json.dumps({"choices": [{"message": {"content": "fine"}}]}).encode())
 
 
-def sent(url: str, key: str = "", timeout: float = 5.0) -> Reply:
+def sent(url: str, key: str = "", timeout: float = 60.0) -> Reply:
     with chat_completions(url, SecretStr(key), timeout) as post:
         return post(b'{"a": 1}')
 
@@ -63,7 +63,7 @@ def test_a_reply_nested_too_deeply_is_broken() -> None:
 
 def silent(turn: Any) -> None:
     """No reply at all."""
-    turn.server.done.wait(10)
+    turn.server.done.wait(60)
 
 
 def drops_of_a_body(turn: Any) -> None:
@@ -99,8 +99,8 @@ def test_a_deadline_for_all_of_a_request(chat: Any, slowly: Callable[[Any], None
     begun = time.monotonic()
     with pytest.raises(BrokenReply, match="no complete reply within 0.2 s"):
         sent(chat.url, timeout=0.2)
-    # Far more than any delay of a busy machine, and less than the server's ten seconds.
-    assert time.monotonic() - begun < 8
+    # Far more than any delay of a busy machine, and less than the server's minute.
+    assert time.monotonic() - begun < 50
 
 
 def test_an_endless_reply(chat: Any) -> None:
@@ -309,7 +309,7 @@ def test_counted_tokens(usage: object, counts: tuple[int, int]) -> None:
 
 def test_the_models_of_a_server(chat: Any) -> None:
     chat.look = lambda turn: turn.reply(200, "{}")
-    assert list_models(chat.url, SecretStr("k"), 5.0).body == b"{}"
+    assert list_models(chat.url, SecretStr("k"), 60.0).body == b"{}"
     assert chat.looks == ["/v1/models"]
     with pytest.raises(Unreachable):
-        list_models("http://127.0.0.1:9/v1", SecretStr(""), 5.0)
+        list_models("http://127.0.0.1:9/v1", SecretStr(""), 60.0)

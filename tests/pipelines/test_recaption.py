@@ -64,7 +64,7 @@ def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]
     """Recaptions and captions of a source: results of both, by name."""
 
     def run(data: DataSettings, carve: int = 0, **changes: Any) -> dict[str, Any]:
-        endpoint = {"url": chat.url, "model": "fake", "timeout": 5.0}
+        endpoint = {"url": chat.url, "model": "fake", "timeout": 60.0}
         given = {"captioner": "endpoint", "endpoint": endpoint, **changes}
         settings = parse(RecaptionSettings, given, "recaption")
         ingest, source = replace(shipped.ingest, journal=None), locate(data)

@@ -37,7 +37,7 @@ def editor(chat: Any, tmp_path: Path) -> Callable[..., EndpointEditor]:
 
     def make(pause: Any = None, **settings: Any) -> EndpointEditor:
         own = EditorEndpointSettings(
-            **{"url": chat.url, "model": "fake", "connections": 1, "timeout": 5.0, **settings}
+            **{"url": chat.url, "model": "fake", "connections": 1, "timeout": 60.0, **settings}
         )
         cache = tmp_path / "answers.sqlite"
         return EndpointEditor(own, key=KEY, seed=0, cache=cache, pause=pause or Waits())
@@ -66,7 +66,7 @@ def test_answers_in_order(chat: Any, editor: Any, captions: list[EditRequest]) -
     def slow_first(turn: Any, number: int, body: dict[str, Any]) -> None:
         # The first caption's answer comes after some of the others'.
         if " 0 mats" in body["messages"][-1]["content"]:
-            assert first.wait(10)
+            assert first.wait(60)
         elif number >= 4:
             first.set()
         good(turn, number, body)
@@ -91,7 +91,7 @@ def test_what_is_sent(chat: Any, editor: Any, captions: list[EditRequest]) -> No
 
 
 def test_a_bounded_number_connections(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
-    lock, together, seen = threading.Lock(), threading.Barrier(3, timeout=10), []
+    lock, together, seen = threading.Lock(), threading.Barrier(3, timeout=60), []
     under_way = Counter[str]()
 
     def count(turn: Any, number: int, body: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def run(chat: Any, tmp_path: Path, compo_en: Language) -> Callable[..., Recaptio
         **endpoint: Any,
     ) -> Recaptioning:
         given = settings or RecaptionSettings(captioner="endpoint")
-        own = EndpointSettings(**{"url": chat.url, "model": "fake", "timeout": 5.0, **endpoint})
+        own = EndpointSettings(**{"url": chat.url, "model": "fake", "timeout": 60.0, **endpoint})
         captioner = EndpointCaptioner(given, own, tmp_path / "state")
         captioner._endpoint._pause = pause or (lambda stop, seconds: stop.is_set())
         vocabulary = Vocabulary(compo_en)

@@ -161,18 +161,18 @@ def test_what_is_rejected_says_why(chat: Any, photos: Photos, run: Any, tmp_path
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    ("nonsense", "timeout"),
     [
-        lambda turn: turn.reply(200, "<html>busy</html>"),
-        lambda turn: turn.reply(200, '{"choices": [{"mess'),
-        lambda turn: turn.break_off(),
-        lambda turn: turn.reply(200, '{"choices": "none"}'),
-        lambda turn: turn.reply(503, "busy"),
-        lambda turn: turn.server.done.wait(10),
+        (lambda turn: turn.reply(200, "<html>busy</html>"), 60.0),
+        (lambda turn: turn.reply(200, '{"choices": [{"mess'), 60.0),
+        (lambda turn: turn.break_off(), 60.0),
+        (lambda turn: turn.reply(200, '{"choices": "none"}'), 60.0),
+        (lambda turn: turn.reply(503, "busy"), 60.0),
+        (lambda turn: turn.server.done.wait(60), 1.5),
     ],
 )
 def test_an_image_without_an_answer_is_counted_and_asked_about_later(
-    chat: Any, photos: Photos, run: Any, nonsense: Callable[[Any], None]
+    chat: Any, photos: Photos, run: Any, nonsense: Callable[[Any], None], timeout: float
 ) -> None:
     sources = photos(4)
     fates: dict[bytes, bool] = {}
@@ -181,17 +181,25 @@ def test_an_image_without_an_answer_is_counted_and_asked_about_later(
         lost = fates.setdefault(image_of(body), len(fates) == 2)
         nonsense(turn) if lost else good(turn, number, body)
 
+    def asked() -> tuple[int, int]:
+        """How often about the image without an answer, and about how many images at all."""
+        times = Counter(image_of(body) for _, _, body in chat.seen)
+        (lost,) = (image for image, is_lost in fates.items() if is_lost)
+        # A busy machine may answer a good one too late for the short limit of time.
+        assert timeout < 60 or times.total() == 3 + times[lost]
+        return times[lost], len(times)
+
     chat.script = script
-    once = {"retries": RetrySettings(most=1), "connections": 1, "timeout": 1.5}
+    once = {"retries": RetrySettings(most=1), "connections": 1, "timeout": timeout}
     found = run(sources, **once)
     assert found.report["rejected"] == {"no_answer": 1} and len(found.rows) == 3
-    assert len(chat.seen) == 3 + 2
+    assert asked() == (2, 4)
     # Alone, too: a server that does not answer about one image is not down.
     again = run(sources, **{**once, "retries": RetrySettings(most=0)})
-    assert again.report["rejected"] == {"no_answer": 1} and len(chat.seen) == 3 + 2 + 1
+    assert again.report["rejected"] == {"no_answer": 1} and asked() == (3, 4)
     chat.script = good
-    assert len(run(sources, **once).rows) == 4
-    assert len(chat.seen) == 3 + 2 + 2
+    assert len(run(sources, **{**once, "timeout": 60.0}).rows) == 4
+    assert asked() == (4, 4)
 
 
 def test_a_server_that_is_down_is_told_before_the_first_request(photos: Photos, run: Any) -> None:
@@ -289,7 +297,7 @@ from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 
 folder, url, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 settings = RecaptionSettings(captioner="endpoint")
-own = EndpointSettings(url=url, model="fake", timeout=5.0, connections=4)
+own = EndpointSettings(url=url, model="fake", timeout=60.0, connections=4)
 captioner = EndpointCaptioner(settings, own, folder / "state")
 sources = {f"{n}.png": Captioned(f"train-{n}", (f"old {n}",)) for n in range(count)}
 vocabulary = Vocabulary(spacy.blank("en"))
@@ -301,25 +309,24 @@ def test_a_kill_repeats_no_more_requests_than_connections(
     chat: Any, photos: Photos, run: Any, tmp_path: Path
 ) -> None:
     sources, connections = photos(40), 4
-    reached = threading.Event()
+    reached, killed = threading.Event(), threading.Event()
 
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
-        if number == 17:
+        if number >= 17:
             reached.set()
-        time.sleep(0.03)
+            killed.wait(60)
         good(turn, number, body)
 
     chat.script = script
     arguments = [sys.executable, "-c", WORKER, str(tmp_path), chat.url, str(len(sources))]
     worker = subprocess.Popen(arguments)
     try:
-        assert reached.wait(60)
+        assert reached.wait(300)
     finally:
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
-    time.sleep(0.1)
-    asked = len(chat.seen)
-    assert 17 < asked < len(sources)
+        killed.set()
+    assert 17 < len(chat.seen) < len(sources)
     found = run(sources, connections=connections)
     assert len(found.rows) == len(sources)
     times = Counter(image_of(body) for _, _, body in chat.seen)
