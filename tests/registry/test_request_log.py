@@ -502,7 +502,7 @@ def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_pa
     command = [sys.executable, "-c", SERVER, str(tiny_clip), str(folder)]
     with told.open("w") as output, subprocess.Popen(command, stdout=output) as process:
         try:
-            until(lambda: len(list(folder.rglob("*.parquet"))) >= 10)
+            until(lambda: len(list(requests.log_files(folder))) >= 10)
         finally:
             process.send_signal(signal.SIGKILL)
     # Requests in their order, and how many of them were in files when each was answered.

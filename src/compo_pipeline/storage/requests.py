@@ -150,8 +150,8 @@ def write_requests(path: Path, rows: pa.Table) -> None:
 
 
 def _write_groups(path: Path, groups: Iterable[pa.Table]) -> None:
-    # A file of fewer bytes than rows is refused when it is read.
     """Write groups of rows as a Parquet file of the request log, atomically."""
+    # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "row" else "zstd" for name in REQUESTS.names}
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
     with (
