@@ -471,7 +471,7 @@ def test_files_of_a_past_hour_become_one_and_are_deleted_later(
     now += timedelta(hours=3)
     # A server deletes what is superseded of another one, too.
     pair[0].ask({"text": "later"}, task="embed")
-    until(lambda: not files(compacted=False))
+    until(lambda: pair[0].log.written == 12 and not files(compacted=False))
     assert len(logged(pair[0].folder)) == 22 and len(files(compacted=True)) == 2
 
 
