@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration.settings import leaves
-from compo_pipeline.diagnosis.advice import write_environment
+from compo_pipeline.diagnosis.environment import write_environment
 from compo_pipeline.project.settings import configured_values, loader_of
 
 

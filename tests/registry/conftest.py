@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from PIL import Image
+from tests.waiting import until
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
@@ -151,29 +151,12 @@ def key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SigningS
     return write
 
 
-# Seconds; a busy machine takes minutes to import MLflow's server.
-SECONDS = 420
 # Answers a request's body with the status and the parsed answer.
 Post = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until a condition holds."""
-
-    def wait(happened: Callable[[], bool]) -> None:
-        end = time.monotonic() + SECONDS
-        while not happened():
-            assert time.monotonic() < end, "took too long"
-            time.sleep(0.1)
-
-    return wait
-
-
-@pytest.fixture(scope="session")
-def listening(
-    until: Callable[[Callable[[], bool]], None],
-) -> Callable[..., AbstractContextManager[None]]:
+def listening() -> Callable[..., AbstractContextManager[None]]:
     """`with listening(command, url, folder, environment):` a process that answers at the URL."""
 
     @contextmanager

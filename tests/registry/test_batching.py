@@ -16,6 +16,7 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 from prometheus_client import CollectorRegistry
+from tests.waiting import until
 
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server as serving
@@ -71,13 +72,6 @@ def ask(batcher: Batcher, pool: ThreadPoolExecutor, *values: float) -> Future[Ve
     else:
         until(lambda: len(batcher._waiting) > before)
     return future
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.001)
 
 
 def test_what_arrives_during_a_pass_is_the_next_batch() -> None:

@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from fastapi.testclient import TestClient
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR
 from PIL import Image
 from scipy.stats import binomtest
+from tests.waiting import until
 
 from compo_pipeline.cli import serve
 from compo_pipeline.configuration.settings import PlainError, SettingsError
@@ -138,13 +138,6 @@ def server(
     for each in made:
         if each.shadow is not None:
             each.shadow.close()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.01)
 
 
 def test_the_agreement_is_the_share_of_requests_ordered_alike(

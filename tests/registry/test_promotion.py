@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
+from tests.waiting import until
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
@@ -390,9 +391,7 @@ def test_a_champion_that_moved_after_the_move_is_contested(
 
 
 @pytest.mark.slow
-def test_two_processes_one_after_the_other(
-    model: str, tmp_path: Path, until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_two_processes_one_after_the_other(model: str, tmp_path: Path) -> None:
     put(model, champion=1, first=2, second=3)
     log = tmp_path / "log"
 

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from tests.waiting import until
 
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -294,7 +295,6 @@ def test_the_gate_decides_and_a_rollback_restores(client: mlflow.MlflowClient, m
 def test_a_contest_between_two_processes_is_reported(
     server: Server,
     client: mlflow.MlflowClient,
-    until: Callable[[Callable[[], bool]], None],
     tmp_path: Path,
 ) -> None:
     name = "contested"

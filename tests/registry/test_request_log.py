@@ -25,6 +25,7 @@ import torch
 import uvicorn
 from fastapi.testclient import TestClient
 from PIL import Image
+from tests.waiting import until
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
@@ -108,13 +109,6 @@ def served(loaded: LoadedModel, tmp_path: Path) -> Iterator[Callable[..., Loggin
     yield make
     for each in made:
         each.log.close()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.01)
 
 
 @torch.no_grad()
@@ -498,18 +492,18 @@ while True:
 
 
 def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_path: Path) -> None:
-    folder, told = tmp_path / "log", tmp_path / "told"
+    folder, printed = tmp_path / "log", tmp_path / "printed"
     command = [sys.executable, "-c", SERVER, str(tiny_clip), str(folder)]
-    with told.open("w") as output, subprocess.Popen(command, stdout=output) as process:
+    with printed.open("w") as output, subprocess.Popen(command, stdout=output) as process:
         try:
             until(lambda: len(list(requests.log_files(folder))) >= 10)
         finally:
             process.send_signal(signal.SIGKILL)
     # Requests in their order, and how many of them were in files when each was answered.
-    lines = [line.split() for line in told.read_text().splitlines()]
+    lines = [line.split() for line in printed.read_text().splitlines()]
     rows = sorted(logged(folder), key=lambda row: row["time"])
     assert len(rows) >= int(lines[-1][1]) > 0
-    # The last row may be of a request that was answered, and killed before it was told.
+    # The last row may be of a request that was answered, and killed before it was printed.
     assert [row["request"] for row in rows][: len(lines)] == [
         request for request, _ in lines[: len(rows)]
     ]

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from compo_pipeline.diagnosis.advice import write_environment
 from compo_pipeline.diagnosis.diagnose import Diagnosis
+from compo_pipeline.diagnosis.environment import write_environment
 from compo_pipeline.presentation import pages
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal

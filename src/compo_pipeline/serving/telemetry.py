@@ -1,4 +1,4 @@
-"""What a server tells of itself: Prometheus metrics, logs in JSON, OpenTelemetry spans."""
+"""Telemetry of the server: Prometheus metrics, logs in JSON, OpenTelemetry spans."""
 
 from __future__ import annotations
 
