@@ -54,6 +54,7 @@ test test-all: export PYTHONPYCACHEPREFIX = $(abspath $(VENV))/pycache
 
 test: style ## formatting, lint, types, import contracts and the fast tests
 	$(call WITH_TYPES,$(PYTEST) -m "not slow")
+	@$(BIN)/python benchmarks/structure.py --budgets || true
 
 test-all: style ## the same with the slow tests
 	$(call WITH_TYPES,$(PYTEST))

@@ -1,6 +1,7 @@
 """Figures of the code's structure: size, rooms, files run, imports.
 
     python benchmarks/structure.py [--source DIR] [--static] [--verbose] [--json FILE]
+    python benchmarks/structure.py --budgets [--source DIR]
 
 - Code lines: lines with a token that is neither a comment nor a string that stands alone
   (docstrings, and descriptions of fields). Folders of `APART` are counted apart.
@@ -8,13 +9,15 @@
   below a package. An arrow leads from a room to one that it imports, at the top of a file or
   within a function. Floors are the rooms on the longest path along arrows.
 - Files with one importer: modules that exactly one other module imports.
-- Files run: see call_paths.py.
 - Files imported with a module, in a fresh process.
 - `compo-pipeline versions`, on a registry without versions: what it imports of `HEAVY`, and the
   processor seconds of its process over those of one that imports MLflow and Kedro's command line;
   how many of them MLflow's database needs. All are medians of five runs in turns.
 
 `--source` measures another checkout with this one's scripts, `--static` leaves out what is run.
+`--budgets` prints beside their budgets the code lines of the rooms that `ROOMS` names, Kedro nodes
+(calls of `node`), hash functions (by their names), settings (fields of settings classes), lines of
+tests for each code line, and rooms, floors and arrows; it never fails. Hops: see hops.py.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -50,6 +54,29 @@ LAYOUT = frozenset(
         tokenize.ENDMARKER,
     }
 )
+# Budget in code lines of each room, and the packages and modules that will be in it besides those
+# of its own name. `core` is at the bottom.
+ROOMS: dict[str, tuple[int, str]] = {
+    "core": (1800, "storage configuration run"),
+    "language": (2100, ""),
+    "losses": (270, ""),
+    "models": (1950, ""),
+    "data": (2900, "datasets images"),
+    "methods": (1650, ""),
+    "benchmarks": (2200, ""),
+    "generation": (2800, "counterfactuals foils chat datasets.recaption"),
+    "training": (1650, ""),
+    "evaluation": (3000, "diagnosis"),
+    "tuning": (1100, "comparison"),
+    "registry": (2000, "versions tracking"),
+    "serving": (2000, "monitoring"),
+    "pages": (1300, "presentation"),
+    "pipelines": (1800, ""),
+    "project": (1450, "cli settings pipeline_registry __main__ __init__ resources"),
+}
+WHOLE, SCENES, NODES, HASHES, SETTINGS, TESTS = 30_000, 2700, 60, 15, 400, 1.1
+HOUSE = {"rooms": 16, "floors": 9, "arrows": 110}
+HASH_NAME = re.compile("fingerprint|hash|digest|checksum|sha256")
 IMPORTED_WITH = ("versions.gate", "training.loop", "training.settings")
 HEAVY = ("torch", "spacy", "open_clip", "great_expectations")
 RUNS = 5
@@ -226,15 +253,6 @@ def versions_command(source: Path) -> dict[str, Any]:
     }
 
 
-def call_paths(source: Path) -> dict[str, list[str]]:
-    """The files run on each path of call_paths.py."""
-    with tempfile.TemporaryDirectory() as name:
-        target = Path(name) / "paths.json"
-        _python(source, source, str(HERE / "call_paths.py"), "--json", str(target))
-        paths: dict[str, list[str]] = json.loads(target.read_text())
-    return paths
-
-
 def measure(source: Path, *, static: bool) -> dict[str, Any]:
     """All figures of a checkout, without those that run it if `static`."""
     size, graph = sizes(source), import_graph(source)
@@ -251,8 +269,41 @@ def measure(source: Path, *, static: bool) -> dict[str, Any]:
     if not static:
         figures["imported_with"] = imported_with(source)
         figures["versions"] = versions_command(source)
-        figures["call_paths"] = call_paths(source)
     return figures
+
+
+def budgets(source: Path) -> list[tuple[str, float, float]]:
+    """What is counted, its value and its budget."""
+    room_of = {each: room for room, (_, more) in ROOMS.items() for each in (room, *more.split())}
+    lines: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for file in sorted((source / "src").glob("compo_*/**/*.py")):
+        package, *inside = file.relative_to(source / "src").with_suffix("").parts
+        text = file.read_text("utf-8")
+        known = [room_of[each] for each in (".".join(inside[:2]), inside[0]) if each in room_of]
+        lines[(known or ["other"])[0] if package == "compo_pipeline" else package] += code_lines(
+            text
+        )[0]
+        for part in ast.walk(ast.parse(text)):
+            if isinstance(part, ast.FunctionDef) and package == "compo_pipeline":
+                found["hash functions"] += bool(HASH_NAME.search(part.name))
+            elif isinstance(part, ast.Call) and ast.unparse(part.func) == "node":
+                found["nodes"] += package == "compo_pipeline"
+            elif isinstance(part, ast.ClassDef) and "settings" in map(
+                ast.unparse, part.decorator_list
+            ):
+                found["settings"] += sum(isinstance(each, ast.AnnAssign) for each in part.body)
+    scenes = lines.pop("compo_scenes", 0)
+    code, tests = lines.total(), _size((source / "tests").rglob("*.py"))["lines"]
+    table: list[tuple[str, float, float]] = [
+        (room, lines[room], ROOMS.get(room, (0, ""))[0]) for room in (*ROOMS, *lines.keys() - ROOMS)
+    ]
+    counted = [("nodes", NODES), ("hash functions", HASHES), ("settings", SETTINGS)]
+    table += [("compo_pipeline", code, WHOLE), ("compo_scenes", scenes, SCENES)]
+    table += [(name, found[name], most) for name, most in counted]
+    table += [("tests a code line", round(tests / (code + scenes), 2), TESTS)]
+    imports = rooms(import_graph(source))
+    return [*table, *((name, imports[name], most) for name, most in HOUSE.items())]
 
 
 def _revision(source: Path) -> str | None:
@@ -284,8 +335,6 @@ def rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("files with one importer", str(len(figures["single_importers"]))),
         (f"of these with fewer than {SMALL} code lines", str(len(small))),
     ]
-    for name, files in figures.get("call_paths", {}).items():
-        table.append((f"files run in {name}", str(len(files))))
     for name, count in figures.get("imported_with", {}).items():
         table.append((f"files imported with {name}", str(count)))
     if found := figures.get("versions"):
@@ -307,7 +356,13 @@ def main() -> None:
     parser.add_argument("--static", action="store_true", help="only what needs no run")
     parser.add_argument("--verbose", action="store_true", help="list the files behind the figures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--budgets", action="store_true", help="print the table of budgets alone")
     options = parser.parse_args()
+    if options.budgets:
+        print(f"{'code lines and counts':22}{'now':>9}{'budget':>9}")
+        for name, now, budget in budgets(options.source.resolve()):
+            print(f"{name:22}{now:9,}{budget:9,}{'  above' if now > budget else ''}")
+        return
     figures = measure(options.source.resolve(), static=options.static)
     width = max(len(name) for name, _ in rows(figures))
     for name, value in rows(figures):
@@ -317,8 +372,6 @@ def main() -> None:
         for module, importer, lines in figures["single_importers"]:
             if lines < SMALL:
                 print(f"  {module} ({lines}), by {importer}")
-        for name, files in figures.get("call_paths", {}).items():
-            print("\n  ".join([f"\n{name}:", *files]))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
 

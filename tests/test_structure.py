@@ -103,3 +103,28 @@ def test_a_checkout_is_measured_where_it_lies(project: Path, tmp_path: Path) -> 
         "compo_pipeline/scenes": {"files": 1, "lines": 1, "import_lines": 0},
         "tests": {"files": 0, "lines": 0, "import_lines": 0},
     }
+
+
+def test_code_is_counted_in_the_room_that_it_will_be_in(
+    structure: ModuleType, tmp_path: Path
+) -> None:
+    files = {
+        "__init__.py": "",
+        "storage/files.py": "def file_hash():\n    return 1",
+        "run/seeding.py": "SEED = 1",
+        "datasets/settings.py": "@settings\nclass Data:\n    root: str\n    split: str",
+        "datasets/recaption/write.py": "A = 1",
+        "generation/write.py": "B = 1",
+        "pipelines/views/pipeline.py": "STEPS = [node(1), node(2)]",
+        "elsewhere.py": "C = 1",
+    }
+    for name, text in files.items():
+        file = tmp_path / "src" / "compo_pipeline" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        (file.parent / "__init__.py").touch()
+    found = {name: now for name, now, _ in structure.budgets(tmp_path)}
+    expected = {"core": 3, "data": 4, "generation": 2, "pipelines": 1, "other": 1}
+    assert {name: lines for name, lines in found.items() if name in expected} == expected
+    counted = ("compo_pipeline", "nodes", "hash functions", "settings")
+    assert [found[name] for name in counted] == [11, 2, 1, 2]
