@@ -39,7 +39,8 @@ PLAIN: dict[str, Any] = {"evaluation": {"control": False, "gallery": 0}}
 class Flow(NamedTuple):
     """Runs of Kedro, what they need, and the places to get to: ends of `file:function`.
 
-    A flow begins with the first node, or with the session if it is about settings.
+    A place without function is reached by any of the file's. A flow begins with the first node, or
+    with the session if it is about settings.
     """
 
     needs: str
@@ -64,6 +65,7 @@ FLOWS = {
         ("evaluation",),
         (
             "sugar_crepe.py:",
+            "torch/nn/modules/module.py:Module._call_impl",
             "protocols.py:choice",
             "statistics.py:difference",
             "jinja2/environment.py:Template.render",
@@ -75,6 +77,7 @@ FLOWS = {
         (
             "safetensors/torch.py:save_file",
             "mlflow/tracking/client.py:MlflowClient._create_model_version",
+            "verification.py:verified",
             "gate.py:judge",
             "mlflow/tracking/client.py:MlflowClient.set_registered_model_alias",
         ),
@@ -98,6 +101,7 @@ class Trace:
         self.flow = flow
         self.ways: dict[str, list[tuple[str, str]]] = {}
         self.ran: set[tuple[str, str]] = set()
+        self.nodes = 0
         self._started = 0  # frames of the start on the stack
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
@@ -107,13 +111,12 @@ class Trace:
         name = f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"
         if name.endswith(self.flow.start):
             self._started += 1 if event == "call" else -1
+            self.nodes += event == "call" and self.flow.start == NODE
         elif self._started and event == "call":
-            if name.startswith(SOURCE):
-                self.ran.update(functions(frame, 1))
+            self.ran.update(own_function(frame))
             for place in self.flow.places:
-                if place not in self.ways and (
-                    place in name if place[-1] == ":" else name.endswith(place)
-                ):
+                reached = place in name if place[-1] == ":" else name.endswith(place)
+                if reached and place not in self.ways:
                     self.ways[place] = [*functions(frame)][::-1]
 
     @property
@@ -124,17 +127,19 @@ class Trace:
         return [(file, [name for _, name in functions]) for file, functions in grouped]
 
 
-def functions(frame: FrameType | None, most: int | None = None) -> Iterator[tuple[str, str]]:
+def functions(frame: FrameType | None) -> Iterator[tuple[str, str]]:
     """File and name of the product's functions on the stack, the innermost first."""
-    while frame is not None and most != 0:
-        code = frame.f_code
-        if (
-            code.co_flags & FUNCTION
-            and code.co_filename.startswith(SOURCE)
-            and code.co_name[0] != "<"
-        ):
-            yield code.co_filename.removeprefix(SOURCE), code.co_qualname
-        frame, most = frame.f_back, most and most - 1
+    while frame is not None:
+        yield from own_function(frame)
+        frame = frame.f_back
+
+
+def own_function(frame: FrameType) -> Iterator[tuple[str, str]]:
+    """File and name of a frame's function, if it is one of the product's and has a name."""
+    code = frame.f_code
+    file = code.co_filename.removeprefix(SOURCE)
+    if code.co_flags & FUNCTION and file != code.co_filename and code.co_name[0] != "<":
+        yield file, code.co_qualname
 
 
 def run(folder: Path, pipelines: str) -> None:
@@ -190,20 +195,15 @@ def main() -> None:
         bootstrap_project(folder)
         traces = {name: follow(folder, flow) for name, flow in FLOWS.items()}
         os.chdir(root)
+    figures: dict[str, dict[str, Any]] = {}
     for flow, trace in traces.items():
-        files = len({file for file, _ in trace.ran})
-        print(f"{flow}: {len(trace.hops)} hops; {len(trace.ran)} functions in {files} files run")
+        ran = {"functions": len(trace.ran), "files": len({file for file, _ in trace.ran})}
+        figures[flow] = {"count": len(trace.hops), **ran, "nodes": trace.nodes, "hops": trace.hops}
+        shown = "{count} hops; {functions} functions in {files} files and {nodes} nodes ran"
+        print(f"{flow}:", shown.format(**figures[flow]))
         for file, names in trace.hops if options.verbose else ():
             print(f"  {file}: {', '.join(names)}")
     if target:
-        figures = {
-            flow: {
-                "hops": trace.hops,
-                "functions": len(trace.ran),
-                "files": len({f for f, _ in trace.ran}),
-            }
-            for flow, trace in traces.items()
-        }
         target.write_text(json.dumps(figures, indent=1) + "\n")
 
 
