@@ -253,7 +253,9 @@ def start(side: Path, checkout: Path, *options: str) -> subprocess.Popen[bytes]:
     shutil.copytree(checkout / "conf", project / "conf")
     shutil.copy(checkout / "pyproject.toml", project)
     (project / "src").mkdir()  # Kedro wants one; PYTHONPATH has the code
-    environment = os.environ | {
+    # Without the user's store of MLflow, in which versions would be registered.
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("MLFLOW_")}
+    environment |= {
         "PYTHONPATH": str(checkout / "src"),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",

@@ -74,8 +74,17 @@ ROOMS: dict[str, tuple[int, str]] = {
     "pipelines": (1800, ""),
     "project": (1450, "cli settings pipeline_registry __main__ __init__ resources"),
 }
-WHOLE, SCENES, NODES, HASHES, SETTINGS, TESTS = 30_000, 2700, 60, 15, 400, 1.1
-HOUSE = {"rooms": 16, "floors": 9, "arrows": 110}
+LIMITS = {
+    "compo_pipeline": 30_000,
+    "compo_scenes": 2700,
+    "nodes": 60,
+    "hash functions": 15,
+    "settings": 400,
+    "tests a code line": 1.1,
+    "rooms": 16,
+    "floors": 9,
+    "arrows": 110,
+}
 HASH_NAME = re.compile("fingerprint|hash|digest|checksum|sha256")
 IMPORTED_WITH = ("versions.gate", "training.loop", "training.settings")
 HEAVY = ("torch", "spacy", "open_clip", "great_expectations")
@@ -276,34 +285,29 @@ def budgets(source: Path) -> list[tuple[str, float, float]]:
     """What is counted, its value and its budget."""
     room_of = {each: room for room, (_, more) in ROOMS.items() for each in (room, *more.split())}
     lines: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {"nodes": 0, "hash functions": 0, "settings": 0}
     for file in sorted((source / "src").glob("compo_*/**/*.py")):
         package, *inside = file.relative_to(source / "src").with_suffix("").parts
-        text = file.read_text("utf-8")
-        known = [room_of[each] for each in (".".join(inside[:2]), inside[0]) if each in room_of]
-        lines[(known or ["other"])[0] if package == "compo_pipeline" else package] += code_lines(
-            text
-        )[0]
+        room, text = room_of.get(inside[0], "other"), file.read_text("utf-8")
+        room = room_of.get(".".join(inside[:2]), room)
+        own = package == "compo_pipeline"
+        lines[room if own else package] += code_lines(text)[0]
         for part in ast.walk(ast.parse(text)):
-            if isinstance(part, ast.FunctionDef) and package == "compo_pipeline":
-                found["hash functions"] += bool(HASH_NAME.search(part.name))
-            elif isinstance(part, ast.Call) and ast.unparse(part.func) == "node":
-                found["nodes"] += package == "compo_pipeline"
-            elif isinstance(part, ast.ClassDef) and "settings" in map(
-                ast.unparse, part.decorator_list
-            ):
-                found["settings"] += sum(isinstance(each, ast.AnnAssign) for each in part.body)
-    scenes = lines.pop("compo_scenes", 0)
-    code, tests = lines.total(), _size((source / "tests").rglob("*.py"))["lines"]
-    table: list[tuple[str, float, float]] = [
-        (room, lines[room], ROOMS.get(room, (0, ""))[0]) for room in (*ROOMS, *lines.keys() - ROOMS)
-    ]
-    counted = [("nodes", NODES), ("hash functions", HASHES), ("settings", SETTINGS)]
-    table += [("compo_pipeline", code, WHOLE), ("compo_scenes", scenes, SCENES)]
-    table += [(name, found[name], most) for name, most in counted]
-    table += [("tests a code line", round(tests / (code + scenes), 2), TESTS)]
-    imports = rooms(import_graph(source))
-    return [*table, *((name, imports[name], most) for name, most in HOUSE.items())]
+            if isinstance(part, ast.FunctionDef):
+                found["hash functions"] += own and bool(HASH_NAME.search(part.name))
+            elif isinstance(part, ast.Call):
+                found["nodes"] += own and ast.unparse(part.func) == "node"
+            elif isinstance(part, ast.ClassDef) and part.decorator_list:
+                marked = "settings" in map(ast.unparse, part.decorator_list)
+                found["settings"] += marked and sum(isinstance(x, ast.AnnAssign) for x in part.body)
+    found["compo_scenes"] = lines.pop("compo_scenes", 0)
+    found["compo_pipeline"] = lines.total()
+    tests = _size((source / "tests").rglob("*.py"))["lines"]
+    code = found["compo_pipeline"] + found["compo_scenes"]
+    found |= {"tests a code line": round(tests / code, 2), **rooms(import_graph(source))}
+    names = [*ROOMS, *sorted(lines.keys() - ROOMS)]
+    table = [(name, lines[name], ROOMS.get(name, (0, ""))[0]) for name in names]
+    return [*table, *((name, found[name], most) for name, most in LIMITS.items())]
 
 
 def _revision(source: Path) -> str | None:
