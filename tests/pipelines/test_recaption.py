@@ -116,6 +116,17 @@ def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: Ru
     assert html.count('<article class="card rejected">') == 2
 
 
+def test_a_first_sentence_that_captions_share_is_a_warning(
+    chat: Any, coco: DataSettings, chain: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat.script = lambda turn, number, body: turn.say(f"A photo. It shows {number} dogs on a sofa.")
+    assert chain(coco)["made"].report["shared_first_sentences"] == {"A photo.": IMAGES - 1}
+    assert f"{IMAGES - 1} of {IMAGES - 1} captions begin with 'A photo.'" in caplog.text
+    chat.script = lambda turn, number, body: turn.say(f"A photo of {number} dogs. It is new.")
+    other = chain(coco, prompt="What do you see?")["made"].report
+    assert other["captions"] == IMAGES - 1 and other["shared_first_sentences"] == {}
+
+
 def test_originals_stay(chat: Any, coco: DataSettings, chain: Any) -> None:
     chat.script = lambda turn, number, body: turn.say(NEW)
     first, *_ = chain(coco, keep_original=True)["captions"]

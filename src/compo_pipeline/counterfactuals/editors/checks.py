@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from compo_pipeline.chat.answers import REFUSAL, bare_text
+from compo_pipeline.chat.answers import bare_text, refuses
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.meaning import kept_share, negative_flaw, positive_flaw
 from compo_pipeline.counterfactuals.settings import CheckSettings
@@ -26,7 +26,7 @@ _BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
 _WRAPPED = tuple(zip("\" “ ' ‘ « ` ** * _".split(), "\" ” ' ’ » ` ** * _".split(), strict=True))
 _PREAMBLE = re.compile(
     r"^(?:sure|certainly|of course|okay|here(?: is|'s|’s) (?:a|an|the|my|your|one)\b.*"
-    rf"(?:caption|version|edit|sentence|paraphrase)|{REFUSAL})\b",
+    r"(?:caption|version|edit|sentence|paraphrase))\b",
     re.IGNORECASE,
 )
 _MARKS = '** __ ` # | \\ < > { } [ ] ( -> → � " “ ” « »'.split()
@@ -67,7 +67,7 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
         return "empty"
     if len(text.splitlines()) > 1:
         return "more than one line"
-    if _PREAMBLE.match(text) and not _PREAMBLE.match(caption):
+    if _speaks_of_task(text) and not _speaks_of_task(caption):
         return "talks about the task"
     for mark in _MARKS:
         if text.count(mark) > caption.count(mark):
@@ -83,6 +83,10 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
     if _SPOKEN.findall(text.casefold()) == _SPOKEN.findall(caption.casefold()):
         return "unchanged"
     return ""
+
+
+def _speaks_of_task(text: str) -> bool:
+    return bool(_PREAMBLE.match(text)) or refuses(text)
 
 
 def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:
