@@ -108,7 +108,8 @@ def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: Ru
     counts = found["report"]["recaptions"]
     assert counts == {"recaptioned": 4, "merged": 5, "rejected": 1, "unreadable": 2}
     assert sum(counts.values()) == 2 * IMAGES
-    quarantine, result, _ = validate_facts(found["facts"], found["unparseable"], shipped.validation)
+    measured = found["facts"], found["unparseable"], found["report"]
+    quarantine, result, _ = validate_facts(*measured, shipped.validation)
     assert {entry.rule for entry in quarantine} == {"recaption", "image_decodes"}
     assert result["records"] == len(captions) + 1
     html = (found["page"] / "recaptions.html").read_text()
