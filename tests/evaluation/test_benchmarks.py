@@ -106,7 +106,7 @@ def test_zero_shot_classes_that_are_given_twice_are_named_and_one(
     root = write("zero_shot/things.json", content)
     (subtask,) = zero_shot.load(root / "zero_shot", root)
     assert subtask.classes == ("cup", "key")
-    assert "things.json" in caplog.text and "as one class each: 'cup'" in caplog.text
+    assert "things.json" in caplog.text and "as one class each: ['cup']" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,8 @@ def distinct_classes(where: Path | str, names: Sequence[str]) -> tuple[str, ...]
             f"{where}: expected two different classes or more, got {shown(tuple(counts))}"
         )
     if repeated := [name for name, count in counts.items() if count > 1]:
-        names_shown = ", ".join(map(repr, repeated[:5])) + (", ..." if len(repeated) > 5 else "")
-        log.warning(
-            "%s: %d class names are given more than once and count as one class each: %s",
-            where,
-            len(repeated),
-            names_shown,
-        )
+        message = "%s: class names that are given twice count as one class each: %s"
+        log.warning(message, where, shown(repeated))
     return tuple(counts)
 
 

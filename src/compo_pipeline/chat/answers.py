@@ -32,6 +32,26 @@ _TOKEN = re.compile(
     r"|\n *(?:#{1,4} ?)?(?:user|human|assistant):",
     re.IGNORECASE,
 )
+_WHAT = (
+    r"(?:captions?|descriptions?|paragraph|summary|alt(?:ernative)? text|answer|output|response"
+    r"|json|what i see|negative|positive|edit|version|sentence|paraphrase|result)"
+)
+_KIND = (
+    r"(?:(?:the|an?|one|my|your|image|photo|picture|short|brief|long|detailed|concise|factual|final"
+    r"|possible|suggested|edited|negative|positive|rewritten|hard),?\s+)*"
+)
+PREAMBLE = re.compile(
+    r"\A[*_#>\s]*(?:"
+    r"(?:sure(?: thing)?|certainly|of course|absolutely|okay|ok|alright|no problem)\s*[!.,:]"
+    r"|i(?:['’]d| would) be (?:happy|glad) to\b[^.!:\n]*[.!:]"
+    rf"|(?:{_KIND}{_WHAT}(?: (?:for|of|could|would|is)\b[^:\n.]{{0,60}})?"
+    rf"|(?:here(?: is|['’]s)|below is|based on)\b[^:\n]{{0,80}}\b(?:{_WHAT}|describ\w+)\b[^:\n]*"
+    r"|here you go|(?:the|this) (?:image|picture|photo) (?:can|could|may) be described[^:\n]*)"
+    r"[*_ ]{0,4}(?::|(?=\n))[*_]{0,4}"
+    r")\s*",
+    re.IGNORECASE,
+)
+"""What a model writes before its text: "Sure!", "Here is the caption:", a label."""
 _QUOTED = re.compile(r'"[^"]*"|“[^”]*”')
 _NOT = "(?:n['’]t| not)"
 _IMAGE = "(?:image|picture|photo)"

@@ -38,10 +38,13 @@ FORMS = {
     "markup": MARKUP,
     "an address": URL,
     "nothing but a file name": FILE_NAME,
-    "words without spaces between them": _UNSPACED,
+    "words without spaces, which ingest cannot count": _UNSPACED,
 }
 """What to find in captions, by what it is called."""
-_MARKS = ("&", "<", "//", "www.", "WWW.")
+_REMEDY = (
+    ": docs/tutorials/your-photos.md#captions-in-other-languages has the settings "
+    "(ingest.sentences.least_words=1, validation.known_words)"
+)
 _CLEANED = (_ENTITY, _ZERO_WIDTH)
 _MANY = 0.01  # of the captions, from which on a form is a warning
 _EXAMPLES = 3
@@ -50,38 +53,32 @@ _SHOWN = 80  # characters of an example in a warning
 
 def plain(text: str) -> str:
     """A text on one line, without zero-width characters, with HTML's entities as characters."""
-    for _ in range(2):  # Text that went through two web pages has "&amp;quot;".
-        if "&" in text:
+    if "&" in text:
+        for _ in range(2):  # Text that went through two web pages has "&amp;quot;".
             text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
-    return " ".join((text if text.isascii() else _ZERO_WIDTH.sub("", text)).split())
+    if not text.isascii():
+        text = _ZERO_WIDTH.sub("", text)
+    return " ".join(text.split())
 
 
-class FormCounts:
-    """Numbers of captions by what is found in them (`FORMS`), with examples."""
+def count_forms(text: str, cleaned: str, counts: Mapping[str, Any]) -> None:
+    """Count what is found in a caption, with examples.
 
-    def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {name: [] for name in FORMS}
-        self._counts = dict.fromkeys(FORMS, 0)
-
-    def add(self, text: str, cleaned: str) -> None:
-        """Count a caption, as the source has it and as `plain` makes it."""
-        # Most captions are ruled out by this, in a fraction of the patterns' time.
-        plain_words = text.isascii() and " " in text and "." not in text[-5:-1]
-        if plain_words and not any(mark in text for mark in _MARKS):
-            return
-        for name, pattern in FORMS.items():
-            shown = text if pattern in _CLEANED else cleaned
-            if pattern.search(shown):
-                self._counts[name] += 1
-                if len(self._found[name]) < _EXAMPLES:
-                    self._found[name].append(shown)
-
-    def report(self) -> dict[str, Any]:
-        """Number of captions and examples by what is found in them."""
-        return {
-            name: {"captions": count, "examples": self._found[name]}
-            for name, count in self._counts.items()
-        }
+    Args:
+        text: of the source.
+        cleaned: what `plain` makes of it.
+        counts: by name, changed here.
+    """
+    # Most captions are ruled out by this, in a tenth of the patterns' time.
+    marked = "&" in text or "<" in text or "//" in text or "ww." in text.lower()
+    if not marked and text.isascii() and " " in text and "." not in text[-5:-1]:
+        return
+    for name, pattern in FORMS.items():
+        shown = text if pattern in _CLEANED else cleaned
+        if pattern.search(shown):
+            counts[name]["captions"] += 1
+            if counts[name]["captions"] <= _EXAMPLES:
+                counts[name]["examples"].append(shown)
 
 
 def first_sentences(rows: Table[Caption]) -> pa.ChunkedArray:
@@ -125,29 +122,15 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     }
     if shared:
         counts = (f"{one['texts']} for {one['images']} ({name})" for name, one in shared.items())
-        example = next(iter(shared.values()))["most_frequent"]
+        example = next(iter(shared.values()))["most_frequent"][:_SHOWN]
         found.append(
-            f"few texts for many images: {', '.join(counts)}, such as {_quoted(example)}; "
+            f"few texts for many images: {', '.join(counts)}, such as {example!r}; "
             "contrastive training needs a different caption for each image, names of classes are "
             "for zero-shot classification (docs/reference/benchmarks.md#zero-shot-sets)"
         )
     for name, one in report["forms"].items():
-        if FORMS[name] in _CLEANED or one["captions"] <= _MANY * report["captions"]:
-            continue
-        remedy = ""
-        if FORMS[name] is _UNSPACED:
-            remedy = (
-                ", which ingest cannot count: ingest.sentences.least_words=1, "
-                "validation.rules.shortest_sentence=null and the check of the language "
-                "(validation.known_words) are in docs/tutorials/your-photos.md"
-                "#captions-in-other-languages"
-            )
-        found.append(
-            f"{name} in {one['captions']} of {report['captions']} captions, such as "
-            f"{_quoted(one['examples'][0])}{remedy}"
-        )
+        if FORMS[name] not in _CLEANED and one["captions"] > _MANY * report["captions"]:
+            share = f"{one['captions']} of {report['captions']} captions"
+            remedy = _REMEDY if FORMS[name] is _UNSPACED else ""
+            found.append(f"{name}, in {share}, such as {one['examples'][0][:_SHOWN]!r}{remedy}")
     return found
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
-from compo_pipeline.datasets.quality.caption_form import FormCounts, plain
+from compo_pipeline.datasets.quality.caption_form import FORMS, count_forms, plain
 from compo_pipeline.datasets.quality.settings import SentenceSettings
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.language import sentences as language
@@ -34,13 +34,13 @@ class Preparation:
         self._openings: Counter[str] = Counter()
         self._sentences: Counter[str] = Counter()
         self._examples: list[dict[str, str]] = []
-        self._forms = FormCounts()
+        self._forms = {name: {"captions": 0, "examples": []} for name in FORMS}
 
     def sentences(self, raw: RawCaption) -> Counted:
         """Distinct usable sentences of a row; empty if the row's own caption has no usable one."""
         texts, opening = self._cleaned_texts(raw)
         self._captions += 1
-        self._forms.add(" ".join(raw.own), " ".join(texts))
+        count_forms(" ".join(raw.own), " ".join(texts), self._forms)
         if opening is not None:
             self._cleaned += 1
             self._openings[opening] += 1
@@ -58,7 +58,7 @@ class Preparation:
             self._without_own += 1
             return ()
         for text in raw.further:
-            parts = _sentences_with_lengths(text, self._settings.whole)
+            parts = _sentences_with_lengths(plain(text), self._settings.whole)
             fit += [counted for counted in parts if self._problem(counted) is None]
         return tuple(dict.fromkeys(fit))
 
@@ -81,7 +81,7 @@ class Preparation:
             "sentences_used": self._sentences["used"],
             "sentences_dropped": {reason: self._sentences[reason] for reason in _REASONS},
             "captions_without_a_sentence": self._without_own,
-            "forms": self._forms.report(),
+            "forms": self._forms,
         }
 
     def _cleaned_texts(self, raw: RawCaption) -> tuple[list[str], str | None]:
@@ -101,7 +101,6 @@ class Preparation:
 
 @lru_cache(_CACHED_TEXTS)
 def _sentences_with_lengths(text: str, whole: bool) -> Counted:
-    """Sentences of a text, each with its number of words."""
-    line = plain(text)
-    sentences = [line] if whole else language.split(line)
+    """Sentences of a plain text, each with its number of words."""
+    sentences = [text] if whole else language.split(text)
     return tuple((sentence, language.word_count(sentence)) for sentence in sentences)

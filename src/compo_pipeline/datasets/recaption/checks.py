@@ -6,31 +6,12 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from compo_pipeline.chat.answers import Answer, bare_text, no_answer, refuses
+from compo_pipeline.chat.answers import PREAMBLE, Answer, bare_text, no_answer, refuses
 from compo_pipeline.datasets.quality.caption_form import FILE_NAME, MARKUP, URL
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.language import sentences
 
-_WHAT = (
-    r"(?:captions?|descriptions?|paragraph|summary|alt(?:ernative)? text|answer|output|response"
-    r"|json|what i see)"
-)
-_KIND = (
-    r"(?:(?:the|an?|one|my|your|image|photo|picture|short|brief|long|detailed|concise|factual|final"
-    r"|possible|suggested),?\s+)*"
-)
-_PREAMBLE = re.compile(
-    r"\A[*_#>\s]*(?:"
-    r"(?:sure(?: thing)?|certainly|of course|absolutely|okay|ok|alright|no problem)\s*[!.,:]"
-    r"|i(?:['’]d| would) be (?:happy|glad) to\b[^.!:\n]*[.!:]"
-    rf"|(?:{_KIND}{_WHAT}(?: (?:for|of|could|would|is)\b[^:\n.]{{0,60}})?"
-    rf"|(?:here(?: is|['’]s)|below is|based on)\b[^:\n]{{0,80}}\b(?:{_WHAT}|describ\w+)\b[^:\n]*"
-    r"|here you go|(?:the|this) (?:image|picture|photo) (?:can|could|may) be described[^:\n]*)"
-    r"[*_ ]{0,4}(?::|(?=\n))[*_]{0,4}"
-    r")\s*",
-    re.IGNORECASE,
-)
 _OFFER = re.compile(
     r"(?:(?<=[.!?\"”*])\s|\n)(?:-{3,}\s{1,4})?[*_(]{0,4}(?:(?:please )?(?:let me know|feel free)"
     r"|would you like|do you (?:want|need)|i hope|hope (?:this|that)|is there anything"
@@ -89,7 +70,7 @@ def _unwrapped(answer: str) -> str:
     text, before = _PICTURE.sub("", bare_text(answer)).strip(), None
     while text != before:
         before = text
-        text = _QUOTED.sub(r"\2", _PREAMBLE.sub("", text, count=1)).strip()
+        text = _QUOTED.sub(r"\2", PREAMBLE.sub("", text, count=1)).strip()
     return _OFFER.sub("", text)
 
 
