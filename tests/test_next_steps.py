@@ -77,6 +77,14 @@ def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:
     assert "a/metrics.json" in line and "to be committed" in line
 
 
+def test_what_is_wrong_with_the_captions_stands_in_the_last_lines(catalog: DataCatalog) -> None:
+    result = JSONDataset(filepath="validation.json")
+    result.save({"bad": 0, "warnings": ["few texts for many images: 3 for 159 (train)"]})
+    catalog["validation_result"] = result
+    (line,) = [line for line in printed(catalog, PARAMETERS, "validation_result") if line]
+    assert line == "Captions  few texts for many images: 3 for 159 (train)"
+
+
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
     typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"settle": 0}}}

@@ -95,6 +95,20 @@ def test_zero_shot_fills_templates(write: Callable[[str, object], Path]) -> None
     assert subtask.items[0].positives == ("key",)
 
 
+def test_zero_shot_classes_that_are_given_twice_are_named_and_one(
+    write: Callable[[str, object], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    content = {
+        "templates": ["a {}"],
+        "classes": ["cup", "key", "cup"],
+        "items": [{"filename": "1.jpg", "class": "cup"}],
+    }
+    root = write("zero_shot/things.json", content)
+    (subtask,) = zero_shot.load(root / "zero_shot", root)
+    assert subtask.classes == ("cup", "key")
+    assert "things.json" in caplog.text and "as one class each: ['cup']" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -48,7 +48,7 @@ def chain(
 
     def run() -> tuple[Any, Any, Any, Any]:
         captions, facts, unparseable, report, _ = ingest(data)
-        quarantine, result, write_docs = validate_facts(facts, unparseable, validation)
+        quarantine, result, write_docs = validate_facts(facts, unparseable, report, validation)
         write_docs(tmp_path.parent / f"{tmp_path.name}_docs")
         language = measure_language(captions, "compo_en", validation)
         valid = select_valid_captions(captions, quarantine, result, language)
@@ -171,8 +171,8 @@ def test_a_half_downloaded_folder_says_what_is_missing(
         shutil.copy(source / "train2017" / files[number], root / "train2017")
     rows = sum(one["image_id"] in gone for one in annotated["annotations"])
     found = ingest(DataSettings(root, "coco_captions", {"train": "train2017"}))
-    captions, facts, unparseable, *_ = found
-    quarantine, result, _ = validate_facts(facts, unparseable, shipped.validation)
+    captions, facts, unparseable, report, _ = found
+    quarantine, result, _ = validate_facts(facts, unparseable, report, shipped.validation)
     assert sum(entry.rule == "image_present" for entry in quarantine) == rows
     with pytest.raises(TooManyBadRows) as raised:
         valid_captions(captions, quarantine, result)
@@ -181,9 +181,108 @@ def test_a_half_downloaded_folder_says_what_is_missing(
     assert "Download the images that are missing and run the same command" in message
     for number in gone:
         shutil.copy(source / "train2017" / files[number], root / "train2017")
-    _, facts, unparseable, *_ = ingest(DataSettings(root, "coco_captions", {"train": "train2017"}))
-    _, complete, _ = validate_facts(facts, unparseable, shipped.validation)
+    data = DataSettings(root, "coco_captions", {"train": "train2017"})
+    _, facts, unparseable, report, _ = ingest(data)
+    _, complete, _ = validate_facts(facts, unparseable, report, shipped.validation)
     assert complete["rules"]["image_present"]["broken_by"] == 0
+
+
+def docs_of(folder: Path) -> str:
+    return (folder.parent / f"{folder.name}_docs" / "index.html").read_text("utf-8")
+
+
+def test_few_texts_for_many_images_are_a_warning(
+    tmp_path: Path,
+    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Names of classes as captions: contrastive training learns nothing from them."""
+    labels = ["a photo of a weld seam with a crack", "a photo of a weld seam with a pore"]
+    rows = []
+    for number in range(12):
+        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
+        rows.append({"id": number, "image": f"{number}.jpg", "caption": labels[number % 3 == 0]})
+    write(tmp_path, rows)
+    _, valid, _, report = chain()
+    assert len(valid) == 12
+    assert report["distinct_texts"]["train"] == {
+        "images": 12,
+        "texts": 2,
+        "most_frequent": labels[0],
+        "rows": 8,
+    }
+    (line,) = [line for line in caplog.text.splitlines() if "WARNING" in line]
+    assert "2 for 12 (train)" in line and "zero-shot classification" in line
+    assert "2 for 12 (train)" in docs_of(tmp_path) and labels[0] in docs_of(tmp_path)
+    write(tmp_path, [{**row, "caption": f"{row['caption']} {row['id']}"} for row in rows])
+    caplog.clear()
+    chain()
+    assert "WARNING" not in caplog.text
+
+
+def test_what_is_no_caption_is_counted_with_examples(
+    tmp_path: Path,
+    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    texts = {
+        "A dog &amp; a cat lie on a &quot;red&quot; sofa": 'A dog & a cat lie on a "red" sofa',
+        "A bird&amp;#39;s nest hangs in a tree": "A bird's nest hangs in a tree",
+        "A ho\u200brse stands on a green\ufeff hill": "A horse stands on a green hill",
+        "<p>A cow walks on a <b>long</b> beach</p>": "<p>A cow walks on a <b>long</b> beach</p>",
+        "A goat at https://example.org/goat on a hill": "",
+        "holiday in the hills 0042.JPG": "",
+        "A family 👨\u200d👩\u200d👧 walks & talks in R&D": "",
+    }
+    rows = []
+    for number, text in enumerate(texts):
+        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
+        rows.append({"id": number, "image": f"{number}.jpg", "caption": text})
+    write(tmp_path, rows)
+    captions, _, _, report = chain()
+    assert [row.sentences[0] for row in captions] == [new or old for old, new in texts.items()]
+    counts = {name: found["captions"] for name, found in report["forms"].items()}
+    assert counts == {
+        "HTML entities, cleaned": 2,
+        "zero-width characters, cleaned": 1,
+        "markup": 1,
+        "an address": 1,
+        "nothing but a file name": 1,
+        "words without spaces, which ingest cannot count": 0,
+    }
+    (line,) = [line for line in caplog.text.splitlines() if "WARNING" in line]
+    for text in ("markup, in 1 of 7", "https://example.org/goat", "0042.JPG"):
+        assert text in line
+    assert "holiday in the hills 0042.JPG" in docs_of(tmp_path)
+    assert "<p>A cow" not in docs_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["一只狗睡在红色的沙发上。", "สุนัขนอนอยู่บนโซฟาสีแดง", "赤いソファの上で犬が寝ている。"]
+)
+def test_captions_without_spaces_are_named(
+    tmp_path: Path,
+    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+) -> None:
+    for number in range(2):
+        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
+    rows = [{"id": 0, "image": "0.jpg", "caption": CAPTION}]
+    write(tmp_path, [*rows, {"id": 1, "image": "1.jpg", "caption": text}])
+    chain()
+    assert f"in 1 of 2 captions, such as {text!r}" in caplog.text
+    assert "validation.known_words" in caplog.text
+
+
+def test_an_error_says_that_words_are_not_parted(
+    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
+) -> None:
+    """Else all that is said of Chinese captions is that they are too short."""
+    Image.effect_noise((64, 48), 1).save(tmp_path / "0.jpg")
+    write(tmp_path, [{"id": 0, "image": "0.jpg", "caption": "一只狗睡在红色的沙发上。"}])
+    with pytest.raises(TooManyBadRows, match=r"without spaces, .*ingest.sentences.least_words=1"):
+        chain()
 
 
 def test_a_second_run_gives_the_same(
@@ -258,7 +357,7 @@ def two_sources(
             tolerated_share=0.99,
             rules={**shipped.validation.rules, **(rules or {})},
         )
-        quarantine, result, _ = validate_facts(facts, unparseable, validation)
+        quarantine, result, _ = validate_facts(facts, unparseable, report, validation)
         return captions, valid_captions(captions, quarantine, result), quarantine, report, manifest
 
     return run

@@ -108,12 +108,24 @@ def test_one_row_an_image(chat: Any, coco: DataSettings, chain: Any, shipped: Ru
     counts = found["report"]["recaptions"]
     assert counts == {"recaptioned": 4, "merged": 5, "rejected": 1, "unreadable": 2}
     assert sum(counts.values()) == 2 * IMAGES
-    quarantine, result, _ = validate_facts(found["facts"], found["unparseable"], shipped.validation)
+    measured = found["facts"], found["unparseable"], found["report"]
+    quarantine, result, _ = validate_facts(*measured, shipped.validation)
     assert {entry.rule for entry in quarantine} == {"recaption", "image_decodes"}
     assert result["records"] == len(captions) + 1
     html = (found["page"] / "recaptions.html").read_text()
     assert html.count('<article class="card">') == 4
     assert html.count('<article class="card rejected">') == 2
+
+
+def test_a_first_sentence_that_captions_share_is_a_warning(
+    chat: Any, coco: DataSettings, chain: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat.script = lambda turn, number, body: turn.say(f"A photo. It shows {number} dogs on a sofa.")
+    assert chain(coco)["made"].report["shared_first_sentences"] == {"A photo.": IMAGES - 1}
+    assert f"{IMAGES - 1} of {IMAGES - 1} captions begin with 'A photo.'" in caplog.text
+    chat.script = lambda turn, number, body: turn.say(f"A photo of {number} dogs. It is new.")
+    other = chain(coco, prompt="What do you see?")["made"].report
+    assert other["captions"] == IMAGES - 1 and other["shared_first_sentences"] == {}
 
 
 def test_originals_stay(chat: Any, coco: DataSettings, chain: Any) -> None:

@@ -46,6 +46,7 @@ def catalog(shipped: RunSettings, tmp_path: Path) -> DataCatalog:
     inputs: dict[str, Any] = {
         "captions": ROWS,
         "unparseable": [],
+        "ingest_report": {"captions": 20, "distinct_texts": {}, "forms": {}},
         "params:language.model": "compo_en",
         "params:validation": shipped.validation,
     }

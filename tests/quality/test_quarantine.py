@@ -50,6 +50,7 @@ BREAKING = {
     "no_leak": replace(GOOD, leaks=True),
 }
 Outcome = tuple[list[Rejected], dict[str, Any], Path]
+NO_CAPTIONS: dict[str, Any] = {"captions": 0, "distinct_texts": {}, "forms": {}}
 UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
 
 
@@ -57,7 +58,7 @@ def validate(
     facts: list[Fact], unparseable: list[Rejected], settings: DataValidationSettings, docs: Path
 ) -> Outcome:
     """What the node finds; its Data Docs are saved as the catalog does."""
-    entries, result, write_docs = validate_facts(facts, unparseable, settings)
+    entries, result, write_docs = validate_facts(facts, unparseable, NO_CAPTIONS, settings)
     PageDataset(filepath=str(docs), page="index.html").save(write_docs)
     return entries, result, docs
 
@@ -178,6 +179,7 @@ def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:
         "bad": bad,
         "bad_share": bad / records if records else 0.0,
         "tolerated_share": 0.1,
+        "warnings": [],
         "unparseable": unparseable,
         "rules": {
             "width": {

@@ -5,13 +5,19 @@ An item is {"filename", "class"}; a template has `{}` where the class goes.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from compo_pipeline.benchmarks.files import Record, read_files
 from compo_pipeline.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.storage.untrusted import shown, text_problem
 
 NAME = "zero_shot"
+
+log = logging.getLogger(__name__)
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
@@ -21,9 +27,8 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 def _subtask(file: Record, images: Path) -> Subtask:
     """Zero-shot subtask of a JSON file: classes, prompt templates and labelled images."""
-    where, classes, templates = file.where, file.texts("classes"), file.texts("templates")
-    if len(set(classes)) < max(2, len(classes)):
-        raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
+    where, templates = file.where, file.texts("templates")
+    classes = distinct_classes(where, file.texts("classes"))
     if any("{}" not in template for template in templates):
         raise SettingsError(f"{where}: every template needs a {{}} for the class, got {templates}")
     items = []
@@ -33,6 +38,23 @@ def _subtask(file: Record, images: Path) -> Subtask:
             raise SettingsError(f"{record.where}: '{label}' is not one of its classes")
         items.append(Item(record.name, record.text("filename"), (label,)))
     return Subtask(NAME, file.name, ("zero_shot",), images, tuple(items), classes, templates)
+
+
+def distinct_classes(where: Path | str, names: Sequence[str]) -> tuple[str, ...]:
+    """Class names of a zero-shot set without repeats, which are logged: they count as one class.
+
+    Raises:
+        SettingsError: fewer than two are left, or one is no text.
+    """
+    counts = Counter(names)
+    if len(counts) < 2 or any(not name.strip() or text_problem(name) for name in counts):
+        raise SettingsError(
+            f"{where}: expected two different classes or more, got {shown(tuple(counts))}"
+        )
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        message = "%s: class names that are given twice count as one class each: %s"
+        log.warning(message, where, shown(repeated))
+    return tuple(counts)
 
 
 BENCHMARK = Benchmark(

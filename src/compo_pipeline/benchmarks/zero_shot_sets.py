@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 from compo_pipeline.benchmarks.averages import Mean
 from compo_pipeline.benchmarks.files import read_file
 from compo_pipeline.benchmarks.items import Benchmark, Download, Item, Subtask
+from compo_pipeline.benchmarks.zero_shot import distinct_classes
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.remote import read_bytes
-from compo_pipeline.storage.untrusted import shown, text_problem
+from compo_pipeline.storage.untrusted import shown
 
 NAME = "zero_shot_sets"
 # CLIC's ten, and ELEVATER's twenty with ImageNet; a folder `wds_<name>` has the name as well.
@@ -86,7 +87,7 @@ def _subtask(root: Path, folder: Path) -> Subtask:
     items = tuple(
         Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
     )
-    name, classes = folder.name.removeprefix("wds_"), _distinct_classes(folder, names)
+    name, classes = folder.name.removeprefix("wds_"), distinct_classes(folder, names)
     return Subtask(
         NAME,
         name,
@@ -109,19 +110,6 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
             f"{folder}/classnames.txt: expected {len(found)} lines, got {len(names)}"
         )
     return names
-
-
-def _distinct_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
-    """Class names without repeats; raises an error if fewer than two or unusable."""
-    classes = tuple(dict.fromkeys(names))
-    if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
-        raise SettingsError(
-            f"{folder}: expected two different classes or more, got {shown(classes)}"
-        )
-    if repeated := len(names) - len(classes):
-        message = "%s: %d names of classes are given twice; such classes count as one."
-        log.warning(message, folder.name, repeated)
-    return classes
 
 
 def _read_templates(folder: Path) -> tuple[str, ...]:

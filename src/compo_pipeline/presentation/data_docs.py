@@ -37,13 +37,16 @@ _POLICY = (
 )
 
 
-def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> None:
+def make_local(
+    site: Path, result: Mapping[str, Any], facts: pd.DataFrame, ingest_report: Mapping[str, Any]
+) -> None:
     """Rewrite the HTML pages of Great Expectations' Data Docs so that they need no network.
 
     Args:
         site: the folder that Great Expectations filled.
         result: the summary of the validation that it shows.
         facts: one row per caption row, for the profile.
+        ingest_report: what ingest found in the captions.
     """
     style = files(__package__).joinpath("templates/data_docs.css").read_text(encoding="utf-8")
     shutil.rmtree(site / "static", ignore_errors=True)
@@ -58,6 +61,7 @@ def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> No
         "title": "Captions and images",
         "policy": _POLICY,
         "profile": profile(facts),
+        "ingest": ingest_report,
         "pages": {
             page.relative_to(site).parts[0]: page.relative_to(site).as_posix() for page in pages
         },

@@ -111,6 +111,8 @@ def show_results(
         path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
         commit = ", to be committed: `dvc metrics diff` compares commits"
         rows.append(("Metrics", path if parameters.get("subset") else f"{path}{commit}"))
+    if "validation_result" in outputs and catalog.exists("validation_result"):
+        rows += [("Captions", one) for one in catalog.load("validation_result")["warnings"]]
     commands: list[tuple[str, str]] = []
     if made := outputs & {"registered", "rescored"}:
         version = catalog.load(made.pop())

@@ -1,6 +1,7 @@
 """What is taken off a model's answer, and which answers are no captions."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from spacy.language import Language
 
 from compo_pipeline.chat.answers import Answer
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
-from compo_pipeline.datasets.recaption.checks import clean, reason_to_reject, repeated_share
+from compo_pipeline.datasets.recaption.checks import check, repeated_share
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.language import sentences
 
@@ -24,36 +25,76 @@ def vocabulary(compo_en: Language) -> Vocabulary:
 
 
 def rule(answer: Answer, vocabulary: Vocabulary, limits: RecaptionSettings = LIMITS) -> str:
-    found = reason_to_reject(answer, clean(answer.text).text, limits, vocabulary)
-    return "" if found is None else found.rule
+    return check(answer, limits, vocabulary).rule
 
 
 @pytest.mark.parametrize(
     ("answer", "caption", "opening"),
     [
-        ("A dog on a mat.", "A dog on a mat.", None),
+        ("A dog on a mat.", "A dog on a mat.", ""),
         ("The image shows a dog\n on a mat.", "a dog on a mat.", "The image shows"),
         ("This picture depicts: A dog.", "A dog.", "This picture depicts"),
-        ("<think>A dog? Yes.</think>\nA dog.", "A dog.", None),
-        ("```\nA dog.\n```", "A dog.", None),
-        ("**Caption:** A dog.", "A dog.", None),
+        ("<think>A dog? Yes.</think>\nA dog.", "A dog.", ""),
+        ("```\nA dog.\n```", "A dog.", ""),
+        ("**Caption:** A dog.", "A dog.", ""),
         ('"The image features a dog."', "a dog.", "The image features"),
-        ('"Stop" and "Go" on signs.', '"Stop" and "Go" on signs.', None),
-        ("<think>It never ends", "", None),
+        ('"Stop" and "Go" on signs.', '"Stop" and "Go" on signs.', ""),
+        ("<think>It never ends", "", ""),
     ],
 )
 def test_what_surrounds_a_caption_is_removed(
-    answer: str, caption: str, opening: str | None
+    answer: str, caption: str, opening: str, vocabulary: Vocabulary
 ) -> None:
-    assert clean(answer) == (caption, opening)
+    found = check(Answer(answer, False), LIMITS, vocabulary)
+    assert (found.text, found.opening) == (caption, opening)
+
+
+@pytest.mark.parametrize("half", ["development", "held_out"])
+def test_the_stored_answers_of_captioners(half: str, vocabulary: Vocabulary) -> None:
+    """As `benchmarks/captions.py` measures them."""
+    lines = (Path(__file__).parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [each for each in map(json.loads, lines) if each["half"] == half]
+    found = [check(Answer(each["answer"], False), LIMITS, vocabulary) for each in answers]
+    wrong = [
+        each["answer"]
+        for each, one in zip(answers, found, strict=True)
+        if each["caption"] != (None if one.rule else one.text)
+    ]
+    assert len(answers) == 120 and len(wrong) <= 2, wrong
 
 
 @given(st.text(max_size=60))
-def test_openings_are_removed_as_ingest_does(text: str) -> None:
+def test_openings_are_removed_as_ingest_does(vocabulary: Vocabulary, text: str) -> None:
     """Whatever else is removed, the rest has no opening that ingest would still remove."""
-    cleaned = clean(text)
-    assert (cleaned.opening is None) or sentences.clean(cleaned.text)[1] is None
-    assert "\n" not in cleaned.text
+    found = check(Answer(text, False), LIMITS, vocabulary)
+    assert not found.opening or sentences.clean(found.text)[1] is None
+    assert "\n" not in found.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>user",
+        "{}\n\nUSER: What else?\nASSISTANT: Nothing.",
+        "The user wants a caption.</think>\n\n{}",
+        'Here is the JSON:\n```json\n{{"image": {{"caption": "{}"}}}}\n```',
+        "Sure! Here’s the description you asked for: **{}**\n\n---\n\nWould you like more details?",
+        "<answer>{}</answer>",
+        "- {}",
+    ],
+)
+def test_wrappings_within_each_other(answer: str, vocabulary: Vocabulary) -> None:
+    caption = "A dog sleeps on a red sofa."
+    found = check(Answer(answer.format(caption), False), LIMITS, vocabulary)
+    assert (found.text, found.rule) == (caption, "")
+
+
+@pytest.mark.parametrize("part", ["(", "1. a\n", "\n", "a ", "*", "[", "#", "_"])
+def test_no_answer_takes_long(part: str, vocabulary: Vocabulary) -> None:
+    text = "Here is a caption " + part * (20_000 // len(part))
+    began = time.process_time()
+    check(Answer(text, False), RecaptionSettings(known_words=None), vocabulary)
+    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(
@@ -94,12 +135,13 @@ def test_the_share_of_repeated_runs(words: list[str]) -> None:
     assert repeated_share(words) == pytest.approx(again / len(runs) if runs else 0.0)
 
 
-def test_captions_of_people_are_not_rejected(vocabulary: Vocabulary, shared: Path) -> None:
+def test_captions_of_people_stay_as_they_are(vocabulary: Vocabulary, shared: Path) -> None:
     folder = shared / "coco_mini" / "annotations"
     texts = [
-        entry["caption"]
+        " ".join(entry["caption"].split())
         for name in ("train2017", "val2017")
         for entry in json.loads((folder / f"captions_{name}.json").read_text())["annotations"]
     ]
-    broken = [text for text in texts if rule(Answer(text, False), vocabulary)]
-    assert len(texts) > 500 and not broken
+    found = [check(Answer(text, False), LIMITS, vocabulary) for text in texts]
+    changed = [text for text, one in zip(texts, found, strict=True) if one != (text, "", "", "")]
+    assert len(texts) > 500 and all(sentences.clean(text)[1] for text in changed)

@@ -123,7 +123,7 @@ def test_names_that_are_given_twice_are_one_class(
 ) -> None:
     write(wds, {"classnames.txt": "cup\nkey\ncup\n"})
     (subtask,) = read(wds.parent)
-    assert subtask.classes == ("cup", "key") and "1 names of classes" in caplog.text
+    assert subtask.classes == ("cup", "key") and "as one class each: ['cup']" in caplog.text
 
 
 def test_folders_of_classes(tmp_path: Path) -> None:

@@ -10,25 +10,14 @@ from __future__ import annotations
 import math
 import re
 
-from compo_pipeline.chat.answers import REFUSAL, bare_text
+from compo_pipeline.chat.answers import PREAMBLE, bare_text, refuses
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.meaning import kept_share, negative_flaw, positive_flaw
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
-_LABEL = re.compile(
-    r"^(?:sure|certainly|of course|okay|ok|here(?: is|'s|’s)|the )?[^:.\n]{0,60}?"
-    r"\b(?:captions?|negative|positive|answer|output|edit|edited|paraphrase|result|rewritten)"
-    r"[^:.\n]{0,40}:\**\s*",
-    re.IGNORECASE,
-)
 _BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
 _WRAPPED = tuple(zip("\" “ ' ‘ « ` ** * _".split(), "\" ” ' ’ » ` ** * _".split(), strict=True))
-_PREAMBLE = re.compile(
-    r"^(?:sure|certainly|of course|okay|here(?: is|'s|’s) (?:a|an|the|my|your|one)\b.*"
-    rf"(?:caption|version|edit|sentence|paraphrase)|{REFUSAL})\b",
-    re.IGNORECASE,
-)
 _MARKS = '** __ ` # | \\ < > { } [ ] ( -> → � " “ ” « »'.split()
 _CLOSING = re.compile(r"[\s.!?…]*$")
 _SPOKEN = re.compile(r"[^\W_]+")
@@ -47,8 +36,8 @@ def clean_answer(answer: str, caption: str) -> str:
     before = None
     while text != before:
         before = text
-        if not _LABEL.match(caption):
-            text = _LABEL.sub("", text, count=1).strip()
+        if not PREAMBLE.match(caption):
+            text = PREAMBLE.sub("", text, count=1).strip()
         if not _BULLET.match(caption):
             text = _BULLET.sub("", text, count=1)
         text = _strip_quotes(text, caption)
@@ -67,7 +56,7 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
         return "empty"
     if len(text.splitlines()) > 1:
         return "more than one line"
-    if _PREAMBLE.match(text) and not _PREAMBLE.match(caption):
+    if _speaks_of_task(text) and not _speaks_of_task(caption):
         return "talks about the task"
     for mark in _MARKS:
         if text.count(mark) > caption.count(mark):
@@ -83,6 +72,10 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
     if _SPOKEN.findall(text.casefold()) == _SPOKEN.findall(caption.casefold()):
         return "unchanged"
     return ""
+
+
+def _speaks_of_task(text: str) -> bool:
+    return bool(PREAMBLE.match(text)) or refuses(text)
 
 
 def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:

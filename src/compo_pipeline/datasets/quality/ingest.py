@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.datasets.quality import images
+from compo_pipeline.datasets.quality.caption_form import distinct_texts, first_sentences
 from compo_pipeline.datasets.quality.held_out import carve, content_of, surplus
 from compo_pipeline.datasets.quality.preparation import Preparation
 from compo_pipeline.datasets.quality.settings import IngestSettings
@@ -243,6 +244,7 @@ def _ingest(
         "downloads": _download_counts(splits, unparseable),
         "sample": sampled,
         "recaptions": None if captions is None else captions.report(),
+        "distinct_texts": distinct_texts(rows),
         **preparation.report(),
     }
     annotations = [name for split in splits.values() for name in split["annotations"]]
@@ -393,9 +395,7 @@ def facts_of(
     rank = np.asarray(pc.index_in(split_names, value_set=pa.array(splits)), dtype=np.int64)
     last = np.zeros(len(images), np.int64)
     np.maximum.at(last, content, rank)
-    # The first sentence, or the empty text where there is none.
-    firsts = pc.list_slice(captions.column("sentences"), 0, 1).cast(pa.list_(pa.string()))
-    texts = codes(pc.binary_join(firsts, ""))
+    texts = codes(first_sentences(captions))
     pairs = (content * (texts.max(initial=0) + 1) + texts) * len(splits) + rank
     columns = {
         "row": np.arange(len(captions)),

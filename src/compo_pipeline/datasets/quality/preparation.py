@@ -6,6 +6,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
+from compo_pipeline.datasets.quality.caption_form import FORMS, count_forms, plain
 from compo_pipeline.datasets.quality.settings import SentenceSettings
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.language import sentences as language
@@ -33,21 +34,21 @@ class Preparation:
         self._openings: Counter[str] = Counter()
         self._sentences: Counter[str] = Counter()
         self._examples: list[dict[str, str]] = []
+        self._forms = {name: {"captions": 0, "examples": []} for name in FORMS}
 
     def sentences(self, raw: RawCaption) -> Counted:
         """Distinct usable sentences of a row; empty if the row's own caption has no usable one."""
-        cleaned, opening = raw.own[0], None
-        if not self._settings.whole:
-            cleaned, opening = language.clean(cleaned)
+        texts, opening = self._cleaned_texts(raw)
         self._captions += 1
+        count_forms(" ".join(raw.own), " ".join(texts), self._forms)
         if opening is not None:
             self._cleaned += 1
             self._openings[opening] += 1
             if len(self._examples) < self._shown:
-                example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": cleaned}
+                example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": texts[0]}
                 self._examples.append(example)
         fit = []
-        for text in (cleaned, *raw.own[1:]):
+        for text in texts:
             for counted in _sentences_with_lengths(text, self._settings.whole):
                 problem = self._problem(counted)
                 self._sentences[problem or "used"] += 1
@@ -57,18 +58,16 @@ class Preparation:
             self._without_own += 1
             return ()
         for text in raw.further:
-            parts = _sentences_with_lengths(text, self._settings.whole)
+            parts = _sentences_with_lengths(plain(text), self._settings.whole)
             fit += [counted for counted in parts if self._problem(counted) is None]
         return tuple(dict.fromkeys(fit))
 
     def own_words(self, raw: RawCaption) -> list[int]:
         """Numbers of words of all sentences of a row's own caption, usable or not."""
-        whole = self._settings.whole
-        first = raw.own[0] if whole else language.clean(raw.own[0])[0]
         return [
             words
-            for text in (first, *raw.own[1:])
-            for _, words in _sentences_with_lengths(text, whole)
+            for text in self._cleaned_texts(raw)[0]
+            for _, words in _sentences_with_lengths(text, self._settings.whole)
         ]
 
     def report(self) -> dict[str, Any]:
@@ -82,7 +81,15 @@ class Preparation:
             "sentences_used": self._sentences["used"],
             "sentences_dropped": {reason: self._sentences[reason] for reason in _REASONS},
             "captions_without_a_sentence": self._without_own,
+            "forms": self._forms,
         }
+
+    def _cleaned_texts(self, raw: RawCaption) -> tuple[list[str], str | None]:
+        """A row's own texts, plain, the first one without its opening; and the opening."""
+        texts, opening = [plain(text) for text in raw.own], None
+        if not self._settings.whole:
+            texts[0], opening = language.clean(texts[0])
+        return texts, opening
 
     def _problem(self, counted: tuple[str, int]) -> str | None:
         """Reason why a sentence is dropped (too short or too long); None for a usable one."""
@@ -94,7 +101,6 @@ class Preparation:
 
 @lru_cache(_CACHED_TEXTS)
 def _sentences_with_lengths(text: str, whole: bool) -> Counted:
-    """Sentences of a text, each with its number of words."""
-    line = " ".join(text.split())
-    sentences = [line] if whole else language.split(line)
+    """Sentences of a plain text, each with its number of words."""
+    sentences = [text] if whole else language.split(text)
     return tuple((sentence, language.word_count(sentence)) for sentence in sentences)

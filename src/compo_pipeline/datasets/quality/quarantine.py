@@ -82,6 +82,7 @@ def summary(
     entries: Sequence[Rejected],
     broken: Mapping[str, Sequence[int]],
     settings: DataValidationSettings,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Number of bad records, in total and by rule, for results and errors.
 
@@ -93,6 +94,7 @@ def summary(
         entries: quarantine, unparseable records included.
         broken: per rule the numbers of the rows that break it.
         settings: the rules.
+        warnings: of the captions as a whole.
     """
     absent = {rule: sum(entry.rule == rule for entry in entries) for rule in NOT_BAD}
     unused = sum(absent.values())
@@ -107,6 +109,7 @@ def summary(
         "bad": bad,
         "bad_share": bad / records if records else 0.0,
         "tolerated_share": settings.tolerated_share,
+        "warnings": list(warnings),
         UNPARSEABLE: unparseable,
         "unparseable_example": next(
             (
@@ -180,6 +183,7 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         example = result.get("unparseable_example")
         such = f", such as {example}" if example else ""
         lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records{such}")
+    lines += [f"  {warning}" for warning in result["warnings"]]
     raise TooManyBadRows(
         f"validation: {result['bad']} of {result['records']} records are bad "
         f"({result['bad_share']:.1%}), validation.tolerated_share allows "

@@ -23,8 +23,8 @@ class SentenceSettings:
     most_words: NonNegativeInt = 34
     """Longer sentences are dropped."""
     whole: bool = False
-    """True: a caption is one sentence, unchanged. False: its opening phrase is removed and it is
-    split into sentences."""
+    """True: a caption is one sentence. False: its opening phrase is removed and it is split into
+    sentences. In both cases HTML's entities become characters and zero-width ones go."""
 
 
 @settings

@@ -25,11 +25,12 @@ from compo_pipeline.datasets.quality import images
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import RawCaption, rejected
-from compo_pipeline.datasets.recaption.checks import clean, reason_to_reject
+from compo_pipeline.datasets.recaption.checks import Checked, check
 from compo_pipeline.datasets.recaption.contract import Captioner, Question
 from compo_pipeline.datasets.recaption.settings import KEY, RecaptionSettings
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage, file_name
+from compo_pipeline.language.sentences import split
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
@@ -42,6 +43,7 @@ NO_ANSWER = "no_answer"
 """Rule of images about which the model gave no answer; another run asks again."""
 
 _AT_ONCE = 4096  # images, answers of which are in memory
+_SHARED = 0.05  # of the captions, from which on a first sentence is reported
 _ESTIMATED = 10  # replies after which tokens and time are estimated
 
 log = logging.getLogger(__name__)
@@ -64,7 +66,8 @@ class Recaptioning:
     rows: Table[Recaption]
     rejected: Table[Rejected]
     report: Mapping[str, Any] = field(default_factory=dict)
-    """Captioner, model and prompt; numbers of images, captions, rejected ones by rule, openings."""
+    """Captioner, model and prompt; numbers of images, captions, rejected ones by rule, openings and
+    shared first sentences."""
 
 
 def captioned_images(
@@ -124,6 +127,8 @@ def recaption(
     rows = outcomes.having("rule", [""])
     counts = Counter(outcomes.column("rule").to_pylist())
     refused = outcomes.having("rule", [rule for rule in counts if rule])
+    firsts = Counter(next(iter(split(text)), "") for text in rows.column("caption").to_pylist())
+    shared = {text: n for text, n in firsts.most_common(5) if n >= max(3, len(rows) * _SHARED)}
     report = {
         "captioner": captioner.name,
         "model": captioner.model,
@@ -132,6 +137,7 @@ def recaption(
         "captions": counts.pop("", 0),
         "rejected": dict(sorted(counts.items())),
         "openings": dict(Counter(filter(None, outcomes.column("opening").to_pylist()))),
+        "shared_first_sentences": shared,
     }
     shown = ", ".join(f"{rule} {count}" for rule, count in counts.most_common())
     log.info(
@@ -140,6 +146,15 @@ def recaption(
         len(outcomes),
         f"; rejected: {shown}" if shown else "",
     )
+    for text, count in shared.items():
+        log.warning(
+            "%s: %d of %d captions begin with %r: another prompt (recaption.prompt) or model may "
+            "describe the images instead.",
+            KEY,
+            count,
+            len(rows),
+            text[:100],
+        )
     return Recaptioning(
         Table.spilled((one.row(captioner) for one in rows), Recaption, folder),
         Table.spilled((one.rejected() for one in refused), Rejected, folder),
@@ -222,8 +237,7 @@ class _ImageCaptioning:
 
     def _is_rejected(self, answer: Answer) -> bool:
         """Whether the checks of recaptioning reject an answer."""
-        text, _ = clean(answer.text)
-        return reason_to_reject(answer, text, self.settings, self.vocabulary) is not None
+        return bool(check(answer, self.settings, self.vocabulary).rule)
 
     def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
         """Questions for the readable images without a stored answer; equal images share one."""
@@ -255,25 +269,19 @@ class _ImageCaptioning:
             for image in some:
                 key = keys.get(image.path, "")
                 source, answer = sources[image.path], answers.get(key)
-                text = opening = rule = detail = ""
                 if image.error is not None:
-                    rule, detail = UNREADABLE, image.error
+                    checked = Checked("", rule=UNREADABLE, detail=image.error)
                 elif answer is None:
-                    rule, detail = NO_ANSWER, unanswered.get(key, "the stored answer is damaged")
+                    reason = unanswered.get(key, "the stored answer is damaged")
+                    checked = Checked("", rule=NO_ANSWER, detail=reason)
                 else:
-                    cleaned = clean(answer.text)
-                    text, opening = cleaned.text, cleaned.opening or ""
-                    checked = (answer, text, self.settings, self.vocabulary)
-                    rule, detail = reason_to_reject(*checked) or ("", "")
+                    checked = check(answer, self.settings, self.vocabulary)
                 yield _Outcome(
                     source.sample_id,
                     image.path,
                     image.sha256,
                     source.originals,
-                    text,
-                    opening,
-                    rule,
-                    detail,
+                    *checked,
                     "" if answer is None else answer.date,
                 )
 

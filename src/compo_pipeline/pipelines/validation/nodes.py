@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from compo_pipeline.datasets.quality import caption_language, quarantine, suite
+from compo_pipeline.datasets.quality import caption_form, caption_language, quarantine, suite
 from compo_pipeline.datasets.quality.caption_language import refuse_unknown
 from compo_pipeline.datasets.quality.quarantine import valid_captions
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 def validate_facts(
     facts: Sequence[Fact],
     unparseable: Sequence[Rejected],
+    ingest_report: Mapping[str, Any],
     validation: DataValidationSettings,
 ) -> tuple[list[Rejected], dict[str, Any], FolderWriter]:
     """Check facts about rows against the rules: quarantine, summary and Data Docs.
@@ -42,8 +43,9 @@ def validate_facts(
             suite.check(frame, validation.rules, site), validation.rules
         )
         entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
-        result = quarantine.summary(len(facts), entries, broken, validation)
-        pages.make_local(site, result, frame)
+        warnings = caption_form.warnings(ingest_report)
+        result = quarantine.summary(len(facts), entries, broken, validation, warnings)
+        pages.make_local(site, result, frame, ingest_report)
         files = {
             file.relative_to(site).as_posix(): file.read_bytes() for file in site.rglob("*.html")
         }
@@ -51,6 +53,8 @@ def validate_facts(
     shown = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common())
     counts = result["bad"], result["records"]
     log.info("%d of %d records are bad%s", *counts, shown and f": {shown}")
+    if warnings:
+        log.warning("Captions: %s.", "; ".join(warnings))
     return entries, result, partial(write_files, files)
 
 

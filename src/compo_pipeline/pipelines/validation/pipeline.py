@@ -17,7 +17,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 validate_facts,
-                inputs=["facts", "unparseable", "params:validation"],
+                inputs=["facts", "unparseable", "ingest_report", "params:validation"],
                 outputs=["quarantine", "validation_result", "data_docs"],
                 name="validate_facts",
             ),
