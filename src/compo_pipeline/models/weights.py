@@ -29,6 +29,7 @@ from compo_pipeline.storage.files import (
     has_checksum,
     read_json,
 )
+from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -74,6 +75,8 @@ def read(path: Path) -> dict[str, Tensor]:
         SettingsError: it cannot be read, or holds other things than tensors by name.
     """
     try:
+        if path.suffix != ".safetensors":
+            check_weights_archive(path)
         state = load_state_dict(str(path))
         if not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("it holds other things than tensors by name")
