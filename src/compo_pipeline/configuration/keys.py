@@ -68,7 +68,7 @@ def _parse_yaml(text: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            line = event.start_mark.line + 1
+            line = event.start_mark.line + 1 if event.start_mark else "unknown"
             raise ValueError(f"line {line} is nested more than {_DEEPEST} levels deep")
     loader = SafeLoader(text)
     try:
