@@ -22,7 +22,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.project import plan
 from compo_pipeline.project.settings import all_values, loader_of, run_settings
 from compo_pipeline.training.optimisation import learning_rate
-from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {
@@ -423,7 +423,6 @@ PUBLISHED = {
         {
             "training.epochs": 10,
             "views.epochs": 10,
-            "ce_clip.objective.weights.ranking": 0.3,
             "ce_clip.objective.weights.intra_modal": 0.3,
             "ce_clip.objective.intra_modal_negatives": "first",
             "ce_clip.objective.reset_thresholds": True,
@@ -473,15 +472,19 @@ def test_baselines_as_published(parameters, method):
     assert changed["training"]["optimizer"]["lr"] == values.get("training.optimizer.lr", 5e-6)
 
 
+def cs_clip_schedule(parameters, variant: str) -> tuple[OptimizerSettings, int]:
+    plain = {**parameters("fsc_coco"), "method": "cs_clip"}
+    changed = with_variant(plain, variant, "fsc_coco")
+    settings = parse(TrainingSettings, changed["training"], "training")
+    return settings.optimizer, settings.epochs
+
+
 def test_cs_clip_as_published_has_the_rates_of_a_warm_up_of_one_step_an_epoch(parameters) -> None:
     """torch's own linear warm-up over three of five epochs, stepped as in the authors' loop."""
-    plain = {**parameters("fsc_coco"), "method": "cs_clip"}
-    settings = [
-        parse(TrainingSettings, with_variant(plain, name, "fsc_coco")["training"], "training")
-        for name in ("published", "published_config")
-    ]
-    code, config = (one.optimizer for one in settings)
-    steps, epochs = 414_113 // 128, settings[0].epochs  # captions of the Karpathy split
+    (code, epochs), (config, _) = (
+        cs_clip_schedule(parameters, name) for name in ("published", "published_config")
+    )
+    steps = 414_113 // 128  # captions of the Karpathy split
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=config.lr)
     warmup = torch.optim.lr_scheduler.LinearLR(
         optimizer, config.lr_start / config.lr, total_iters=3 * steps
@@ -492,6 +495,23 @@ def test_cs_clip_as_published_has_the_rates_of_a_warm_up_of_one_step_an_epoch(pa
             assert learning_rate(step, epochs * steps, code) == pytest.approx(theirs, rel=0.02)
         optimizer.step()
         warmup.step()
+
+
+def test_cs_clip_as_configured_has_the_rates_of_the_authors_scheduler(parameters) -> None:
+    """Of torch's schedulers in a sequence, of which the cosine is built at the warm-up's start."""
+    config, epochs = cs_clip_schedule(parameters, "published_config")
+    steps, rising = 1000 * epochs, 3000
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=5e-6)
+    schedulers = torch.optim.lr_scheduler
+    warmup = schedulers.LambdaLR(optimizer, lambda step: min(1.0, 0.1 + 0.9 * step / rising))
+    least = 0.01 * optimizer.param_groups[0]["lr"]
+    cosine = schedulers.CosineAnnealingLR(optimizer, steps - rising, eta_min=least)
+    both = schedulers.SequentialLR(optimizer, [warmup, cosine], [rising])
+    for step in range(steps):
+        theirs = both.get_last_lr()[0]
+        assert learning_rate(step, steps, config) == pytest.approx(theirs, rel=0.002)
+        optimizer.step()
+        both.step()
 
 
 @pytest.mark.parametrize("method", METHODS)

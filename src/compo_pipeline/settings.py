@@ -1,6 +1,13 @@
 """Kedro's settings of the project; the project's own are read by `project/settings.py`."""
 
-from compo_pipeline.configuration import rehearsal
+from pathlib import Path
+from typing import Any
+
+from kedro.config import OmegaConfigLoader
+from omegaconf.errors import OmegaConfBaseException
+
+from compo_pipeline.configuration import keys, rehearsal
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks, TrackingHook
 from compo_pipeline.run import console, offline
 
@@ -10,6 +17,29 @@ console.log_plain_lines_off_terminal()
 HOOKS = (ProjectHooks(), TrackingHook())
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 
+
+class ConfigLoader(OmegaConfigLoader):
+    """Kedro's loader of configuration, with globals that are checked and errors of one line."""
+
+    def __init__(self, conf_source: str, env: str | None = None, *args: Any, **rest: Any) -> None:
+        for folder in ("base", env or rest.get("default_run_env") or "local"):
+            keys.read(Path(conf_source) / folder, "globals")
+        super().__init__(conf_source, env, *args, **rest)
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        """Read one kind of configuration.
+
+        Raises:
+            SettingsError: a `${...}` names nothing.
+        """
+        try:
+            return super().__getitem__(key)
+        except OmegaConfBaseException as error:
+            place = f"conf/{self.env or self.default_run_env}, {key}"
+            raise SettingsError(f"{place}: {' '.join(str(error).split())}") from error
+
+
+CONFIG_LOADER_CLASS = ConfigLoader
 CONFIG_LOADER_ARGS = {
     "base_env": "base",
     "default_run_env": "local",

@@ -193,7 +193,7 @@ def test_the_benchmark_has_the_kinds_that_measure_something(
 
 
 @pytest.mark.slow
-def test_photographs_give_enough_items_that_text_does_not_tell(
+def test_photographs_give_enough_items_and_text_tells_nothing_of_those_that_are_used(
     photographs: Photographs, record_property: Callable[[str, object], None]
 ) -> None:
     names = sorted(photographs, key=lambda name: digest("order", name))
@@ -220,12 +220,10 @@ def test_photographs_give_enough_items_that_text_does_not_tell(
         # An item needs an image of its own, and one more draft that balances it.
         if found.images * scale >= 600:
             assert found.items * scale >= 300
-        if found.items >= settings.least:
-            assert found.state == "used"
-            assert found.text_accuracy_limit is not None and found.text_accuracy_limit <= 0.55
-    assert {kind for kind in KINDS if built.kinds[kind].state == "used"} > {
+        assert found.text_accuracy_limit is not None
+        assert (found.state == "used") <= (found.text_accuracy_limit <= 0.55)
+    assert {kind for kind in KINDS if built.kinds[kind].state == "used"} >= {
         "replaced_object",
         "replaced_attribute",
-        "replaced_relation",
-        "swapped_objects",
+        "half_truth",
     }

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -89,18 +90,53 @@ def test_an_export_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path
         load(folder)
 
 
-def test_a_record_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [weights.RECORD_FILE, weights.CONFIG_FILE])
+def test_a_record_or_configuration_with_a_flipped_bit_is_refused(
+    name: str, tiny_clip: Path, tmp_path: Path
+) -> None:
     folder = export(load(tiny_clip), tmp_path / "export", metadata={"steps": 900})
-    file = folder / weights.RECORD_FILE
+    file = folder / name
     whole = file.read_bytes()
     for bit in range(8 * len(whole)):
         content = bytearray(whole)
         content[bit // 8] ^= 1 << bit % 8
         file.write_bytes(content)
-        with pytest.raises(DamagedFileError, match=r"compo\.json is damaged"):
+        with pytest.raises(DamagedFileError, match=f"{name} is damaged"):
             read_record(folder)
-    with pytest.raises(DamagedFileError, match=r"compo\.json is damaged"):
+    with pytest.raises(DamagedFileError, match=f"{name} is damaged"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_cfg.vision_cfg": None},
+        {"model_cfg.vision_cfg.timm_model_name": "no_such_tower"},
+        {"model_cfg.text_cfg.heads": 0},
+        {"model_cfg.text_cfg.pool_type": "odd"},
+        {"preprocess_cfg.resize_mode": "odd"},
+    ],
+)
+def test_a_configuration_that_cannot_be_built_is_one_line(
+    change: dict[str, Any], tiny_clip: Path, tmp_path: Path
+) -> None:
+    """Of a folder without a record, as open_clip writes it."""
+    folder = export(load(tiny_clip), tmp_path / "export")
+    (folder / weights.RECORD_FILE).unlink()
+    config = json.loads((folder / weights.CONFIG_FILE).read_text())
+    ((key, value),) = change.items()
+    *parents, last = key.split(".")
+    place = config
+    for parent in parents:
+        place = place[parent]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    (folder / weights.CONFIG_FILE).write_text(json.dumps(config))
+    with pytest.raises(SettingsError) as caught:
+        load(folder)
+    assert "\n" not in caught.value.message and str(folder.name) in caught.value.message
 
 
 def test_a_record_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:

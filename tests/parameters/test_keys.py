@@ -82,6 +82,52 @@ def test_a_file_that_is_no_yaml_is_named(conf):
         assert "smoke/parameters.yml: " in refusal(conf, "smoke")
 
 
+ALIASES = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{last}'] * 10)}]\n"
+    for last, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize("kind", ["parameters", "catalog", "globals", "credentials"])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (ALIASES, "with its aliases it has more than"),
+        ("data: &d {root: *d}", "with its aliases it has more than"),
+        # Without the check 50,000 levels end the process.
+        (f"data: {'[' * 50_000}{']' * 50_000}", "line 1 is nested more than"),
+        (f"data:\n  {'- ' * 50_000}a", "line 2 is nested more than"),
+        ('data:\n  root: "${oops"', "data.root: '${oops' cannot be resolved"),
+        ('data: {splits: ["${a:"]}', "data.splits.0: '${a:' cannot be resolved"),
+        ("- data", "expected keys with values, got a list"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(conf, kind, text, problem):
+    write(conf, "parameters.yml", {})
+    file = conf / "smoke" / f"{kind}.yml"
+    file.write_text(text)
+    message = refusal(conf, "smoke")
+    assert message.startswith(f"{file}: {problem}") and "\n" not in message
+
+
+@pytest.mark.parametrize("kind", ["parameters", "catalog", "globals"])
+def test_what_names_nothing_is_one_line(project_conf, kind):
+    (project_conf / "mine").mkdir()
+    (project_conf / "mine" / f"{kind}.yml").write_text('foils: {seed: "${nothing:1}"}')
+    with pytest.raises(SettingsError) as caught:
+        loader_of(project_conf, "mine", {})[kind]
+    message = caught.value.message
+    assert message.startswith(f"conf/mine, {kind}: ") and "nothing" in message
+    assert "\n" not in message
+
+
+def test_globals_are_checked_before_kedro_reads_them(project_conf):
+    (project_conf / "mine").mkdir()
+    (project_conf / "mine" / "globals.yml").write_text(ALIASES)
+    with pytest.raises(SettingsError, match="mine/globals.yml: with its aliases"):
+        loader_of(project_conf, "mine", {})
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -54,6 +54,7 @@ def opened(
     return SimpleNamespace(
         evidence=Evidence("v", "b", scored, {}, overlaps, dict(selecting)),
         lineage=SimpleNamespace(version=version, fingerprint="v", base_fingerprint="b"),
+        export=Path("of none"),
         tables=lambda: EvidenceTables(made_up(right), made_up(base), {}),
     )
 

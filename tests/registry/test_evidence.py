@@ -13,9 +13,13 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.models.weights import RECORD_FILE, read_record
+from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score, ScoredItem, from_table, to_table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import verification
@@ -227,6 +231,8 @@ def further_rows(version: ModelVersion) -> None:
     place = ("winoground", "all", "text", "0", "0.png", (), None, "missing")
     rows += [Score(model, *place) for model in ("version", "base")]
     pq.write_table(to_table(rows, Score), path)
+    item = ScoredItem("winoground", "all", "0", 2, 2, 1, 1, False, ())
+    items_become(version, lambda items: [*items, item])
 
 
 @pytest.mark.parametrize("alias", ["champion", "challenger"])
@@ -239,6 +245,15 @@ def test_scores_of_other_weights_are_refused(
     finding = refusal(versions[alias], "evidence")
     assert f"version {versions[alias].version} has scores of other weights" in finding
     assert f"registration.rescore={alias}" in finding
+
+
+def test_a_rehearsal_is_refused_although_its_tag_is_gone(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion]
+) -> None:
+    export = export_of(versions["challenger"])
+    write_json(export / RECORD_FILE, {**read_record(export), rehearsal.TAG: 100})
+    sealed(versions["challenger"])
+    assert "is a rehearsal on 100 training rows" in refusal(versions["challenger"], "evidence")
 
 
 def test_scores_of_another_base_are_refused(
@@ -310,6 +325,10 @@ def without_values(table: Any) -> Any:
     return table.set_column(place, "benchmark", [[None, *column[1:]]])
 
 
+def overlap(**changes: int) -> dict[str, Any]:
+    return {**asdict(Overlap("sugar_crepe_pp", "swap_att", 1, 0, 0, None, 1, 0)), **changes}
+
+
 CHANGES: dict[str, tuple[Callable[[ModelVersion], object], str]] = {
     "half a table": (
         lambda version: (export_of(version) / "evidence/scores.parquet").write_bytes(b"PAR1"),
@@ -360,6 +379,32 @@ CHANGES: dict[str, tuple[Callable[[ModelVersion], object], str]] = {
     "an item twice": (
         lambda version: items_become(version, lambda items: [*items, items[0]]),
         "items.parquet: .* occurs twice",
+    ),
+    "half of the rows": (
+        lambda version: rows_become(version, lambda row: row if int(row.item) % 2 else None),
+        r"swap_att itt has rows of \d+ items, expected \d+: item '\d+'",
+    ),
+    "no row of a subtask": (
+        lambda version: items_become(
+            version, lambda items: [*items, replace(items[0], subtask="swap_obj")]
+        ),
+        r"swap_obj  ?has rows of 0 items, expected 1",
+    ),
+    "an overlap of nothing": (
+        lambda version: record(version, overlaps=[overlap(images=0, captions=0)]),
+        "swap_att counts 0 images, its items have 1 to",
+    ),
+    "an overlap of no captions": (
+        lambda version: record(version, overlaps=[overlap(captions=0)]),
+        "swap_att counts 0 captions, its items have 1 to",
+    ),
+    "an overlap with more images than items": (
+        lambda version: record(version, overlaps=[overlap(images=10**9)]),
+        r"swap_att counts 1000000000 images",
+    ),
+    "an overlap twice": (
+        lambda version: record(version, overlaps=[overlap(same_caption=1), overlap()]),
+        r"evidence.json: the overlap of \('sugar_crepe_pp', 'swap_att'\) is given twice",
     ),
     "a benchmark twice": (
         lambda version: record(

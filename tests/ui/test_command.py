@@ -37,13 +37,13 @@ def version(
     sealed: Callable[..., ModelVersion],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ModelVersion:
-    """The challenger `tried`, version 1."""
+    """The challenger `tried`, version 1; the registry's tag of its method was changed."""
     tracking.configure(TrackingSettings(), mlflow_project)
     source = tmp_path_factory.mktemp("version")
-    tags = version_files(models[1], source)
+    tags = version_files(models[1], source, method="clic")
     client = mlflow.MlflowClient()
     client.create_registered_model("tried")
-    tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
+    tags |= {"base_fingerprint": models[0].fingerprint, "method": "sparcl"}
     made = sealed(client.create_model_version("tried", str(source), tags=tags))
     client.set_registered_model_alias("tried", "challenger", made.version)
     return made

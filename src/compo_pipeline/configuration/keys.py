@@ -19,6 +19,8 @@ KINDS = ("parameters", "catalog", "globals")
 _SUFFIXES = (".yml", ".yaml", ".json")
 # The same safe loader in C, where PyYAML was built with it: this runs before every command.
 SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEEPEST = 100  # levels of nested values
+_MOST_VALUES = 10**5  # of a file
 _MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
 
 
@@ -40,12 +42,17 @@ def content_of(path: Path) -> dict[str, Any]:
     """Unresolved content of a configuration file, as nested mappings.
 
     Raises:
-        SettingsError: it is no YAML, or gives a key twice.
+        SettingsError: it is no YAML of a mapping, gives a key twice, is nested too deep, has
+            aliases for too much, or a `${...}` that cannot be read.
     """
     try:
-        return _parse_yaml(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: {error}") from None
+        content: Any = _parse_yaml(path.read_text(encoding="utf-8")) or {}
+        if not isinstance(content, dict):
+            raise ValueError(f"expected keys with values, got a {type(content).__name__}")
+        _check_values(content)
+    except (yaml.YAMLError, ValueError) as error:
+        raise SettingsError(f"{path}: {' '.join(str(error).split())}") from None
+    return content
 
 
 def _parse_yaml(text: str) -> Any:
@@ -55,6 +62,14 @@ def _parse_yaml(text: str) -> Any:
         yaml.YAMLError: it is none.
         ValueError: a key is given twice, of which YAML would keep the last.
     """
+    depth = 0
+    # What follows recurses in C, where a deeper file overflows the stack.
+    for event in yaml.parse(text, SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            line = event.start_mark.line + 1 if event.start_mark else "unknown"
+            raise ValueError(f"line {line} is nested more than {_DEEPEST} levels deep")
     loader = SafeLoader(text)
     try:
         document = loader.get_single_node()
@@ -64,6 +79,31 @@ def _parse_yaml(text: str) -> Any:
         return loader.construct_document(document)
     finally:
         loader.dispose()
+
+
+def _check_values(content: Any) -> None:
+    """Raise an error for aliases that stand for too much or themselves, and unreadable `${...}`.
+
+    OmegaConf writes aliases out: some lines can stand for gigabytes.
+    """
+    from omegaconf.errors import GrammarParseError
+    from omegaconf.grammar_parser import parse
+
+    waiting, count = [("", content)], 0
+    while waiting:
+        key, value = waiting.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise ValueError(f"with its aliases it has more than {_MOST_VALUES} values")
+        if isinstance(value, Mapping):
+            waiting += ((f"{key}.{name}", each) for name, each in value.items())
+        elif isinstance(value, list):
+            waiting += ((f"{key}.{place}", each) for place, each in enumerate(value))
+        elif isinstance(value, str) and "${" in value:
+            try:
+                parse(value)
+            except GrammarParseError as error:
+                raise ValueError(f"{key[1:]}: {value!r} cannot be resolved: {error}") from None
 
 
 def _refuse_repeated_keys(document: yaml.Node) -> None:
@@ -107,6 +147,8 @@ def check(conf: Path, environment: str) -> None:
             f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
         )
     problems: list[str] = []
+    for folder in ("base", environment):
+        read(conf / folder, "credentials")
     for kind in KINDS:
         known: dict[str, Any] = {}
         for values in read(conf / "base", kind).values():

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.storage.records import GRADED, Score, ScoredItem
+from compo_pipeline.storage.records import GRADED, PER_CLASS, Score, ScoredItem
 
 if TYPE_CHECKING:
     from compo_pipeline.benchmarks.items import Subtask
@@ -38,15 +39,15 @@ def scored_items(
 
 
 def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
-    """Raise an error unless the stored verdict (right or wrong) of each row fits its similarities.
+    """Raise an error unless each metric has all items and each verdict fits its similarities.
 
     Args:
         rows: of one model.
         items: that were scored.
 
     Raises:
-        ValueError: a similarity is missing or not finite, or the protocol gives another verdict;
-            names the first such item.
+        ValueError: a similarity is missing or not finite, the protocol gives another verdict, or a
+            metric lacks an item; names the first such item.
     """
     known = {(item.benchmark, item.subtask, item.item): item for item in items}
     ties = {key[:2] for key, item in known.items() if item.ties_right}
@@ -75,6 +76,37 @@ def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
                 raise ValueError(
                     f"{_row_in_words(row)} is stored as correct={row.correct}, its similarities "
                     f"{list(row.similarities)} give {verdict}"
+                )
+    _check_complete(rows, known)
+
+
+def _check_complete(rows: Iterable[Score], items: _Items) -> None:
+    """Raise an error unless the rows of each metric are of just the items of its subtask."""
+    wanted: dict[tuple[str, str], list[ScoredItem]] = {}
+    for item in items.values():
+        wanted.setdefault((item.benchmark, item.subtask), []).append(item)
+    # A subtask without a row has no metric.
+    found: dict[tuple[str, str], dict[str, set[str]]] = {key: {} for key in wanted}
+    scored: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        # A class is a part of its subtask, without the items that could not be scored.
+        subtask = set_of(row.subtask) if row.metric == PER_CLASS else row.subtask
+        key = row.benchmark, subtask
+        found.setdefault(key, {}).setdefault(row.metric, set()).add(row.item)
+        if row.skipped is None:
+            scored.setdefault(key, set()).add(row.item)
+    for key, metrics in found.items():
+        own = wanted.get(key, [])
+        for metric, names in metrics.items() or [("", set[str]())]:
+            expected = {item.item for item in own}
+            if metric == PER_CLASS:
+                expected &= scored[key]
+            elif metric.startswith("t2i_r"):
+                expected = {f"{item.item}#{k}" for item in own for k in range(item.positives)}
+            if apart := expected ^ names:
+                raise ValueError(
+                    f"{' '.join(key)} {metric} has rows of {len(names)} items, expected "
+                    f"{len(expected)}: item '{min(apart)}' is in one of both alone"
                 )
 
 

@@ -19,7 +19,7 @@ from compo_pipeline.run.seeding import digest, rng
 from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
 
-VERSION = 1
+VERSION = 2
 """Of the builder: equal captions give equal items under one version."""
 
 USED, FEW, GUESSABLE = "used", "few", "guessable"
@@ -51,8 +51,8 @@ class KindReport:
     """Counts of drafts, dropped drafts and items for one kind of foil in one split.
 
     `drafts` are edits of captions, of which `dropped`, by reason, may be true. `images` have one
-    that is not. `text_accuracy` is that of a classifier of texts, as a share, and
-    `text_accuracy_limit` its upper 95% limit.
+    that is not. `text_accuracy` is that of a classifier of texts that learns from drafts of
+    training captions, as a share, and `text_accuracy_limit` its upper 95% limit.
     """
 
     drafts: int = 0
@@ -105,11 +105,11 @@ class Texts:
                 drawn = rng(settings.seed, kind, number, sentence, word)
                 chosen = drawn.sample(alike, min(_PER_WORD, len(alike)))
                 pairs[kind] += (draft.texts for draft in chosen)
-        self._pairs = pairs
+        self.pairs = pairs
 
     def preference(self, kind: Kind) -> Preference:
         """The text model that scores how much more a caption looks real than its foil."""
-        return Preference(self._captions, self._pairs[kind])
+        return Preference(self._captions, self.pairs[kind])
 
 
 def build(
@@ -141,7 +141,7 @@ def build(
             reports[kind].images += 1
     items: list[Foil] = []
     for kind, report in reports.items():
-        items += _choose_foils(kind, split, found[kind], texts.preference(kind), report, settings)
+        items += _choose_foils(kind, split, found[kind], texts, report, settings)
     return FoilBuild(items, reports)
 
 
@@ -149,11 +149,12 @@ def _choose_foils(
     kind: Kind,
     split: str,
     found: Sequence[tuple[Image, Draft]],
-    preference: Preference,
+    texts: Texts,
     report: KindReport,
     settings: FoilSettings,
 ) -> list[Foil]:
     """Choose a kind's foil items in balanced couples, and complete the report of the kind."""
+    preference = texts.preference(kind)
     drafted: dict[Candidate, tuple[Image, Draft]] = {}
     for image, draft in _invertible(found, settings.seed):
         pair = draft.texts
@@ -161,11 +162,14 @@ def _choose_foils(
         drafted.setdefault(candidate, (image, draft))
     couples = balanced_couples(list(drafted))
     pairs = [one.texts for couple in couples for one in couple]
-    measured = text_accuracy(pairs, [number for number, _ in enumerate(couples) for _ in "ab"])
+    groups = [number for number, _ in enumerate(couples) for _ in "ab"]
+    measured = text_accuracy(texts.pairs[kind], pairs, groups)
     report.items = len(pairs)
     if measured is not None:
         report.text_accuracy, report.text_accuracy_limit = measured
-    if report.items >= settings.least and measured is not None:
+    # A classifier that learns from few says nothing of what texts tell.
+    enough = min(report.items, len(texts.pairs[kind])) >= settings.least
+    if enough and measured is not None:
         report.state = USED if measured.limit <= settings.text_accuracy else GUESSABLE
     names = {one: f"{kind}-{one.image[:16]}" for couple in couples for one in couple}
     return [

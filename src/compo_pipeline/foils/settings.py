@@ -43,4 +43,4 @@ class FoilSettings:
     """Items of a kind and split below which it is reported, and never gated or tuned on."""
     text_accuracy: Annotated[Share, Field(gt=0.5)] = 0.55
     """A kind is used if the upper 95% limit of the accuracy of a classifier that sees its texts
-    alone is at most this."""
+    alone, and learns from foils of training captions, is at most this."""

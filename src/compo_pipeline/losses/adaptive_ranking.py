@@ -71,8 +71,9 @@ def towards_first_negative(right: Tensor, wrong: Tensor, valid: Tensor) -> Tenso
 
     Source: CE-CLIP's code as published (Enhance-FineGrained, revision 3cd1cf2,
     src/open_clip/loss.py, `get_tec_loss`): the labels are 1 where the caption's own logit is
-    column 0. A later revision has `intra_modal`. An absent negative has a logit there and none
-    here, so that the first that exists takes its place.
+    column 0. The next revision has `intra_modal`; since 47cef4e the caption's own logit is no
+    column. An absent negative has a logit there and none here, so that the first that exists takes
+    its place.
 
     Args:
         right: [m], logits of the images and their captions.

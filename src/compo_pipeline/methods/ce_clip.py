@@ -75,9 +75,9 @@ class CeClipObjective:
     """Upper bound of the thresholds, in logits."""
 
     intra_modal_negatives: Literal["batch", "own", "first"] = "batch"
-    """What the intra-modal loss contrasts a caption with: all negatives of the batch (the authors'
-    code today), its own, or all of the batch of which the first one is taken for the right answer
-    of every caption (their code as published).
+    """What the intra-modal loss contrasts a caption with: all negatives of the batch, its own, or
+    all of the batch of which the first one is taken for the right answer of every caption (the
+    authors' code as published).
     """
 
     reset_thresholds: bool = False

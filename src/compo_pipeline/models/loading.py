@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +121,9 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
     tokenize = tokenizing.tokenizer(plan, model_cfg["text_cfg"])
     model = _load_module(plan, seed, read, model_cfg)
     size = _square_size(plan.name, model)
-    preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
+    with _configuration_errors(plan.name):
+        preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
+        preprocess = _image_transform(preprocess_cfg)
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     found = fingerprint(model.state_dict(), config)
     if plan.record.get("fingerprint", found) != found:
@@ -133,7 +136,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
         image_fingerprint=image_fingerprint(model.state_dict(), config),
         fingerprint=found,
         model=model.eval(),
-        preprocess=_image_transform(preprocess_cfg),
+        preprocess=preprocess,
         tokenize=tokenize,
         image_size=size,
         mean=tuple(preprocess_cfg["mean"]),
@@ -182,13 +185,30 @@ def _load_module(
 
 
 def _build_module(name: str, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
-    """open_clip's module for a model configuration, with freshly initialised weights."""
+    """open_clip's module for a model configuration, with freshly initialised weights.
+
+    Raises:
+        SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
+    """
     arguments = dict(model_cfg)
     if "multimodal_cfg" in arguments:
         raise SettingsError(f"model.name: '{name}' is a CoCa model, which is not supported")
     custom = arguments.pop("custom_text", False) or "hf_model_name" in arguments["text_cfg"]
-    model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
+    with _configuration_errors(name):
+        model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
     return model
+
+
+@contextmanager
+def _configuration_errors(name: str) -> Iterator[None]:
+    """Context manager: errors of open_clip, timm, transformers and torch become a SettingsError."""
+    try:
+        yield
+    except Exception as error:
+        raise SettingsError(
+            f"model.name: '{name}' cannot be built as its configuration says "
+            f"({type(error).__name__}: {hub.first_line(error)}); get its files again"
+        ) from error
 
 
 def skeleton(plan: ModelSource) -> torch.nn.Module:
@@ -197,11 +217,8 @@ def skeleton(plan: ModelSource) -> torch.nn.Module:
     Raises:
         SettingsError: there is no such module, or a text tower's configuration cannot be fetched.
     """
-    try:
-        with torch.device("meta"):
-            return _build_module(plan.name, sources.architecture(plan.model_cfg)).eval()
-    except OSError as error:
-        raise SettingsError(f"model.name: '{plan.name}': {hub.first_line(error)}") from None
+    with torch.device("meta"):
+        return _build_module(plan.name, sources.architecture(plan.model_cfg)).eval()
 
 
 def _square_size(name: str, model: torch.nn.Module) -> int:

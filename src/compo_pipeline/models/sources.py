@@ -155,10 +155,11 @@ def folder_source(folder: Path, name: str) -> ModelSource:
             f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
             "open_clip wrote (`compo-pipeline import-model` makes one of a folder of transformers)"
         )
+    record = read_record(folder)
     config = foreign.read_config(path)
     foreign.refuse_code(folder, f"model '{name}'")
-    if "model_cfg" not in config:
-        raise SettingsError(f"model '{name}': {path} has no 'model_cfg'")
+    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.get("model_cfg", {}).keys():
+        raise SettingsError(f"model '{name}': {path} has no model_cfg.{min(missing)}")
     file = weights.find(folder)
     quick_gelu = _has_quick_gelu(config["model_cfg"])
     recorded = weights.recorded_quick_gelu(file)
@@ -173,7 +174,7 @@ def folder_source(folder: Path, name: str) -> ModelSource:
         model_cfg=config["model_cfg"],
         preprocess_cfg=config.get("preprocess_cfg", {}),
         weights=file,
-        record=read_record(folder),
+        record=record,
     )
 
 
@@ -204,11 +205,11 @@ def architecture_source(
     if pretrained is not None and is_file(pretrained):
         file = local_file(Path(pretrained))
         _check_activation(name, file, quick_gelu)
+        # The fingerprints are of the model of that folder.
+        record = read_record(file.parent)
         beside = file.parent / CONFIG_FILE
         if beside.is_file():
             preprocess_cfg = foreign.read_config(beside).get("preprocess_cfg", {})
-        # The fingerprints are of the model of that folder.
-        record = read_record(file.parent)
         record.pop("fingerprint", None)
     elif pretrained is not None:
         file, preprocess_cfg = tag_weights(name, pretrained)

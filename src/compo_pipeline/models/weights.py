@@ -23,7 +23,13 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
-from compo_pipeline.storage.files import has_checksum, read_json
+from compo_pipeline.storage.files import (
+    DamagedFileError,
+    file_sha256,
+    has_checksum,
+    read_json,
+)
+from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -69,6 +75,8 @@ def read(path: Path) -> dict[str, Tensor]:
         SettingsError: it cannot be read, or holds other things than tensors by name.
     """
     try:
+        if path.suffix != ".safetensors":
+            check_weights_archive(path)
         state = load_state_dict(str(path))
         if not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("it holds other things than tensors by name")
@@ -235,13 +243,16 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Read the record (compo.json) that `export` wrote in a model folder; empty if there is none.
 
     Raises:
-        DamagedFileError: its content has changed since.
+        DamagedFileError: its content has changed since, or that of the configuration beside it.
         SettingsError: it has no checksum, as records of earlier versions, and is no JSON.
     """
     path = folder / RECORD_FILE
     if not path.is_file():
         return {}
     record: dict[str, Any] = read_json(path) if has_checksum(path) else foreign.read_object(path)
+    config = folder / CONFIG_FILE
+    if config.is_file() and record.get("config_sha256", found := file_sha256(config)) != found:
+        raise DamagedFileError(config, f"its content does not fit the checksum in {RECORD_FILE}")
     return record
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import reprlib
+import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -23,6 +24,7 @@ _DEEPEST = 100  # levels of nested JSON
 _AT_ONCE = 256  # rows of a Parquet file
 _MOST_BYTES = 2**30  # of the texts of a Parquet file
 _BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
+_MOST_CODE = 2**24  # bytes of TorchScript's code in a PyTorch file
 _LARGEST_YAML = 2**20  # bytes
 _LONGEST_LIST = 10**6  # characters
 _SHORT = reprlib.Repr()
@@ -226,6 +228,29 @@ def read_batches(
                 if column.null_count and name not in nullable:
                     raise ValueError(f"the column '{name}' lacks values")
             yield batch
+
+
+def check_weights_archive(path: Path) -> None:
+    """Raise an error for a PyTorch file that inflates to more than twice its size and 16 MiB.
+
+    PyTorch compresses nothing but TorchScript's code, so that no file of its own does.
+
+    Raises:
+        ValueError: it is such a file, or a damaged zip archive; one line with the path.
+    """
+    with path.open("rb") as file:
+        zipped = file.read(4) == b"PK\3\4" or zipfile.is_zipfile(file)
+    if not zipped:
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inflated = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        raise ValueError(f"{path} is a damaged archive: {error}") from error
+    if inflated > 2 * (size := path.stat().st_size) + _MOST_CODE:
+        raise ValueError(
+            f"{path} has {size} bytes and inflates to {inflated}, which PyTorch's own files do not"
+        )
 
 
 def holds_images(kind: pa.DataType) -> bool:

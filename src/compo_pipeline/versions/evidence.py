@@ -11,6 +11,7 @@ The files are hashed and signed with the version's other files.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,21 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow.parquet as pq
 
+from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.storage.files import write_plain_json
-from compo_pipeline.storage.records import Score, ScoredItem, decoded, schema, to_table
+from compo_pipeline.storage.records import (
+    PER_CLASS,
+    Score,
+    ScoredItem,
+    decoded,
+    schema,
+    to_table,
+)
 from compo_pipeline.storage.tables import Row, grouped
 from compo_pipeline.storage.untrusted import read_batches, read_json, shown
 
@@ -146,6 +155,9 @@ def read_evidence(export: Path) -> Evidence:
     repeated = _first_repeated([each.benchmark for each in evidence.scored])
     if repeated is not None:
         raise ValueError(f"{name}: the benchmark {shown(repeated)} is named twice")
+    repeated = _first_repeated([(each.benchmark, each.subtask) for each in evidence.overlaps])
+    if repeated is not None:
+        raise ValueError(f"{name}: the overlap of {shown(repeated)} is given twice")
     for overlap in evidence.overlaps:
         for count, part, whole in (
             ("same_bytes", overlap.same_bytes, overlap.images),
@@ -165,8 +177,9 @@ def read_tables(export: Path, evidence: Evidence) -> EvidenceTables:
     """Read score rows and items of an exported folder, and check the rows' correct/wrong verdicts.
 
     Raises:
-        ValueError: a table cannot be read, has rows of other benchmarks than the evidence, or a
-            verdict that its similarities do not give; names the file.
+        ValueError: a table cannot be read, has rows of other benchmarks or items than the evidence,
+            or a verdict that its similarities do not give, or an overlap does not fit the items;
+            names the file.
     """
     folder = export / EVIDENCE_FOLDER
     items = list(_read_rows(folder / _ITEMS_FILE, ScoredItem))
@@ -192,8 +205,31 @@ def read_tables(export: Path, evidence: Evidence) -> EvidenceTables:
             check_verdicts(own, items)
         except ValueError as error:
             raise ValueError(f"{place}: '{name}': {error}") from None
+    _check_overlap_sizes(evidence.overlaps, items, rows[VERSION])
     slices = {key: item.slices for key, item in zip(keys, items, strict=True) if item.slices}
     return EvidenceTables(rows[VERSION], rows[BASE], slices)
+
+
+def _check_overlap_sizes(
+    overlaps: Iterable[Overlap], items: Iterable[ScoredItem], rows: Iterable[Score]
+) -> None:
+    """Raise an error where an overlap counts images or captions that the items cannot have."""
+    most: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for item in items:
+        counts = most[item.benchmark, set_of(item.subtask)]
+        counts["images"] += 1 + item.other_images
+        counts["captions"] += item.positives + item.negatives
+    # The texts of a classification are classes, which are no captions.
+    classes = {(row.benchmark, set_of(row.subtask)) for row in rows if row.metric == PER_CLASS}
+    for each in overlaps:
+        key = each.benchmark, each.subtask
+        for what, found in (("images", each.images), ("captions", each.captions)):
+            least = 0 if what == "captions" and key in classes else 1
+            if key in most and not least <= found <= most[key][what]:
+                raise ValueError(
+                    f"{EVIDENCE_FOLDER}/{_RECORD_FILE}: the overlap of {' '.join(key)} counts "
+                    f"{found} {what}, its items have {least} to {most[key][what]}"
+                )
 
 
 def _read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:

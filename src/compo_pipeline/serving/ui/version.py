@@ -21,6 +21,7 @@ from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation.attention_plots import panels_of, render
 from compo_pipeline.versions.settings import SigningSettings
 from compo_pipeline.versions.verification import load_base, verified
@@ -151,8 +152,8 @@ def load_pair(
     """
     with tempfile.TemporaryDirectory() as folder:
         files = verified(version, Path(folder), signing)
+        method = read_record(files.export).get("method", "unknown method")
     base_model = load_base(files.lineage, base, device)
-    method = version.tags.get("method", "unknown method")
     return VersionPair(
         name=version.name,
         version=int(version.version),
