@@ -220,7 +220,8 @@ def _check_overlap_sizes(
         counts["images"] += 1 + item.other_images
         counts["captions"] += item.positives + item.negatives
     # The texts of a classification are classes, which are no captions.
-    classes = {(row.benchmark, set_of(row.subtask)) for row in rows if row.metric == PER_CLASS}
+    top = ("top", PER_CLASS)
+    classes = {(row.benchmark, set_of(row.subtask)) for row in rows if row.metric.startswith(top)}
     for each in overlaps:
         key = each.benchmark, each.subtask
         for what, found in (("images", each.images), ("captions", each.captions)):
