@@ -1,5 +1,6 @@
 """Several stages log into one run, also after failures and restores."""
 
+import shlex
 import subprocess
 import sys
 import time
@@ -160,12 +161,16 @@ def test_the_experiment_is_of_models_and_a_run_has_an_address(
     assert kind in known and "mlflow.experimentKind" in known and "model-metrics" in known
     assert "workflowType" in known and "machine_learning" in known
     run_id = tracking.open_run("address", {})
-    url = tracking.charts_url(run_id)
-    assert url is not None and url.endswith(
+    command, url = tracking.charts(run_id)
+    assert url.endswith(
         f"/#/experiments/{experiment.experiment_id}/runs/{run_id}/model-metrics"
         "?workflowType=machine_learning"
     )
-    assert tracking.charts_url("0" * 32) is None
+    assert tracking.charts("0" * 32) == []
+    # The command as it is printed shows the store that has the run.
+    *program, store = shlex.split(command)
+    assert program == ["mlflow", "ui", "--backend-store-uri"]
+    assert mlflow.MlflowClient(store).get_run(run_id).info.run_id == run_id
     # An experiment of an earlier version gets the tag.
     client.create_experiment("untagged")
     configure("untagged")

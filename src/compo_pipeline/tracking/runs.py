@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -280,22 +281,26 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
         log.warning("the run is not ended yet: %s", problem)
 
 
-def charts_url(run_id: str) -> str | None:
-    """URL of a run's charts on MLflow's page; None if no known page shows the run.
+def charts(run_id: str) -> list[str]:
+    """Lines that say how to see a run's charts: of a store in a file a command, and the URL.
 
-    `mlflow ui` shows a store in a file. It is None of an unknown run, and of a database that a
-    server elsewhere shows.
+    Empty for an unknown run, and for a database that a server elsewhere shows.
     """
     uri = mlflow.get_tracking_uri()
-    page = _LOCAL_PAGE if local_file(uri) else masked(uri)
+    file = local_file(uri)
+    page = _LOCAL_PAGE if file else masked(uri)
     if not page.startswith("http"):
-        return None
+        return []
     with store_errors():
         run = find(run_id)
     if run is None:
-        return None
-    charts = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
-    return f"{page.rstrip('/')}/#/{charts}?{_VIEW}"
+        return []
+    shown = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    url = f"{page.rstrip('/')}/#/{shown}?{_VIEW}"
+    if file is None:
+        return [url]
+    store = shlex.quote(f"{_SQLITE}{os.path.relpath(file)}")
+    return [f"mlflow ui --backend-store-uri {store}", url]
 
 
 def child_run(run_id: str, name: str) -> str:
