@@ -20,7 +20,13 @@ from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
 from compo_pipeline.diagnosis.options import RuleSetting
-from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    CONTROL,
+    FINE_TUNED,
+    headline_figures,
+    run_metrics,
+)
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import (
     BenchmarkItems,
@@ -78,10 +84,10 @@ def compare_models(
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Comparison of the scored models as JSON, and metrics by model for DVC."""
+    """Comparison of the scored models as JSON, and its headline figures for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
     comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run_labels(benchmarks))
-    return comparison.to_json(), by_model(comparison.rows)
+    return comparison.to_json(), headline_figures(comparison.rows)
 
 
 def log_comparison(
