@@ -255,7 +255,7 @@ def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
 
 def _printed(comparison: Comparison, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True)
-    show_comparison(comparison, console)
+    show_comparison(comparison, console=console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 

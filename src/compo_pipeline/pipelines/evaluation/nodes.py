@@ -27,6 +27,7 @@ from compo_pipeline.evaluation.comparison import (
     headline_figures,
     run_metrics,
 )
+from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import (
     BenchmarkItems,
@@ -39,6 +40,8 @@ from compo_pipeline.evaluation.evaluate import (
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.foils import review
+from compo_pipeline.foils.build import shortage
+from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -207,11 +210,20 @@ def write_report(
     return partial(report.write, inputs)
 
 
-def log_report(written: Path, run: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
-    """Log the report to the training's MLflow run, and print the table of the comparison."""
+def log_report(
+    written: Path,
+    run: Mapping[str, Any],
+    comparison: Mapping[str, Any],
+    foils_report: Mapping[str, Any],
+    foils: FoilSettings,
+    benchmarks: BenchmarksSettings,
+) -> None:
+    """Log the report to the training's MLflow run; print the comparison and what it measured."""
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
-    show_comparison(Comparison.from_json(comparison))
+    found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    why = "" if split is None else shortage(foils_report, split, foils)
+    show_comparison(found, coverage_lines(found.rows, why))
 
 
 def _facts(
