@@ -17,7 +17,7 @@ from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.run import next_steps
 
 TYPED = {"env": "smoke", "params": {"seed": 1}}
-PARAMETERS = {"command": TYPED, "tracking": {"uri": None}, "promotion": {"dry_run": False}}
+PARAMETERS = {"command": TYPED, "promotion": {"dry_run": False}}
 
 
 @pytest.fixture
@@ -54,7 +54,6 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
     ]
     assert "  kedro run --pipeline=promotion --env=smoke --params seed=1" in lines
     assert "  compo-pipeline try --alias challenger --env=smoke --params seed=1" in lines
-    assert "  mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db" in lines
 
 
 @pytest.mark.parametrize("entries", [("registered",), ("decision", "promotion_report")])
@@ -97,11 +96,6 @@ def test_a_copy_or_repair_makes_no_champion_to_serve(catalog: DataCatalog) -> No
     """Their page is that of a promotion; they decide nothing."""
     catalog["promotion_report"] = catalog["report"]
     assert "serve" not in "".join(printed(catalog, PARAMETERS, "promotion_report"))
-
-
-def test_a_server_needs_no_page_of_its_own(catalog: DataCatalog) -> None:
-    parameters = {**PARAMETERS, "tracking": {"uri": "https://runs.example"}}
-    assert "mlflow" not in "".join(printed(catalog, parameters, "registered"))
 
 
 def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:

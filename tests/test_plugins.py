@@ -7,8 +7,12 @@ from pathlib import Path
 import importlib_metadata  # noqa: F401  # what others import: its entry points are found then
 import pytest
 
+from compo_pipeline.benchmarks.loading import enabled_folders
 from compo_pipeline.benchmarks.registry import BENCHMARKS
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.plugins import Registry
+from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 
 GROUP = "compo_pipeline.benchmarks"
 
@@ -36,6 +40,22 @@ def test_an_installed_package_adds_a_part_which_is_imported_when_used(installed:
     assert not used.exists()
     part = found["theirs"]
     assert used.exists() and found["theirs"] is part
+
+
+def test_a_part_that_is_not_installed_yet_names_the_command(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(installed)
+    points = f'[project.entry-points."{GROUP}"]\ntheirs = "a:B"\nmine = "a:C"\n'
+    Path("pyproject.toml").write_text(points)
+    sets = {"sets": {"mine": {"root": "folder"}}}
+    with pytest.raises(SettingsError, match=r"no benchmark 'mine'; .*`pip install -e \.`"):
+        enabled_folders(parse(BenchmarksSettings, sets, "benchmarks"))
+    with pytest.raises(SettingsError, match=r"got 'mine'.*`pip install -e \.`"):
+        parse(CounterfactualSettings, {"caption_editor": "mine"}, "counterfactuals")
+    with pytest.raises(SettingsError) as error:
+        parse(CounterfactualSettings, {"caption_editor": "theirs"}, "counterfactuals")
+    assert "pip" not in str(error.value)
 
 
 def test_two_parts_of_one_name_are_refused(installed: Path) -> None:

@@ -4,8 +4,10 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import stat
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +22,7 @@ import pytest
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from compo_pipeline.configuration.settings import SettingsError, masked, parse
+from compo_pipeline.configuration.settings import SettingsError, masked, parse, pip_install
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.quality.images import measure
 from compo_pipeline.datasets.quality.settings import IngestSettings
@@ -586,6 +588,13 @@ def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> Non
     assert "hunter2" not in str(caught.value)
     with pytest.raises(SettingsError, match=r"remote\.store: expected a URL"):
         parse(RemoteSettings, {"store": "data/elsewhere"}, "remote")
+
+
+def test_a_storage_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    told = re.escape(f"gs://bucket/coco: {pip_install('gcs')}")
+    with pytest.raises(remote.RemoteError, match=told), remote.filesystem("gs://bucket/coco"):
+        pass
 
 
 def test_local_paths_are_as_they_are(tmp_path: Path) -> None:

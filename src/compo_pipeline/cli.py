@@ -269,6 +269,18 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
 
 @cli.command()
+@click.option("-e", "--env", help="Kedro's environment: where the store is configured.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.pass_obj
+def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
+    """Make the MLflow store of a copied or moved project name the artefacts beside it."""
+    from compo_pipeline.tracking import runs as tracking
+
+    moved = tracking.relocate(_settings(project, env, params).tracking, project.project_path)
+    click.echo(f"No longer named: {', '.join(moved)}" if moved else "Nothing to do.")
+
+
+@cli.command()
 @click.option(
     "-e", "--env", "envs", multiple=True, default=("base",), help="Environment; may be repeated."
 )

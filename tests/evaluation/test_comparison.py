@@ -17,6 +17,7 @@ from compo_pipeline.evaluation.comparison import (
     by_model,
     compare,
     compare_slices,
+    headline_figures,
     merge_comparisons,
     row_statistics,
     run_pairs,
@@ -253,12 +254,30 @@ def test_the_mean_per_class_has_an_interval_though_classes_are_rare() -> None:
     assert found.difference.least_detectable > 0
 
 
-def test_figures_are_nested_by_model_figures_for_dvc() -> None:
+def test_figures_are_nested_by_model() -> None:
     scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
     assert by_model(compare([scores], MODELS, PAIRS, {})) == {
         "base": {"sugar_crepe": {"accuracy": {"x": 50}}},
         "fine_tuned": {"sugar_crepe": {"accuracy": {"x": 50}}},
     }
+
+
+def test_a_dozen_headline_figures_of_a_model_are_for_dvc() -> None:
+    """One of each benchmark in turn, averages first; no other than those of all figures."""
+    scores = [part for model in ("base", "clic") for part in _scores(model, "x", [True, False])]
+    (row,) = compare([scores], MODELS, PAIRS, {})
+    rows = [
+        replace(row, benchmark=benchmark, name=name, headline=name != "part", averaged=name == "m")
+        for benchmark in ("first", "second", "third")
+        for name in ("part", *(f"{k}" for k in range(6)), "m")
+    ]
+    found = headline_figures(rows)
+    assert set(found) == {"base", "fine_tuned"}
+    for figures in found.values():
+        kept = {benchmark: list(values["accuracy"]) for benchmark, values in figures.items()}
+        assert kept == {key: ["m", "0", "1", "2"] for key in ("first", "second", "third")}
+    few = headline_figures(rows[:3])
+    assert few["base"] == {"first": {"accuracy": {"0": 50, "1": 50}}}
 
 
 def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows() -> None:

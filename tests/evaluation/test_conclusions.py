@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row, row_statistics
-from compo_pipeline.evaluation.conclusions import main_metric, summary_lines, summary_sentence
+from compo_pipeline.evaluation.conclusions import (
+    coverage_lines,
+    main_metric,
+    summary_lines,
+    summary_sentence,
+)
 from compo_pipeline.evaluation.statistics import Part
 
 
@@ -44,6 +49,18 @@ FALL = replace(
 )
 def test_a_line_follows_the_interval(low: float, high: float, words: str) -> None:
     assert summary_lines([_row(low, high)]) == (f"ITT average: {words}",)
+
+
+def test_what_was_measured_and_what_not_are_the_last_lines() -> None:
+    retrieval = replace(FALL, benchmark="retrieval", metric="i2t_r1", name="raw", images=16)
+    assert coverage_lines([GAIN, FALL, retrieval]) == [
+        "Measured: composition on 10 images, zero-shot classification on 10 images, "
+        "retrieval on 16 images."
+    ]
+    first, composition, zero_shot = coverage_lines([retrieval], "100 items are needed")
+    assert first == "Measured: retrieval on 16 images."
+    assert "composition: 100 items are needed" in composition and "needed" not in zero_shot
+    assert "benchmarks.sets.zero_shot_sets.root=<folder>" in zero_shot
 
 
 def test_a_line_needs_a_p_that_is_significant_after_correction() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ from compo_pipeline.benchmarks.settings import (
     FoilBenchmarkSettings,
     RetrievalSettings,
 )
-from compo_pipeline.foils.build import Image, Texts, build
+from compo_pipeline.configuration.settings import SettingsError, parse, plain
+from compo_pipeline.foils.build import Image, Texts, build, shortage
 from compo_pipeline.foils.settings import KINDS, FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.pipelines.foils.nodes import build_foils, hash_official_images
@@ -86,6 +88,25 @@ def test_official_images_are_those_of_the_data(tmp_path: Path) -> None:
 SETTINGS = FoilSettings(
     splits={"val": "test", "test": "test"}, kinds=("replaced_object", "swapped_objects"), least=10
 )
+
+
+def test_what_a_run_without_usable_foils_advises_is_enough(photographs: Photographs) -> None:
+    rows, facts = rows_of(photographs, 240)
+    strict = replace(SETTINGS, least=1000)
+    items, report = build_node(rows, facts, strict, frozenset())
+    assert {item.state for item in items} == {"few"}
+    told = shortage(report, "test", strict)
+    assert "about 2,000 photos in the split 'test'" in told
+    advised = {key: float(value) for key, value in re.findall(r"foils\.(\w+)=([\d.]+)", told)}
+    changed = parse(FoilSettings, plain(strict) | advised, "foils")
+    items, _ = build_node(rows, facts, changed, frozenset())
+    assert "used" in {item.state for item in items if item.split == "test"}
+    assert "foils.splits.other=" in shortage(report, "other", strict)
+
+
+def test_fewer_items_than_can_be_judged_are_refused_by_their_key() -> None:
+    with pytest.raises(SettingsError, match=r"foils\.least: .*10 \(got 2\)"):
+        parse(FoilSettings, {"least": 2}, "foils")
 
 
 def test_items_are_of_held_out_images_whatever_the_order_of_rows(

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import sources
+from compo_pipeline.models.export import export
 from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import LoadedModel, load, skeleton
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -274,6 +275,16 @@ def test_a_folder_with_a_pickle_loads_as_open_clip_loads_it(
     found = load(tmp_path).model.state_dict()
     model = open_clip.create_model(f"local-dir:{tmp_path}")
     assert all(torch.equal(found[name], each) for name, each in model.state_dict().items())
+
+
+def test_a_fine_tuned_folder_is_named_with_its_lineage(tiny_clip: Path, tmp_path: Path) -> None:
+    """The weights that it began as are another model than the folder's."""
+    base, tuned = load(tiny_clip), tmp_path / "tuned"
+    export(base, tuned, metadata={"training": {"method": "clic"}, "dataset": "coco"})
+    settings = ModelSettings(name=f"local-dir:{tuned}")
+    assert load(settings).name == f"local-dir:{tuned} (clic on coco, from {base.name})"
+    assert load(tuned).name == base.name, "a checkpoint of a run"
+    assert load(ModelSettings(name=f"local-dir:{tiny_clip}")).name == base.name
 
 
 def test_truncated_weights_are_refused(folder: Path) -> None:

@@ -19,6 +19,7 @@ from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
+from compo_pipeline.project import dvc_stages
 from compo_pipeline.storage.records import ItemChange, Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
@@ -105,6 +106,36 @@ def test_the_page_needs_nothing_but_itself(material: report.ReportInputs, tmp_pa
     assert (folder / report.CURVES).stat().st_size > 1000
 
 
+def plotted(project: Path, folder: Path) -> dict[str, pd.DataFrame]:
+    """The tables that the plots of dvc.yaml name, which have the columns that these plot."""
+    found = {}
+    for plot in dvc_stages.definition(project, "smoke")["plots"]:
+        ((_, definition),) = plot.items()
+        for file, column in definition["y"].items():
+            table = pd.read_csv(folder / file.partition("/report/")[2])
+            across = definition["x"]
+            assert {column, across if isinstance(across, str) else across[file]} <= {*table}
+            found[Path(file).stem] = table
+    return found
+
+
+def test_tables_that_dvc_plots(
+    material: report.ReportInputs, bootstrapped: Path, tmp_path: Path
+) -> None:
+    curves = pd.DataFrame(
+        {
+            "step": [1, 2, 1, 2],
+            "model": ["clic", "clic", "control", "control"],
+            "loss": [2.0, 0.5, 1.0, 0.8],
+            "clic": [2.0, None, None, None],
+        }
+    )
+    tables = plotted(bootstrapped, report.write(replace(material, curves=curves), tmp_path))
+    assert tables["fine_tuned_loss"].to_numpy().tolist() == [[1, 2.0]], "CLIC's own steps"
+    assert tables["control_loss"].to_numpy().tolist() == [[1, 1.0], [2, 0.8]]
+    assert len(tables["base"]) == len(tables["fine_tuned"]) > 0
+
+
 def test_the_page_says_what_there_is_to_say(material: report.ReportInputs, tmp_path: Path) -> None:
     page = (report.write(material, tmp_path) / report.PAGE).read_text(encoding="utf-8")
     assert "CLIC on scenes" in page and "abc123" in page and "epochs: 4" in page
@@ -120,7 +151,7 @@ def test_the_page_says_what_there_is_to_say(material: report.ReportInputs, tmp_p
 
 
 def test_a_run_without_control_and_curves_has_a_page_too(
-    material: report.ReportInputs, subtask: Subtask, tmp_path: Path
+    material: report.ReportInputs, subtask: Subtask, bootstrapped: Path, tmp_path: Path
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
@@ -139,6 +170,8 @@ def test_a_run_without_control_and_curves_has_a_page_too(
     page = (report.write(bare, tmp_path) / report.PAGE).read_text(encoding="utf-8")
     assert "control" not in page.split("<main>")[1]
     assert not (tmp_path / report.CURVES).exists()
+    tables = plotted(bootstrapped, tmp_path)
+    assert tables["control"].empty and tables["control_loss"].empty
 
 
 def test_cards_show_each_items_fate(subtask: Subtask) -> None:
@@ -222,7 +255,7 @@ def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
 
 def _printed(comparison: Comparison, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True)
-    show_comparison(comparison, console)
+    show_comparison(comparison, console=console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 

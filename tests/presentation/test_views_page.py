@@ -143,7 +143,7 @@ def test_an_absent_negative_is_told_so_and_counted(tmp_path: Path, root: Path) -
         view("red.png", negatives=("a red cow", None)),
         view("red.png", negatives=(None, "a red pig")),
     )
-    assert html.count("absent: the generator found no negative") == 3
+    assert html.count("absent: no negative was found") == 3
     rows = re.findall(
         r"<tr><td>some rule</td><td>(\d)</td><td>(\d)</td><td class=\"words\">(.*?)</td>", html
     )
@@ -202,7 +202,34 @@ def test_views_without_phrases_show_none(tmp_path: Path, root: Path) -> None:
 def test_all_positives_are_there(tmp_path: Path, root: Path) -> None:
     html = page(tmp_path, root, view("red.png", positives=("one", "two", "three", "four")))
     assert [html.count(f"<dd>{text}</dd>") for text in ("one", "two", "three", "four")] == [1] * 4
-    assert "2 more true texts" in html
+    assert "2 more positives" in html
+
+
+def labels(html: str) -> list[tuple[str, str]]:
+    """The texts of the cards with their labels, without tags."""
+    found = re.findall(r"<dt>([^<]*)</dt>\n?<dd[^>]*>(.*?)</dd>", html)
+    return [(label, re.sub(r"<[^>]*>", " ", text)) for label, text in found]
+
+
+def test_a_negative_that_is_a_positive_is_not_shown_as_one(tmp_path: Path, root: Path) -> None:
+    texts = ("a dog and a cat", "A cat and  a dog", "a dog and a cat")
+    html = page(tmp_path, root, view("red.png", positives=texts, negatives=("a cat and a dog",)))
+    assert "no negative: it is one of the positives" in html and 'class="not"' not in html
+    assert ("positive 3", "a dog and a cat repeats positive 1 ") in labels(html)
+
+
+def test_texts_of_a_pair_name_their_image(tmp_path: Path, root: Path) -> None:
+    texts = view("red.png", "blue.png", positives=("a cat", "a dog"), negatives=("a cow", "a pig"))
+    html = page(tmp_path, root, replace(texts, kind="pair"))
+    assert [label for label, _ in labels(html)][-4:] == [
+        *("positive 1, image 1", "positive 2, image 2"),
+        *("some rule, image 1", "some rule, image 2"),
+    ]
+
+
+def test_a_whole_caption_misses_no_negative(tmp_path: Path, root: Path) -> None:
+    whole = replace(view("red.png", negatives=(None,)), kind="long")
+    assert "no negative was found" not in page(tmp_path, root, whole)
 
 
 def test_a_random_draw_that_the_seed_decides(tmp_path: Path, root: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -118,14 +119,19 @@ def test_a_turned_image_stands_upright() -> None:
 
 
 def test_the_same_image_in_every_form(tmp_path: Path) -> None:
-    text = encoded(RED)
-    (tmp_path / "red.png").write_bytes(base64.b64decode(text))
+    content = b"P6 5 3 255\n" + b"\xff\xfb\xbf" * 15
+    text, safe = base64.b64encode(content).decode(), base64.urlsafe_b64encode(content).decode()
+    assert "/" in text and "_" in safe and text.endswith("=")
+    (tmp_path / "red.png").write_bytes(content)
     wrapped = "\n".join(text[at : at + 76] for at in range(0, len(text), 76))
     rooted = replace(LIMITS, root=tmp_path)
-    forms = (text, wrapped, f"data:image/png;base64,{text}", "red.png", str(tmp_path / "red.png"))
-    for form in forms:
+    unpadded = safe.rstrip("=")
+    uris = [f"data:image/png;base64,{text}", f" DATA:image/png;BASE64,\n{unpadded}"]
+    uris.append(f"data:;base64,{quote(text, safe='')}")
+    files = "red.png", str(tmp_path / "red.png")
+    for form in (text, wrapped, safe, unpadded, *uris, *files):
         image = read_image(form, rooted)
-        assert (image.size, image.getpixel((0, 0))) == ((5, 3), (255, 0, 0))
+        assert (image.size, image.getpixel((0, 0))) == ((5, 3), (255, 251, 191))
 
 
 @pytest.mark.parametrize("value", ["../red.png", "link.png", "{root}/../red.png", "folder", "a\0b"])
@@ -150,9 +156,9 @@ def test_urls_are_refused(value: str) -> None:
         read_image(value, LIMITS)
 
 
-@pytest.mark.parametrize("value", ["no-where", "not base64!", "data:image/png;base64,@@", "é"])
+@pytest.mark.parametrize("value", ["no-where.png", "not base64!", "data:image/png;base64,@@", "é"])
 def test_what_is_not_encoded_is_refused(value: str) -> None:
-    with pytest.raises(InvalidRequest, match="neither base64, nor a data URI, nor the path"):
+    with pytest.raises(InvalidRequest, match="expected base64, a data URI, or the path of a file"):
         read_image(value, LIMITS)
 
 

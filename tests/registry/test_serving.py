@@ -293,9 +293,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload({"text": "x"}, task="rank", texts=TEXTS), "the table has no column image"),
     (payload({"photo": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
     (payload(texts=TEXTS), "neither of the columns image and text"),
-    (payload(IMAGE, {"image": None}, texts=TEXTS), "row 1: image is empty"),
-    (payload({"image": 3, "text": "x"}), "row 0: image is empty, or not a text"),
-    (payload({"image": IMAGES[0], "text": "  "}), "row 0: text is empty"),
+    (payload(IMAGE, {"image": None}, texts=TEXTS), "row 1: image is"),
+    (
+        payload({"image": {"url": "https://host/cat.png"}, "text": "x"}),
+        "expected base64, a data URI, or the path of a file below",
+    ),
+    (payload({"image": IMAGES[0], "text": "  "}), "row 0: text is ' "),
     (payload({**IMAGE, "text": "x"}, texts=TEXTS), "the column text or with params.texts"),
     (payload({**IMAGE, "text": "x"}, task="embed"), "one of the columns image and text"),
     (payload(IMAGE, task="caption"), "expected one of score, embed, rank, classify"),
@@ -316,7 +319,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
     (payload(IMAGE, texts=["\x1c".join(["x" * 30] * 3)]), "has 90 characters without a space"),
     (payload(IMAGE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
-    (payload(IMAGE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
+    (
+        payload(IMAGE, {"image": "../red.png"}, texts=TEXTS),
+        "row 1: image '../red.png' cannot be read",
+    ),
     (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
     (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is not an image"),
     (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
@@ -440,7 +446,15 @@ def test_a_cell_that_is_no_text_is_refused(client: TestClient, cell: Any, count:
     rows = [{"image": cell, "text": "a cat"}] * count
     response = client.post("/invocations", json={"dataframe_records": rows})
     assert response.status_code == 400
-    assert "row 0: image is empty, or not a text" in response.json()["message"]
+    assert f"row 0: image is {cell}, expected base64" in response.json()["message"]
+
+
+def test_a_form_with_files_is_told_how_images_are_sent(client: TestClient) -> None:
+    files = {"image": ("cat.png", base64.b64decode(IMAGES[0]), "image/png")}
+    response = client.post("/invocations", files=files)
+    assert response.status_code == 415
+    assert "expected application/json or text/csv" in response.json()["message"]
+    assert "an image as base64" in response.json()["message"]
 
 
 def test_a_large_body_is_refused(client: TestClient) -> None:

@@ -1,5 +1,7 @@
 """Several stages log into one run, also after failures and restores."""
 
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -100,6 +102,46 @@ def test_a_database_in_a_file_has_its_artefacts_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_a_copied_project_writes_beside_its_own_store(
+    mlflow_project: Path, configure: Configure, tmp_path: Path
+) -> None:
+    configure("copied")
+    own = TrackingSettings(experiment="copied")
+    run_id = tracking.open_run("first", {})
+    registry = mlflow.MlflowClient()
+    registry.create_registered_model("copied")
+    source = f"{(mlflow_project / 'mlruns' / 'artifacts').as_uri()}/weights"
+    registry.create_model_version("copied", source)
+    copy = shutil.copytree(mlflow_project, tmp_path / "a copy")
+    for settings in (own, TrackingSettings(f"sqlite:///{copy}/mlruns/mlflow.db", "copied")):
+        with pytest.raises(SettingsError, match="`compo-pipeline relocate`"):
+            tracking.configure(settings, copy)
+    tracking.configure(own, mlflow_project)
+    assert tracking.relocate(own, mlflow_project) == []
+    assert tracking.relocate(own, copy) == [(mlflow_project / "mlruns").as_uri()]
+    tracking.configure(own, copy)
+    for each in (run_id, tracking.open_run("second", {})):
+        with tracking.adopt(each) as record:
+            record.document({}, "of_the_copy.json")
+    assert len(list(copy.rglob("of_the_copy.json"))) == 2
+    assert not list(mlflow_project.rglob("of_the_copy.json"))
+    version = mlflow.MlflowClient().get_model_version("copied", "1")
+    assert version.source == f"{(copy / 'mlruns' / 'artifacts').as_uri()}/weights"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_artefacts_of_a_project_may_be_on_another_disk(tmp_path: Path) -> None:
+    project, disk = tmp_path / "project", tmp_path / "disk" / "artifacts"
+    project.mkdir()
+    tracking.configure(TrackingSettings(), project)
+    mlflow.create_experiment("own", disk.as_uri())
+    tracking.configure(TrackingSettings(experiment="own"), project)
+    with tracking.adopt(tracking.open_run("first", {})) as record:
+        record.document({}, "nothing.json")
+    assert list(disk.rglob("nothing.json"))
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_kill_while_the_database_is_built_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,12 +202,16 @@ def test_the_experiment_is_of_models_and_a_run_has_an_address(
     assert kind in known and "mlflow.experimentKind" in known and "model-metrics" in known
     assert "workflowType" in known and "machine_learning" in known
     run_id = tracking.open_run("address", {})
-    url = tracking.charts_url(run_id)
-    assert url is not None and url.endswith(
+    command, url = tracking.charts(run_id)
+    assert url.endswith(
         f"/#/experiments/{experiment.experiment_id}/runs/{run_id}/model-metrics"
         "?workflowType=machine_learning"
     )
-    assert tracking.charts_url("0" * 32) is None
+    assert tracking.charts("0" * 32) == []
+    # The command as it is printed shows the store that has the run.
+    *program, store = shlex.split(command)
+    assert program == ["mlflow", "ui", "--backend-store-uri"]
+    assert mlflow.MlflowClient(store).get_run(run_id).info.run_id == run_id
     # An experiment of an earlier version gets the tag.
     client.create_experiment("untagged")
     configure("untagged")

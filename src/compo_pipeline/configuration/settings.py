@@ -7,9 +7,11 @@ import difflib
 import math
 import re
 import reprlib
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -113,9 +115,27 @@ def settings(cls: type[Settings]) -> type[Settings]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Hint "; did you mean 'x'?" with the most similar known name; empty if none is similar."""
+    """Hint "; did you mean 'x'?" with the most similar known name; empty if none is similar.
+
+    Of a plug-in that is not installed yet, the hint is the command that installs it.
+    """
+    if _is_uninstalled_plugin(name):
+        return "; it is an entry point in pyproject.toml, which `pip install -e .` installs"
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _is_uninstalled_plugin(name: str) -> bool:
+    """Whether pyproject.toml of the working directory has an entry point that is not installed."""
+    try:
+        project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+        groups = project["project"]["entry-points"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return any(
+        name in points and name not in entry_points(group=group).names
+        for group, points in groups.items()
+    )
 
 
 def pip_install(extra: str) -> str:
@@ -257,7 +277,8 @@ def _describe_error(
         return path, f"{path}: {problem['msg']}"
     # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.md.
     message = problem["msg"].replace("valid tuple", "valid list")
-    return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])})"
+    hint = nearest(str(problem["input"]), ()) if problem["type"] == "literal_error" else ""
+    return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])}){hint}"
 
 
 def _key_hint(name: str, known: Iterable[str], paths: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
+_HEADLINES = 12  # of a model, for DVC
 """The models of a run."""
 
 LEVEL = 0.05
@@ -302,13 +303,26 @@ def run_pairs(roles: Iterable[str]) -> list[Pair]:
 
 
 def by_model(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Values as nested dictionaries for DVC: model, benchmark, metric, then subtask or average."""
+    """Values as nested dictionaries: model, benchmark, metric, then subtask or average."""
     nested: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
         for model, estimate in row.values.items():
             values = nested.setdefault(model, {}).setdefault(row.benchmark, {})
             values.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
     return nested
+
+
+def headline_figures(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """The headline values for DVC, nested as by `by_model`: at most twelve for each model.
+
+    Where there are more, each benchmark gives one in turn, averages first.
+    """
+    benchmarks: dict[str, list[Row]] = {}
+    headlines = [row for row in rows if row.headline] or rows
+    for row in sorted(headlines, key=lambda row: not row.averaged):
+        benchmarks.setdefault(row.benchmark, []).append(row)
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*benchmarks.values()))
+    return by_model(itertools.islice(filter(None, turns), _HEADLINES))
 
 
 def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compo_pipeline.benchmarks.items import Role
+from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import CONTROL, Row, Significance
+from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS, absent_roles
 
 # The first of these that was scored is a run's main metric.
 MAIN_METRICS = (
@@ -88,6 +91,29 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     if len(fell) > _MOST_NAMED:
         parts.append(f"{len(fell) - _MOST_NAMED} more metrics fell")
     return "; ".join(parts)
+
+
+def coverage_lines(rows: Sequence[Row], foils: str = "") -> list[str]:
+    """Lines on the roles that were measured, on how many images, and on those that were not.
+
+    Args:
+        rows: of a comparison.
+        foils: why no foils measure composition.
+    """
+    images: dict[Role, int] = {}
+    for row in rows:
+        role = BENCHMARKS[row.benchmark].role if row.benchmark in BENCHMARKS else None
+        if role is not None:
+            images[role] = max(row.images, images.get(role, 0))
+    found = (f"{ROLE_LABELS[role].lower()} on {count:,} images" for role, count in images.items())
+    lines = [f"Measured: {', '.join(found)}."] if images else []
+    for role in absent_roles(row.benchmark for row in rows):
+        reason = f": {foils}" if role == "composition" and foils else ""
+        lines.append(
+            f"Not measured: {ROLE_LABELS[role].lower()}{reason}. With the files of a benchmark: "
+            f"`--params benchmarks.sets.{EXAMPLES[role]}.root=<folder>`."
+        )
+    return lines
 
 
 def _few_items_text(row: Row, subject: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,8 @@ VERSION = 2
 USED, FEW, GUESSABLE = "used", "few", "guessable"
 STATES = {
     USED: "used",
-    FEW: "too few to be used",
-    GUESSABLE: "not used, as they can be guessed from their texts",
+    FEW: "too few to be used (foils.least)",
+    GUESSABLE: "not used, as texts alone may tell too many (foils.text_accuracy)",
 }
 _LEARNT = 100_000  # training captions of the trigram model
 _FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
@@ -321,6 +322,33 @@ def _captions_by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
         if len(found) <= _LEARNT or row.image_id in found:
             found.setdefault(row.image_id, {}).update(dict.fromkeys(map(str.strip, row.sentences)))
     return map(tuple, found.values())
+
+
+def shortage(report: Mapping[str, Any], split: str, settings: FoilSettings) -> str:
+    """Text: why no kind of a set of foils is used, and how many photos or what settings change it.
+
+    Args:
+        report: of the builder.
+        split: name of the set.
+        settings: of the builder.
+    """
+    kinds = report["splits"].get(split, {}).get("kinds", {})
+    if not kinds:
+        return f"there are no foils '{split}'; `--params foils.splits.{split}=<split>` makes them"
+    name, most = max(kinds.items(), key=lambda kind: kind[1]["items"])
+    items, limit = most["items"], most["text_accuracy_limit"]
+    reason = f"of the most frequent kind of foils, {name}, there are {items} items"
+    ways = []
+    if items < settings.least:
+        reason += f", {settings.least} are needed (foils.least)"
+        # About every second photo gives an item.
+        photos = f"about {2 * settings.least:,} photos in the split '{settings.splits[split]}'"
+        ways.append(f"{photos} give as many")
+    if limit is not None:
+        accuracy = max(settings.text_accuracy, math.ceil(100 * limit) / 100)
+        params = f"foils.least={min(items, settings.least)},foils.text_accuracy={accuracy:g}"
+        ways.append(f"`--params {params}` scores these, of which texts alone may tell {limit:.0%}")
+    return f"{reason}; {', or '.join(ways)}"
 
 
 def report_head(settings: FoilSettings, drawn_from: str, language: str) -> dict[str, Any]:

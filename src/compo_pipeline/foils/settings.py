@@ -19,6 +19,7 @@ Kind = Literal[
     "half_truth",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+FEWEST = 10  # five couples
 
 
 @settings
@@ -39,8 +40,9 @@ class FoilSettings:
     """Seed of what is drawn among several foils of a caption."""
     images: PositiveInt = 5000
     """Images of a split that become items at most; the hash of an image's content draws them."""
-    least: PositiveInt = 100
-    """Items of a kind and split below which it is reported, and never gated or tuned on."""
+    least: Annotated[int, Field(ge=FEWEST)] = 100
+    """Items of a kind and split below which it is reported, and never gated or tuned on; of fewer
+    than ten the accuracy of a classifier of texts is not known."""
     text_accuracy: Annotated[Share, Field(gt=0.5)] = 0.55
     """A kind is used if the upper 95% limit of the accuracy of a classifier that sees its texts
     alone, and learns from foils of training captions, is at most this."""

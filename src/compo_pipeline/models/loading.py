@@ -86,6 +86,8 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     """
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
     plan = sources.find_source(settings)
+    if isinstance(source, Path):  # a checkpoint has the name of the model that it began as
+        plan = replace(plan, name=plan.record.get("name", source.name))
     loaded = build(plan, settings.seed)
     if settings.context_length is not None:
         loaded = _stretch(loaded, plan)

@@ -83,13 +83,26 @@ def _source_by_name(settings: ModelSettings) -> ModelSource:
         return folder_source(BASES[name](), name)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
-        return folder_source(folder, read_record(folder).get("name", folder.name))
+        return folder_source(folder, _folder_name(name, folder, read_record(folder)))
     if name.startswith(HUB_PREFIX):
         folder = download_repository(name, OPEN_CLIP_WEIGHTS)
         if (folder / CONFIG_FILE).is_file():
             refuse_without_weights(name, folder, OPEN_CLIP_WEIGHTS)
         return folder_source(folder, name)
     return architecture_source(name, settings.pretrained)
+
+
+def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:
+    """Name of the model in a folder: its own, or of a fine-tuned one the folder with its lineage.
+
+    A fine-tuned model's own name is that of its base.
+    """
+    own = str(record.get("name", folder.name))
+    training = record.get("training")
+    if not isinstance(training, Mapping):
+        return own
+    data = f" on {record['dataset']}" if "dataset" in record else ""
+    return f"{name} ({training.get('method', 'fine-tuned')}{data}, from {own})"
 
 
 def _refuse_unstretchable(plan: ModelSource) -> None:

@@ -169,7 +169,8 @@ def read_window(
         others = ", ".join(f"{reason}: {count}" for reason, count in counts.items()) or "none"
         raise SettingsError(
             f"monitoring.window_hours: {folder} has no request that this version answered from "
-            f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); set "
+            f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); the "
+            "server writes rows every serving.log.flush_seconds (60) and when it ends. Set "
             "monitoring.since and monitoring.until, or monitoring.version to the one that is served"
         )
     table = pa.Table.from_batches([each for each in chosen if len(each)])

@@ -106,7 +106,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
     """
     panels: dict[str, list[Row]] = {}
     for row in rows:
-        if row.metric in ("accuracy", "itt", "tot") and not row.averaged:
+        if is_subtask(row):
             title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
             panels.setdefault(title, []).append(row)
     if not panels:
@@ -123,6 +123,11 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
         figure.subplots_adjust(hspace=0.4)
         return save(figure, path)
+
+
+def is_subtask(row: Row) -> bool:
+    """Whether a metric is the accuracy on one subtask of a compositional benchmark."""
+    return row.metric in ("accuracy", "itt", "tot") and not row.averaged
 
 
 def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.versions.gate import Check
+from compo_pipeline.versions.gate import ITEMS, Check
 from compo_pipeline.versions.promotion import Decision, PromotionError
 from compo_pipeline.versions.settings import PromotionSettings
 
@@ -162,8 +162,15 @@ def next_steps(checks: Sequence[Check]) -> list[str]:
             "what each ratio gains and costs, `kedro run --pipeline=train_eval --params "
             "training.wise_ft.ratio=<ratio>` registers one without training again."
         )
+    if fewest := [check.enough for check in failed if check.key == ITEMS and check.enough]:
+        steps.append(
+            f"Or judge by fewer items: `kedro run --pipeline=promotion --params {ITEMS}="
+            f"{min(fewest):g}` with the --env of the training; so few have wide intervals, and a "
+            "rule may refuse these, too."
+        )
     # Several figures of one rule share its limit: the largest lets all of them pass.
-    limits = sorted((check.enough, check.key) for check in failed if check.enough is not None)
+    limited = [check for check in failed if check.enough is not None and check.key != ITEMS]
+    limits = sorted((check.enough, check.key) for check in limited if check.enough is not None)
     if limits:
         params = ",".join(f"{key}={limit:g}" for key, limit in {k: v for v, k in limits}.items())
         passing = "it passes" if len(limits) == len(failed) else "these rules pass"

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from compo_pipeline.evaluation.aggregates import aggregate_rows
-from compo_pipeline.evaluation.comparison import FINE_TUNED, Row
+from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, ROLES, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
@@ -63,7 +63,7 @@ class ReportInputs:
 
 
 def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write a run's `report.html`, its plots, and the environment that the diagnosis advises.
+    """Write a run's `report.html`, its plots with tables, and the environment that is advised.
 
     The page itself needs no other file and no network.
     """
@@ -104,9 +104,30 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "quarantined": len({(row.row, row.sample_id, row.image) for row in inputs.quarantine}),
     }
     pages.write(folder / PAGE, PAGE, context)
+    _write_plotted(rows, inputs.curves, folder / "plots")
     diagnosis = inputs.foils.diagnosis
     diagnosis_page.write_advised(diagnosis, inputs.facts.command, folder / ENVIRONMENT, {})
     return folder
+
+
+def _write_plotted(rows: Sequence[Row], curves: pd.DataFrame, folder: Path) -> None:
+    """Write tables for DVC's plots: accuracy on subtasks, and loss by step, of each role.
+
+    DVC wants every file: that of an absent model has no rows.
+    """
+    folder.mkdir(exist_ok=True)
+    subtasks = [row for row in rows if plots.is_subtask(row)]
+    for role in ROLES:
+        values = [(row.label, row.values[role].value) for row in subtasks if role in row.values]
+        table = pd.DataFrame(values, columns=["subtask", "per_cent"])
+        table.to_csv(folder / f"{role}.csv", index=False)
+    losses = dict.fromkeys((FINE_TUNED, CONTROL), pd.DataFrame(columns=["step", "loss"]))
+    for model, own in () if curves.empty else curves.groupby("model"):
+        # A method that alternates between objectives has a column of its own loss.
+        loss = own[["step"]].assign(loss=own.get(model, own["loss"]))
+        losses[CONTROL if model == CONTROL else FINE_TUNED] = loss.dropna()
+    for role, table in losses.items():
+        table.to_csv(folder / f"{role}_loss.csv", index=False)
 
 
 def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:

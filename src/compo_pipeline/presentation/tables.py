@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +33,10 @@ def difference_text(difference: Difference, decimals: int = 1) -> Text:
     return Text(difference.format(decimals), style=STYLES[difference.significance])
 
 
-def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the headline metrics of all models, what was left out, and the conclusions."""
+def show_comparison(
+    comparison: Comparison, last: Sequence[str] = (), console: Console | None = None
+) -> None:
+    """Print the headline metrics of all models, what was left out, conclusions and last lines."""
     console = terminal(console)
     console.print()
     table = _comparison_table(comparison, wide=True)
@@ -48,6 +50,9 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
         console.print("No item could be scored, so there is nothing to compare.")
     for place, line in enumerate(comparison.conclusions):
         console.print(Text(line, style="bold" if place == 0 else ""))
+    for line in last:
+        # Unwrapped, so that commands can be copied.
+        console.print(Text(line), soft_wrap=True)
 
 
 def _comparison_table(comparison: Comparison, *, wide: bool) -> Table:

@@ -42,12 +42,16 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A view's negative with its changes against the nearest positive; no pieces if absent."""
+    """A view's negative with its changes against the nearest positive; no pieces if absent.
+
+    `is_positive` says that a positive of the view is the same text, up to case and spaces.
+    """
 
     pieces: tuple[tuple[str, bool], ...]
     generator: str
     category: str = ""
     words: tuple[str, ...] = ()
+    is_positive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +185,19 @@ def _view_images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
 
 def _mark_negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]:
     """Yield the negatives of a view, with the words marked that they change."""
+    if view.kind == "long":  # a whole caption has none
+        return
+    positives = {tuple(text.casefold().split()) for text in view.positives}
     origins = zip(view.negatives, origins_of(view), generators, strict=False)
     for text, origin, generator in origins:
         if text is None or origin is None:
             yield Negative((), generator)
         else:
             pieces = tuple(changed_words(text, view.positives))
-            yield Negative(pieces, origin["generator"], origin["category"], tuple(origin["words"]))
+            is_positive = tuple(text.casefold().split()) in positives
+            yield Negative(
+                pieces, origin["generator"], origin["category"], tuple(origin["words"]), is_positive
+            )
 
 
 def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:

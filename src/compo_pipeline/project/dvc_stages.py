@@ -127,9 +127,18 @@ def definition(project: Path, env: str) -> dict[str, Any]:
         known |= given
     read = _EnvironmentStages(project, env)
     stages = {name: ({"wdir": "../.."} if up else {}) | read.stage(name) for name in STAGES}
-    report = read.path("report")
-    plots = [f"{up}{report}/{name}.png" for name in ("curves", "subtasks")]
-    return {"vars": variables, "stages": stages, "plots": plots}
+    return {"vars": variables, "stages": stages, "plots": _plots(f"{up}{read.path('report')}")}
+
+
+def _plots(report: str) -> list[dict[str, Any]]:
+    """Plots by DVC's own templates, of the tables in the folder of a report."""
+    loss = {f"{report}/plots/{role}_loss.csv": "loss" for role in ("fine_tuned", "control")}
+    files = [f"{report}/plots/{role}.csv" for role in ("base", "control", "fine_tuned")]
+    subtasks = {"x": dict.fromkeys(files, "per_cent"), "y": dict.fromkeys(files, "subtask")}
+    return [
+        {"Loss": {"template": "smooth", "x": "step", "y": loss}},
+        {"Subtasks": {"template": "bar_horizontal", **subtasks}},
+    ]
 
 
 def code_of(*modules: str) -> set[str]:

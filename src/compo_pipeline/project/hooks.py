@@ -237,19 +237,18 @@ class TrackingHook:
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        """Print the URL of the run's charts in MLflow."""
+        """Print how to see the run's charts in MLflow."""
         if self._run_id is None:
             return
         from compo_pipeline.tracking import runs as tracking
 
         try:
-            url = tracking.charts_url(self._run_id)
+            lines = tracking.charts(self._run_id)
         except SettingsError as problem:
             log.warning("the address of the run's charts is not known: %s", problem)
             return
-        if url is not None:
-            line = Text.assemble(("Charts in MLflow  ", "dim"), url)
-            terminal(None).print(line, soft_wrap=True)
+        for label, line in zip(("Charts in MLflow", ""), lines, strict=False):
+            terminal(None).print(Text.assemble((f"{label:<18}", "dim"), line), soft_wrap=True)
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:

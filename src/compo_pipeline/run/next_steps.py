@@ -141,19 +141,13 @@ def _ui_install_hint() -> str:
 
 def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Commands to run after a registration, each with its purpose."""
-    uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
-    browse = []
-    if uri.startswith("sqlite"):  # a tracking server has its own page
-        command = f"mlflow ui --backend-store-uri {shlex.quote(masked(uri))}"
-        browse = [(command, "runs and registered versions")]
     if alias is None:
-        return browse
+        return []
     promotion = kedro_run("promotion", **parameters["command"])
     compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
     return [
         (promotion, "make it the champion if it passes the gate"),
         (compare, f"base and model in a browser{_ui_install_hint()}"),
-        *browse,
     ]
 
 

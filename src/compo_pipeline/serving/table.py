@@ -65,7 +65,8 @@ def read_table(
             lines = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
             columns, params = list(next(lines, [])), None
         else:
-            raise Refusal(415, f"the content type is '{kind}', expected {JSON} or {CSV}")
+            reason = f"the content type is '{kind}', expected {JSON} or {CSV}"
+            raise Refusal(415, f"{reason}, with the bytes of an image as base64")
         rows = list(islice(lines, most + 1))
     except RecursionError:
         raise Refusal(400, "the JSON is nested too deeply") from None

@@ -25,7 +25,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compo_pipeline.configuration.settings import PlainError, masked
+from compo_pipeline.configuration.settings import PlainError, masked, pip_install
 from compo_pipeline.run.seeding import digest
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
@@ -34,6 +34,7 @@ _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
 LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by the URL's protocol
 _UNUSABLE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)  # names of objects
 _INDEX, _CONTENTS, _NOTES = ".index.sqlite", ".contents", ".notes"
 _PARTIAL, _LOCKS = ".partial", ".locks"  # of downloads
@@ -413,6 +414,9 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
         raise
     except PermissionError as error:
         raise RemoteError(f"{url}: access is denied ({_error_text(error, url)})") from error
+    except ImportError as error:
+        extra = _EXTRAS.get(url.partition("://")[0])
+        raise RemoteError(f"{url}: {pip_install(extra) if extra else error}") from error
     except Exception as error:
         # Each storage has errors of its own: of connections, credentials, packages, bad names.
         raise RemoteError(f"{url}: {_error_text(error, url)} ({type(error).__name__})") from error

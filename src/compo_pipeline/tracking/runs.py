@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import is_tracking_uri_set
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.tracking.fluent import _get_experiment_id
+from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+from mlflow.utils.uri import is_local_uri
 from sqlalchemy.exc import SQLAlchemyError
 
 from compo_pipeline.configuration.settings import SettingsError, masked
@@ -36,6 +40,16 @@ from compo_pipeline.tracking.settings import TrackingSettings
 RESTORED_FROM = "restored_from"
 ERROR = "error"
 _SQLITE = "sqlite:///"
+# Folder beside a database in a file.
+_ARTEFACTS = "artifacts"
+# Columns of MLflow's database that hold places of artefacts.
+_PLACES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
 # MLflow's page has a view for language models, which comes first, and one for training: releases
 # of MLflow 3 choose by the experiment's kind, by the address, or by the switch at the top left.
 _KIND = "mlflow.experimentKind"
@@ -56,25 +70,73 @@ def configure(settings: TrackingSettings, project_path: Path) -> None:
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
-    """Set MLflow's store for this process and return its URI."""
+    """Set MLflow's store for this process and return its URI.
+
+    Raises:
+        SettingsError: the store is part of a project that was copied or moved.
+    """
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
     for name, value in _HTTP.items():
         os.environ.setdefault(name, value)
     # Its line for every retry of every request would bury the one that says who does not answer.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    uri = settings.uri
-    if uri is None:
-        # Absolute: MLflow takes a relative sqlite path from the working directory.
-        folder = project_path.resolve() / "mlruns"
-        folder.mkdir(exist_ok=True)
-        uri = f"{_SQLITE}{folder / 'mlflow.db'}"
+    uri = settings.uri or _own_store(project_path)
+    if settings.uri is None:
         # A new database is built in thirty migrations, each of which logs a line.
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    file = local_file(uri)
+    own = file is not None and file.resolve().is_relative_to(project_path.resolve())
+    if file is not None and own and (moved := _moved_from(file)):
+        raise SettingsError(
+            f"tracking.uri: {file} keeps its artefacts in {', '.join(moved)}: this project was "
+            "copied or moved from there; `compo-pipeline relocate` names the folder beside it"
+        )
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     return uri
+
+
+def _own_store(project_path: Path) -> str:
+    """URI of the store in a project's folder mlruns, which is created if it is missing."""
+    # Absolute: MLflow takes a relative sqlite path from the working directory.
+    folder = project_path.resolve() / "mlruns"
+    folder.mkdir(exist_ok=True)
+    return f"{_SQLITE}{folder / 'mlflow.db'}"
+
+
+def _moved_from(file: Path) -> list[str]:
+    """URIs of other folders, named as that of an MLflow database, whose `artifacts` it names."""
+    if not file.is_file():
+        return []
+    places: list[tuple[str]] = []
+    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
+        places = database.execute("SELECT artifact_location FROM experiments").fetchall()
+    split = (place.rpartition("/") for (place,) in places if is_local_uri(place))
+    parents = sorted({parent for parent, _, name in split if name == _ARTEFACTS})
+    paths = (Path(local_file_uri_to_path(parent)).resolve() for parent in parents)
+    own = file.resolve().parent
+    return [
+        parent
+        for parent, path in zip(parents, paths, strict=True)
+        if path != own and path.name == own.name
+    ]
+
+
+def relocate(settings: TrackingSettings, project_path: Path) -> list[str]:
+    """Make a copied or moved MLflow store name the artefacts beside it; returns the old folders."""
+    file = local_file(settings.uri or _own_store(project_path))
+    moved = _moved_from(file) if file is not None else []
+    for old in moved:
+        with closing(sqlite3.connect(file)) as database, database:
+            for table, column in _PLACES:
+                database.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
+                    f"WHERE substr({column}, 1, ?) = ?",
+                    (file.resolve().parent.as_uri(), len(old) + 1, len(old) + 1, f"{old}/"),
+                )
+    return moved
 
 
 def local_file(uri: str) -> Path | None:
@@ -120,7 +182,7 @@ def experiment_in(uri: str, name: str, key: str) -> str:
             for tag, kind in _OF_MODELS.items():
                 client.set_experiment_tag(experiment.experiment_id, tag, kind)
         if experiment is None:
-            artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
+            artefacts = None if file is None else (file.resolve().parent / _ARTEFACTS).as_uri()
             try:
                 return str(client.create_experiment(name, artefacts, tags=_OF_MODELS))
             except MlflowException:
@@ -144,7 +206,7 @@ def _create_database(file: Path) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         with atomic_file(file.resolve()) as temporary:
-            artefacts = (file.resolve().parent / "artifacts").as_uri()
+            artefacts = (file.resolve().parent / _ARTEFACTS).as_uri()
             store: Any = SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts)  # type: ignore[no-untyped-call]
             store.engine.dispose()
 
@@ -280,22 +342,26 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
         log.warning("the run is not ended yet: %s", problem)
 
 
-def charts_url(run_id: str) -> str | None:
-    """URL of a run's charts on MLflow's page; None if no known page shows the run.
+def charts(run_id: str) -> list[str]:
+    """Lines that say how to see a run's charts: of a store in a file a command, and the URL.
 
-    `mlflow ui` shows a store in a file. It is None of an unknown run, and of a database that a
-    server elsewhere shows.
+    Empty for an unknown run, and for a database that a server elsewhere shows.
     """
     uri = mlflow.get_tracking_uri()
-    page = _LOCAL_PAGE if local_file(uri) else masked(uri)
+    file = local_file(uri)
+    page = _LOCAL_PAGE if file else masked(uri)
     if not page.startswith("http"):
-        return None
+        return []
     with store_errors():
         run = find(run_id)
     if run is None:
-        return None
-    charts = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
-    return f"{page.rstrip('/')}/#/{charts}?{_VIEW}"
+        return []
+    shown = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    url = f"{page.rstrip('/')}/#/{shown}?{_VIEW}"
+    if file is None:
+        return [url]
+    store = shlex.quote(f"{_SQLITE}{os.path.relpath(file)}")
+    return [f"mlflow ui --backend-store-uri {store}", url]
 
 
 def child_run(run_id: str, name: str) -> str:

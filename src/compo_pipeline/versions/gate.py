@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from compo_pipeline.evaluation.slices import ItemSlices
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
+ITEMS = "promotion.gate.items"
+"""Key of the least number of items of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class ComparedMetric:
 class Check:
     """Result of one gate rule for one metric or, without numbers, for the score tables as a whole.
 
-    `key` is the YAML key of the limit, empty if there is none; `enough` is the smallest value of
-    that limit with which a failed figure would pass, if there is one. `absent` is a role of which
+    `key` is the YAML key of the limit, empty if there is none; `enough` is the value of that limit
+    nearest to it with which a failed figure would pass (of `ITEMS`: would be judged), if there is
+    one. `absent` is a role of which
     nothing was scored; if the check passed, it is waived.
     """
 
@@ -258,7 +261,8 @@ def _unfit_check(name: str, row: Row, gate: Gate) -> Check | None:
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
-        return Check(name, subject, False, finding, numbers, "promotion.gate.items")
+        fewest = min(row.items, row.images)
+        return Check(name, subject, False, finding, numbers, ITEMS, fewest)
     # The check before excludes a division by zero.
     if row.skipped / (row.items + row.skipped) > gate.skipped:
         finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"

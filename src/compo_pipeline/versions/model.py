@@ -24,6 +24,7 @@ import io
 import json
 import logging
 import os
+import reprlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 import open_clip
@@ -69,7 +71,13 @@ TASK_PARAMS = {
     "rank": ("texts",),
     "classify": ("labels", "templates"),
 }
+# What a cell of each column holds.
+CELLS = {
+    "image": "base64, a data URI, or the path of a file below COMPO_CLIP_IMAGE_ROOT",
+    "text": "a text",
+}
 CHUNK = 64
+_URL_SAFE = str.maketrans("-_", "+/")
 # Not TIFF: Pillow unpacks whole tiles, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
 # Longer texts are not looked up as paths.
@@ -508,17 +516,18 @@ def row_bytes(request: Mapping[str, Any]) -> int:
 
 
 def column(table: pd.DataFrame, name: str) -> list[str]:
-    """The values of a table's column as a list; refuses a missing column and empty values.
+    """The values of a table's column as a list; refuses a missing column and values without text.
 
     Raises:
-        InvalidRequest: it is missing, or a row is empty; names the row.
+        InvalidRequest: it is missing, or a value is empty or of another type; names the row.
     """
     if name not in table:
         raise InvalidRequest(f"the table has no column {name}")
     values: list[str] = table[name].tolist()
     for row, value in enumerate(values):
         if not isinstance(value, str) or not value.strip():
-            raise InvalidRequest(f"row {row}: {name} is empty, or not a text")
+            shown = reprlib.repr(value)
+            raise InvalidRequest(f"row {row}: {name} is {shown}, expected {CELLS[name]}")
     return values
 
 
@@ -606,15 +615,16 @@ def image_bytes(value: str, limits: RequestLimits) -> bytes:
         return path.read_bytes()
     if "://" in value[:32]:
         raise InvalidRequest("is a URL, and none is fetched: send the image itself, as base64")
-    encoded = value.partition(",")[2] if value.startswith("data:") else value
+    encoded = "".join(value.split())
+    if encoded[:5].lower() == "data:":
+        encoded = unquote(encoded.partition(",")[2])
+    # URL-safe base64 is often sent without its padding.
+    encoded = encoded.translate(_URL_SAFE).rstrip("=")
     try:
-        return base64.b64decode("".join(encoded.split()), validate=True)
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except ValueError:
         unset = " (which is not set)" if limits.root is None else ""
-        raise InvalidRequest(
-            "is neither base64, nor a data URI, nor the path of a file below COMPO_CLIP_IMAGE_ROOT"
-            + unset
-        ) from None
+        raise InvalidRequest(f"cannot be read, expected {CELLS['image']}{unset}") from None
 
 
 def _below(root: Path | None, value: str) -> Path | None:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +221,8 @@ def load_model(
         return load(model, device)
     version = version_of(model.name, "model.name")
     with tempfile.TemporaryDirectory() as folder:
-        return verified(version, Path(folder), signing).model.to(device)
+        loaded = verified(version, Path(folder), signing).model.to(device)
+    return replace(loaded, name=f"{version.name} version {version.version}")
 
 
 def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:

@@ -13,7 +13,7 @@ from typing import Any
 
 from compo_pipeline.comparison import cells as runs
 from compo_pipeline.comparison.cells import COMPARISON, SCORES, CellSet, find_cells
-from compo_pipeline.evaluation.comparison import by_model
+from compo_pipeline.evaluation.comparison import by_model, headline_figures
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.presentation import suite_page
@@ -75,7 +75,7 @@ def write_comparison_page(
     name: str,
     site: Site,
 ) -> tuple[dict[str, Any], FolderWriter]:
-    """Print headline metrics; return all metrics for DVC, and a function that writes the page."""
+    """Print headline metrics; return them for DVC, and a function that writes the page."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("comparison"),
@@ -85,10 +85,11 @@ def write_comparison_page(
     }
     suite_page.show(found)
     page = partial(suite_page.write, found, f"Comparison of the set {name}", facts)
-    return by_model(found.comparison.rows), page
+    return headline_figures(found.comparison.rows), page
 
 
-def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
+def log_cells(suite: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
     """Log the metrics of all cells of a comparison set, and its page, as one MLflow run."""
     tags = {"dataset": dataset, "set": name}
-    tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)
+    figures = by_model(Suite.from_json(suite).comparison.rows)
+    tracking.log_figures(f"comparison-{dataset}-{name}", tags, figures, page)

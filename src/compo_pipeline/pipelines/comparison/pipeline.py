@@ -50,7 +50,7 @@ def create_pipeline() -> Pipeline:
             node(
                 log_cells,
                 inputs={
-                    "cells_metrics": "cells_metrics",
+                    "suite": "cells_suite",
                     "page": "comparison_report",
                     "name": "params:set",
                     "dataset": "params:dataset",

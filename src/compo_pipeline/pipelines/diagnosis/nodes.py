@@ -18,6 +18,8 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
+from compo_pipeline.foils.build import shortage
+from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import diagnosis_page as page
 from compo_pipeline.run.provenance import Site
@@ -27,6 +29,8 @@ from compo_pipeline.storage.records import Foil
 
 def score_foils(
     foils: Sequence[Foil],
+    foils_report: Mapping[str, Any],
+    foil_settings: FoilSettings,
     models: Mapping[str, Callable[[], LoadedModel]],
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
@@ -40,10 +44,9 @@ def score_foils(
     """
     subtasks = gather_foils(benchmarks, foils, Path(root))
     if not subtasks:
-        raise SettingsError(
-            f"benchmarks.foils.split: no kind of the foils '{benchmarks.foils.split}' is used; the "
-            "log of `kedro run --pipeline=foils` says why"
-        )
+        split = benchmarks.foils.split
+        why = "it names no set" if split is None else shortage(foils_report, split, foil_settings)
+        raise SettingsError(f"benchmarks.foils.split: no foils are used: {why}")
     items, store = BenchmarkItems(subtasks, {}), Path(embeddings)
     _, suite = score_suite(items, models, evaluation, benchmarks, store, TrainingRows())
     return suite

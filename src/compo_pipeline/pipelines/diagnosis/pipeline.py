@@ -19,6 +19,8 @@ def create_pipeline() -> Pipeline:
                 score_foils,
                 inputs=[
                     "foils",
+                    "foils_report",
+                    "params:foils",
                     "listed_models",
                     "params:benchmarks",
                     "params:evaluation",

@@ -20,7 +20,14 @@ from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
 from compo_pipeline.diagnosis.options import RuleSetting
-from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, by_model, run_metrics
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    CONTROL,
+    FINE_TUNED,
+    headline_figures,
+    run_metrics,
+)
+from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import (
     BenchmarkItems,
@@ -33,6 +40,8 @@ from compo_pipeline.evaluation.evaluate import (
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.foils import review
+from compo_pipeline.foils.build import shortage
+from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -78,10 +87,10 @@ def compare_models(
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Comparison of the scored models as JSON, and metrics by model for DVC."""
+    """Comparison of the scored models as JSON, and its headline figures for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
     comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run_labels(benchmarks))
-    return comparison.to_json(), by_model(comparison.rows)
+    return comparison.to_json(), headline_figures(comparison.rows)
 
 
 def log_comparison(
@@ -201,11 +210,20 @@ def write_report(
     return partial(report.write, inputs)
 
 
-def log_report(written: Path, run: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
-    """Log the report to the training's MLflow run, and print the table of the comparison."""
+def log_report(
+    written: Path,
+    run: Mapping[str, Any],
+    comparison: Mapping[str, Any],
+    foils_report: Mapping[str, Any],
+    foils: FoilSettings,
+    benchmarks: BenchmarksSettings,
+) -> None:
+    """Log the report to the training's MLflow run; print the comparison and what it measured."""
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
-    show_comparison(Comparison.from_json(comparison))
+    found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    why = "" if split is None else shortage(foils_report, split, foils)
+    show_comparison(found, coverage_lines(found.rows, why))
 
 
 def _facts(

@@ -114,7 +114,14 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 log_report,
-                inputs=["report", "run", "comparison"],
+                inputs=[
+                    "report",
+                    "run",
+                    "comparison",
+                    "foils_report",
+                    "params:foils",
+                    "params:benchmarks",
+                ],
                 outputs=None,
                 name="log_report",
             ),

@@ -31,7 +31,10 @@ def gather_suite_items(
         GENERATORS[made.format].generate(generator_settings, made.root)
     subtasks = from_files(benchmarks)
     if not subtasks:
-        raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
+        raise SettingsError(
+            "benchmarks: none has a folder of files; name the folder of all at benchmarks.root, or "
+            "one at benchmarks.sets.<name>.root"
+        )
     return subtasks
 
 
