@@ -22,6 +22,7 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     Reader,
     SourceError,
+    by_share,
     rejected,
     source_files,
 )
@@ -52,7 +53,7 @@ def count(data: DataSettings, source: str) -> int:
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per row of the split's files, with its downloaded image's path."""
     if _fitting_reader(data, source) is img2dataset:
-        yield from img2dataset.read(data, split, source, _CAPTION)
+        yield from by_share(data, split, source, img2dataset.read(data, split, source, _CAPTION))
         return
     given = data.columns
     columns = replace(
