@@ -39,12 +39,6 @@ from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
-ENDINGS = (
-    *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy"),
-    *(".avif", ".heic", ".heif"),
-)
-"""Endings of the names of image files, in lower case."""
-
 # By the brands in its first bytes; an AVIF file may have mif1, too.
 _HEIF = re.compile(rb".{4}ftyp(?!.*avi[fs])(?:hei|hev|mif1|msf1)", re.DOTALL)
 _CROP = "#xywh="

@@ -54,7 +54,8 @@ def source_problems(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
 
 def _single_source_problems(data: DataSettings) -> Iterator[str]:
     """Yield errors for a source's root, caption files, columns and first images."""
-    from compo_pipeline.datasets.readers import identified, reader, split_records
+    from compo_pipeline.datasets.readers import reader, split_records
+    from compo_pipeline.datasets.readers.auto import identified
     from compo_pipeline.datasets.readers.joined import caption_tables
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
     from compo_pipeline.images.decoding import ACCEPTED, is_there

@@ -12,6 +12,7 @@ from typing import Any
 
 from compo_pipeline.datasets.readers.record import (
     CAPTION_NAMES,
+    ENDINGS,
     NOT_CAPTIONED,
     RawCaption,
     SourceError,
@@ -21,7 +22,6 @@ from compo_pipeline.datasets.readers.record import (
     rejected,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.images.decoding import ENDINGS
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import read_bytes
 from compo_pipeline.storage.untrusted import files_below, parse_json, path_below
@@ -101,27 +101,31 @@ def _captions(data: DataSettings, beside: str) -> list[Any]:
 
 
 def _images(data: DataSettings, place: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the images below a folder, without hidden ones, each with its file of captions.
-
-    Paths are relative to the root.
-    """
+    """Yield the images below a folder, each with its file of captions."""
     try:
-        # Links out of the root are a matter of each image, which ingest measures.
-        folder = path_below(data.root, place or ".", follow_symlinks=True)
-        found = files_below(folder, "**/*", follow_symlinks=True)
+        return with_captions(visible_files(data.root, place))
     except ValueError as error:
         raise SourceError(f"{error}; set data.splits to a folder below data.root") from error
-    paths = [PurePosixPath(path.relative_to(data.root).as_posix()) for path in found]
-    return with_captions([path for path in paths if not is_hidden(path)])
 
 
-def is_hidden(path: PurePosixPath) -> bool:
-    """Whether a file or one of its folders is hidden, or litter of an archive of macOS."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+def visible_files(root: Path, place: str = ".") -> list[PurePosixPath]:
+    """Files below a folder of a root, sorted, without hidden ones and litter of macOS archives.
+
+    Raises:
+        ValueError: the folder is not below the root.
+    """
+    # Links out of the root are a matter of each image, which ingest measures.
+    found = files_below(path_below(root, place, follow_symlinks=True), "**/*", follow_symlinks=True)
+    paths = (PurePosixPath(path.relative_to(root).as_posix()) for path in found)
+    return [
+        path
+        for path in paths
+        if not any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+    ]
 
 
 def with_captions(paths: list[PurePosixPath]) -> Iterator[tuple[str, str | None]]:
-    """Yield the images among paths, each with the file of its captions among them, or None."""
+    """Yield the images among files, each with the file of its captions among them, or None."""
     there = set(map(str, paths))
     for path in paths:
         if path.suffix.lower() in ENDINGS:

@@ -30,6 +30,12 @@ OTHER_SPLIT = "other_split"
 NOT_BAD = (NOT_DOWNLOADED, NOT_CAPTIONED, OTHER_SPLIT)
 """Quarantine rules of records that are no use and do not count as bad."""
 
+ENDINGS = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy"),
+    *(".avif", ".heic", ".heif"),
+)
+"""Endings of the names of image files, in lower case."""
+
 CAPTION_NAMES = ("caption", "captions", "text", "title", "description", "alt", "sentences", "raw")
 """Usual names of a caption's column or field, the most usual first."""
 
@@ -199,8 +205,9 @@ def checked(
 
 def captions_of(value: Any) -> list[Any]:
     """Captions in a cell or field: one, or a list of several, each a text or an object with one."""
-    if isinstance(value, str) and value.startswith("["):
-        value = parse_list(value) or value  # as CSV files have lists
+    if isinstance(value, str):
+        listed = parse_list(value) if value.startswith("[") else None  # as CSV files have lists
+        return listed or [value]
     return [
         next((each[name] for name in CAPTION_NAMES if name in each), each)
         if isinstance(each, Mapping)

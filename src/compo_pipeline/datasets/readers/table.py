@@ -28,6 +28,7 @@ from compo_pipeline.datasets.readers.delimited import (
 )
 from compo_pipeline.datasets.readers.record import (
     CAPTION_NAMES,
+    ENDINGS,
     OTHER_SPLIT,
     RawCaption,
     SourceError,
@@ -41,7 +42,6 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.images.decoding import ENDINGS
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import open_file
 from compo_pipeline.storage.untrusted import holds_images, parse_json, read_json, shown
@@ -104,7 +104,7 @@ def _width(values: Values, text: str | None) -> int:
     """Number of records that a row becomes, if its captions are in the column `text`."""
     if text is None or isinstance(values, UnreadableRecord):
         return 1
-    return max(1, len(captions_of(values.get(text))))
+    return len(captions_of(values.get(text))) or 1
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
