@@ -175,6 +175,16 @@ def test_captions_beside_images(tmp_path: Path, ending: str, chosen: str) -> Non
     assert len(annotations) == NUMBER, "the hash of the data covers the captions"
 
 
+def test_folders_named_after_splits(tmp_path: Path) -> None:
+    for split, number in {"train": 20, "valid": 5, "test": 5}.items():
+        for name in images(tmp_path, f"images/{split}/", number):
+            (tmp_path / name).with_suffix(".txt").write_text(TEXTS[0])
+    (tmp_path / "classes.json").write_text('{"classes": ["dog", "cat"]}')
+    assert len(texts_by_image(data(tmp_path))) == 30
+    located = locate(data(tmp_path))["splits"]
+    assert [located[split]["records"] for split in SHARES] == [20, 5, 5]
+
+
 def test_images_without_a_caption_among_others_are_told(tmp_path: Path) -> None:
     names = images(tmp_path)
     for name, text in zip(names, [*TEXTS, "", "\xff"] * 11, strict=False):
@@ -258,7 +268,7 @@ def test_columns_that_cannot_be_guessed_are_left_open(tmp_path: Path) -> None:
 def test_two_columns_of_captions_are_not_chosen_between(tmp_path: Path) -> None:
     rows = [{"file": name, "title": "A dog.", "text": TEXTS[0]} for name in images(tmp_path)]
     write_rows(tmp_path / "t.csv", rows)
-    with pytest.raises(SourceError, match=r"no column caption .*data\.columns\.caption=text"):
+    with pytest.raises(SourceError, match=r"no column image, caption .*image=file,.*caption=text"):
         list(readers.read(data(tmp_path)))
     chosen = data(tmp_path, columns=Columns(caption="text"))
     assert len(texts_by_image(chosen)) == NUMBER
@@ -372,10 +382,16 @@ def test_usual_names_of_splits(tmp_path: Path) -> None:
     assert rules == {"other_split": 3}, "not bad: data.splits.val=null leaves them out"
 
 
-def test_unknown_names_of_splits_are_listed_with_their_counts(tmp_path: Path) -> None:
+def test_unknown_names_of_splits_are_listed_with_their_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [{"image": name, "caption": TEXTS[0]} for name in images(tmp_path)]
     for n, row in enumerate(rows):
         row["split"] = "train" if n < 50 else f"fold{n % 2}"
     write_rows(tmp_path / "t.csv", rows)
     with pytest.raises(SourceError, match=r"val: .*split has train \(50\), fold0 \(5\), fold1"):
         locate(data(tmp_path))
+    rows[0]["split"], rows[1]["split"] = "val", "test"
+    write_rows(tmp_path / "t.csv", rows)
+    locate(data(tmp_path))
+    assert "the column split has fold0 (5), fold1 (5)" in caplog.text

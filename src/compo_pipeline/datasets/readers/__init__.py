@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, permutations
@@ -21,7 +22,13 @@ from compo_pipeline.configuration.settings import PlainError, SettingsError, nea
 from compo_pipeline.datasets.readers import auto, table
 from compo_pipeline.datasets.readers.auto import identified
 from compo_pipeline.datasets.readers.joined import CaptionJoin, caption_tables
-from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError, by_share
+from compo_pipeline.datasets.readers.record import (
+    RawCaption,
+    Reader,
+    SourceError,
+    by_share,
+    named_split,
+)
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import path_below
@@ -267,6 +274,11 @@ def _locate_source(data: DataSettings) -> dict[str, Any]:
         if len(shared := data.sharing(source)) > 1:
             counts = ", ".join(f"{splits[split]['records']} {split}" for split in shared)
             log.info("%s is divided: %s records.", data.root / source, counts)
+            for column, values in _split_values(data, source).items():
+                unknown = {name: n for name, n in values.items() if not named_split(name, shared)}
+                if unknown:
+                    text = "%s: records of no known split are bad; the column %s has %s."
+                    log.warning(text, data.root / source, column, _listed(Counter(unknown)))
     table.parsed_json.cache_clear()
     return {"format": data.format, "root": str(data.root), "splits": splits}
 
@@ -300,12 +312,10 @@ def _no_record_reason(data: DataSettings, split: str, source: str) -> str:
     first, *others = data.sharing(source)
     if not others:
         return ""
-    values = table.split_values(data, source) if data.format == "table" else {}
-    for column, counts in values.items():
-        found = ", ".join(f"{value} ({count})" for value, count in counts.most_common(_VALUES))
-        more = f" and {len(counts) - _VALUES} more" if len(counts) > _VALUES else ""
+    if values := _split_values(data, source):
+        column, counts = next(iter(values.items()))
         return (
-            f" of this split: its column {column} has {found}{more}, expected "
+            f" of this split: its column {column} has {_listed(counts)}, expected "
             f"{', '.join(data.sharing(source))} (validation, valid and dev are val, restval is "
             "train); another column is named in data.columns.split, and "
             f"data.splits.{split}=null leaves the split out"
@@ -319,6 +329,17 @@ def _no_record_reason(data: DataSettings, split: str, source: str) -> str:
         f"data.columns.split; data.splits.{split}=null leaves the split out"
     )
     return f" of this split; {remedy}" if records else ""
+
+
+def _split_values(data: DataSettings, source: str) -> dict[str, Counter[str]]:
+    """Values of a table's column of splits, by the name of the column; empty without one."""
+    return table.split_values(data, source) if data.format == "table" else {}
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Values with their numbers, the most frequent ones first."""
+    more = f" and {len(counts) - _VALUES} more" if len(counts) > _VALUES else ""
+    return ", ".join(f"{name} ({n})" for name, n in counts.most_common(_VALUES)) + more
 
 
 def _image_folder(data: DataSettings, split: str, source: str) -> Path:

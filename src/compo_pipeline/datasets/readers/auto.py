@@ -47,10 +47,12 @@ def identified(data: DataSettings) -> DataSettings:
     paths = folder.visible_files(data.root) if whole else _named_files(data)
     found = _fitting(data, paths, deep=not whole)
     if data.format != AUTO:
-        found = {name: files for name, files in found.items() if name == data.format}
+        if data.format not in found:
+            return data
+        found = {data.format: found[data.format]}
     if not found:
         raise SourceError(
-            f"data.root: {data.root} has no captions that data.format={data.format} finds; "
+            f"data.root: {data.root} has no captions that data.format=auto finds; "
             f"expected a table ({', '.join(table.SUFFIXES)}), texts beside images (a.txt for "
             "a.jpg), tars, or annotations/captions_<split>.json; where there are no captions, "
             "recaption.captioner writes them"
@@ -98,7 +100,10 @@ def _fitting(data: DataSettings, paths: list[PurePosixPath], deep: bool) -> dict
     usual = [path for path in others if path.suffix in table.SUFFIXES and path.stem in _USUAL]
     found: dict[str, list[str]] = {}
     for path in others:
-        if (kind := _kind(data.root, path)) and (kind != _TABLE or path in usual or not usual):
+        expected = deep or path.stem in _USUAL
+        if (kind := _kind(data.root, path, expected)) and (
+            kind != _TABLE or path in usual or not usual
+        ):
             found.setdefault(kind, []).append(str(path))
     if beside and _DOWNLOADS not in found:
         found[_FOLDER] = [name for name, text in images.items() if text]
@@ -107,8 +112,12 @@ def _fitting(data: DataSettings, paths: list[PurePosixPath], deep: bool) -> dict
     return found
 
 
-def _kind(root: Path, path: PurePosixPath) -> str | None:
-    """Format of a file of captions; None for other files, such as JSON without records."""
+def _kind(root: Path, path: PurePosixPath, expected: bool) -> str | None:
+    """Format of a file of captions; None for other files, such as JSON without records.
+
+    Raises:
+        SourceError: a table cannot be read, and is `expected` to be one.
+    """
     if _COCO_FILE.fullmatch(str(path)):
         return _COCO
     if path.suffix == ".tar":
@@ -124,8 +133,10 @@ def _kind(root: Path, path: PurePosixPath) -> str | None:
                 return _DOWNLOADS
     if path.suffix == ".json":
         try:
-            table.column_names(file)
+            return _TABLE if table.column_names(file) or expected else None
         except SourceError:
+            if expected:
+                raise
             return None
     return _TABLE if path.suffix in table.SUFFIXES else None
 
@@ -145,12 +156,20 @@ def _named_files(data: DataSettings) -> list[PurePosixPath]:
             found.append(PurePosixPath(coco))
         elif (data.root / source).is_dir():
             found += folder.visible_files(data.root, source)
-        elif files := source_files(data, source):
-            found += [PurePosixPath(file.relative_to(data.root).as_posix()) for file in files]
         else:
-            splits = ", ".join(data.sharing(source))
-            raise SourceError(f"data.splits.{splits}: {no_files(data, source)}")
+            files = _files_of(data, source)
+            found += [PurePosixPath(file.relative_to(data.root).as_posix()) for file in files]
     return found
+
+
+def _files_of(data: DataSettings, source: str) -> list[Path]:
+    """Files of a source, of which there is one at least."""
+    try:
+        if files := source_files(data, source):
+            return files
+        raise no_files(data, source)
+    except SourceError as error:
+        raise SourceError(f"data.splits.{', '.join(data.sharing(source))}: {error}") from error
 
 
 def _sources(data: DataSettings, kind: str, files: list[str]) -> dict[str, str]:
@@ -161,7 +180,7 @@ def _sources(data: DataSettings, kind: str, files: list[str]) -> dict[str, str]:
     """
     named: dict[str | None, list[str]] = {}
     for file in files:
-        words = PurePosixPath(file).parts[:1] if kind == _FOLDER else _WORD.findall(file)
+        words = PurePosixPath(file).parts[:-1] if kind == _FOLDER else _WORD.findall(file)
         known = (split for word in words if (split := named_split(word, data.splits)))
         named.setdefault(next(known, None), []).append(file)
     first, loose = next(iter(data.splits)), named.get(None, [])
@@ -178,9 +197,12 @@ def _sources(data: DataSettings, kind: str, files: list[str]) -> dict[str, str]:
 
 def _source(data: DataSettings, kind: str, files: list[str], split: str | None) -> str:
     """The value of `data.splits` for some files: a name, a folder or a pattern."""
+    if split is None and kind == _FOLDER:
+        return data.images or _WHOLE
     if kind == _FOLDER:
-        return PurePosixPath(files[0]).parts[0] if split else data.images or _WHOLE
-    if kind == _COCO:
+        folders = [each for file in files for each in PurePosixPath(file).parents]
+        patterns = {str(each) for each in folders if named_split(each.name, data.splits) == split}
+    elif kind == _COCO:
         patterns = {found[1] for file in files if (found := _COCO_FILE.fullmatch(file))}
     elif len(files) == 1:
         patterns = {glob.escape(files[0])}
@@ -205,11 +227,13 @@ def _with_columns(data: DataSettings) -> DataSettings:
 
     A column of the usual name is not set, as readers know it.
     """
-    path = source_files(data, next(iter(data.splits.values())))[0]
+    path = _files_of(data, next(iter(data.splits.values())))[0]
     there, given = table.column_names(path), data.columns
     wanted = ["image"] if given.image is None and data.format == _TABLE else []
     wanted += ["caption"] if given.caption is None and given.sentences is None else []
     wanted = [name for name in wanted if table.own_spelling(name, there) is None]
     guesses = table.guessed_columns(path) if wanted else {}
     named = {name: guesses[name][0] for name in wanted if len(guesses[name]) == 1}
+    if set(wanted) - named.keys() and not data.may_lack_captions:
+        return data  # the reader's error names both
     return replace(data, columns=replace(given, **named))

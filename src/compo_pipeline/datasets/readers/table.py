@@ -64,6 +64,8 @@ _FOLDER_NAMES = ("filepath", "folder", "directory")
 _LISTS = ("images", "data", "annotations")  # of a JSON object with several lists
 _IMAGE_NAME = re.compile(rf"\.(?:{'|'.join(each[1:] for each in ENDINGS)})\s*$", re.IGNORECASE)
 
+_GUESSED = re.compile(r"[\w -]+")  # a column's name that patterns and --params take as it is
+
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """Paths of the split's tables, sorted by name."""
@@ -71,7 +73,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     if not found:
         problem = no_files(data, source).message
         raise SourceError(
-            f"{problem}; where there are no captions, recaption.captioner writes them"
+            f"{problem}; images without a table are of data.format=folder, for which "
+            "recaption.captioner writes captions"
         )
     for path in found:
         if path.suffix not in _RECORDS:
@@ -483,7 +486,7 @@ def guessed_columns(path: Path) -> dict[str, list[str]]:
             rows = _sample(parquet_rows(file, plain))
     else:
         rows = _sample(_RECORDS[path.suffix](path, []))
-    names = [name for name in dict.fromkeys(chain.from_iterable(rows)) if name and "," not in name]
+    names = list(filter(_GUESSED.fullmatch, dict.fromkeys(chain.from_iterable(rows))))
     texts = {
         name: [text for row in rows for text in captions_of(row.get(name)) if text]
         for name in names
