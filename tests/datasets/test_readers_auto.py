@@ -177,7 +177,7 @@ def test_captions_beside_images(tmp_path: Path, ending: str, chosen: str) -> Non
 
 def test_folders_named_after_splits(tmp_path: Path) -> None:
     for split, number in {"train": 20, "valid": 5, "test": 5}.items():
-        for name in images(tmp_path, f"images/{split}/", number):
+        for name in images(tmp_path, f"images/{split}/{split}/", number):
             (tmp_path / name).with_suffix(".txt").write_text(TEXTS[0])
     (tmp_path / "classes.json").write_text('{"classes": ["dog", "cat"]}')
     assert len(texts_by_image(data(tmp_path))) == 30

@@ -74,7 +74,7 @@ def identified(data: DataSettings) -> DataSettings:
     told = {f"data.columns.{name}": column for name, column in columns.items() if column}
     told = {f"data.splits.{split}": source for split, source in splits.items()} | told
     settings = ", ".join(f"{key}={value}" for key, value in told.items())
-    log_once(f"{data.root} is read as by data.format={kind}, {settings}")
+    log_once(f"{data.root} is read as data.format={kind}, {settings}")
     return data
 
 
@@ -200,8 +200,10 @@ def _source(data: DataSettings, kind: str, files: list[str], split: str | None) 
     if split is None and kind == _FOLDER:
         return data.images or _WHOLE
     if kind == _FOLDER:
-        folders = [each for file in files for each in PurePosixPath(file).parents]
-        patterns = {str(each) for each in folders if named_split(each.name, data.splits) == split}
+        patterns = set()
+        for file in files:
+            folders = reversed(PurePosixPath(file).parents)
+            patterns.add(str(next(each for each in folders if named_split(each.name, data.splits))))
     elif kind == _COCO:
         patterns = {found[1] for file in files if (found := _COCO_FILE.fullmatch(file))}
     elif len(files) == 1:
