@@ -122,11 +122,12 @@ def test_json_that_holds_no_records(tmp_path: Path) -> None:
     for splits in (None, dict.fromkeys(SHARES, "captions.json")):
         with pytest.raises(SourceError, match=r"expected a (table|list of objects)"):
             locate(data(tmp_path, splits))
-    broken = '[{"image": "a.jpg", "caption": "A dog."}, 5, {"image": "b.jpg"}]'
+    broken = '[{"image": "a.jpg", "caption": "A dog."}, 5, {"caption": ["A cat.", "It."]}]'
     (tmp_path / "captions.json").write_text(broken)
     good, *bad = readers.read(data(tmp_path, {"train": "captions.json"}))
     assert isinstance(good, RawCaption)
-    assert ["entry 2" in bad[0].detail, "nothing in caption" in bad[1].detail] == [True, True]  # type: ignore[union-attr]
+    assert locate(data(tmp_path, {"train": "captions.json"}))["splits"]["train"]["records"] == 3
+    assert ["entry 2" in bad[0].detail, "nothing in image" in bad[1].detail] == [True, True]  # type: ignore[union-attr]
 
 
 def test_coco_records_that_do_not_join_are_kept(tmp_path: Path) -> None:

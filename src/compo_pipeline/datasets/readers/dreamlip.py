@@ -47,7 +47,9 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Number of records of a split, including those whose image was not downloaded."""
-    return _fitting_reader(data, source).count(data, source)
+    if _fitting_reader(data, source) is img2dataset:
+        return img2dataset.count(data, source)
+    return table.count(_named(data), source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -55,14 +57,8 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     if _fitting_reader(data, source) is img2dataset:
         yield from by_share(data, split, source, img2dataset.read(data, split, source, _CAPTION))
         return
-    given = data.columns
-    columns = replace(
-        given,
-        image=given.image or _IMAGE,
-        caption=None if given.sentences else given.caption or _CAPTION,
-    )
     downloads: _Downloads | None = None
-    for record in table.read(replace(data, images="", columns=columns), split, source):
+    for record in table.read(_named(data), split, source):
         if not isinstance(record, RawCaption):
             yield record
         elif "://" not in record.image:
@@ -70,6 +66,17 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         else:
             downloads = downloads or _Downloads(data)
             yield downloads.record(record)
+
+
+def _named(data: DataSettings) -> DataSettings:
+    """Settings with DreamLIP's columns; image paths are as the file has them."""
+    given = data.columns
+    columns = replace(
+        given,
+        image=given.image or _IMAGE,
+        caption=None if given.sentences else given.caption or _CAPTION,
+    )
+    return replace(data, images="", columns=columns)
 
 
 def _fitting_reader(data: DataSettings, source: str) -> Reader:

@@ -91,23 +91,11 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Number of records of a split: rows, or captions where cells have several."""
-    total = 0
-    for path in caption_files(data, source):
-        parser = _RowParser(data, path)
-        text = None if parser.listed else own_spelling(parser.text, column_names(path))
-        if text is None and path.suffix == ".parquet":
-            total += parquet_count(path)
-        else:
-            rows = _RECORDS[path.suffix](path, [text] if text else [])
-            total += sum(_width(values, text) for values in rows)
-    return total
-
-
-def _width(values: Values, text: str | None) -> int:
-    """Number of records that a row becomes, if its captions are in the column `text`."""
-    if text is None or isinstance(values, UnreadableRecord):
-        return 1
-    return len(captions_of(values.get(text))) or 1
+    found = (
+        _file_records(data, "", source, path, None, counting())
+        for path in caption_files(data, source)
+    )
+    return sum(1 for _ in chain.from_iterable(found))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
