@@ -222,10 +222,13 @@ def caption_records(
     """Yield a record for each caption of an image, of which the others are the further ones."""
     if not captions:
         yield rejected(sample_id, image, "no caption of this image")
-    for number, caption in enumerate(captions):
-        others = [each for each in captions if each is not caption and text_problem(each) is None]
-        own_id = f"{sample_id}-{number}" if len(captions) > 1 else sample_id
-        yield checked(own_id, image_id, image, (caption,), others, split)
+    elif len(captions) == 1:
+        yield checked(sample_id, image_id, image, captions, (), split)
+    else:
+        for number, caption in enumerate(captions):
+            others = [*captions[:number], *captions[number + 1 :]]
+            further = [each for each in others if text_problem(each) is None]
+            yield checked(f"{sample_id}-{number}", image_id, image, (caption,), further, split)
 
 
 def _storable(value: Any) -> str:
