@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from kedro.framework.cli.utils import _split_params
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
+from compo_pipeline import cli
 from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.run import next_steps
@@ -114,6 +116,7 @@ def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:
         ),
         ("a b", {"data": {"root": "/my photos"}}, " --env='a b' --params 'data.root=/my photos'"),
         (None, {"variant": "1e3"}, """ --params 'variant="1e3"'"""),
+        (None, {"data": {"images": "{key}.jpg"}}, """ --params 'data.images="{key}.jpg"'"""),
     ],
 )
 def test_options_are_as_they_were_typed(
@@ -122,3 +125,13 @@ def test_options_are_as_they_were_typed(
     assert next_steps.options(env, params) == shown
     if params:
         assert _split_params(None, None, shlex.split(shown)[-1]) == params
+
+
+def test_values_that_are_no_yaml_are_texts() -> None:
+    """Kedro's own parser ends in a traceback of PyYAML for each of them."""
+    given = "data.columns.image={key:.5}/{key}.jpg,data.splits.train=*.tar,variant='{a}.b',seed=1"
+    assert cli._split_params(Context(cli.cli), None, given) == {
+        "data": {"columns": {"image": "{key:.5}/{key}.jpg"}, "splits": {"train": "*.tar"}},
+        "variant": "{a}.b",
+        "seed": 1,
+    }

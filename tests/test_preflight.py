@@ -247,7 +247,7 @@ def test_a_folder_of_photos_and_a_table_is_enough(problems: Problems) -> None:
 
 
 def test_one_fault_of_one_file_is_told_once(problems: Problems, photos: Path) -> None:
-    (photos / "captions.csv").write_text("Bild;Text\na.jpg;A dog on a sofa.\n")
+    (photos / "captions.csv").write_text("Bild;Nummer\na.jpg;5\n")
     (line,) = problems()
     assert line.startswith("data.splits.train, val, test: ") and "no column image, caption" in line
     (photos / "captions.csv").write_text(

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from kedro.framework.cli.project import run as kedro_run
-from kedro.framework.cli.utils import _split_params
+from kedro.framework.cli.utils import _split_params as kedro_split_params
 
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
-from compo_pipeline.run import console, offline
+from compo_pipeline.run import console, next_steps, offline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,16 @@ console.log_plain_lines_off_terminal()
 @click.group(name="compo-pipeline")
 def cli() -> None:
     """The project's own commands, in addition to those of Kedro."""
+
+
+def _split_params(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Click callback of `--params`: Kedro's own, which fails on values that are no YAML."""
+    if isinstance(value, str):
+        pairs = (item.partition("=") for item in value.split(","))
+        value = ",".join(
+            f"{key}{equals}{next_steps.quote_unreadable(given)}" for key, equals, given in pairs
+        )
+    return kedro_split_params(context, option, value)
 
 
 def _run(**given: Any) -> None:
@@ -104,6 +114,9 @@ def _check_selection(given: Mapping[str, Any]) -> None:
             raise SettingsError(f"{shown}: {str(error).rstrip('.')}{hint}") from None
 
 
+for option in kedro_run.params:
+    if option.name == "params":
+        option.callback = _split_params
 cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, help=kedro_run.help))
 
 

@@ -300,9 +300,10 @@ def test_a_csv_of_another_delimiter_reads_as_one_of_commas(
             [row for row in expected if row.split == "train"]
         )
     named = "semicolons" if delimiter == ";" else "tabs"
-    assert [record.message for record in caplog.records] == [
-        f"{tmp_path / 't.csv'}: fields are separated by {named}"
-    ], "logged once, however often the file is opened"
+    found = [record.message for record in caplog.records if "separated" in record.message]
+    assert found == [f"{tmp_path / 't.csv'}: fields are separated by {named}"], (
+        "logged once, however often the file is opened"
+    )
 
 
 def test_a_semicolon_in_a_header_of_commas_is_no_delimiter(tmp_path: Path) -> None:

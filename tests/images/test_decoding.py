@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def test_what_cannot_be_used_says_why(tmp_path: Path, content: bytes, reason: st
     with pytest.raises(ImageError) as raised:
         load(tmp_path, "a.jpg", LIMITS)
     assert raised.value.reason == reason
+
+
+def test_avif_is_decoded_and_heic_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.avif")
+    red = load(tmp_path, "a.avif", LIMITS)
+    assert red.size == (40, 30) and np.abs(np.subtract(red.getpixel((9, 9)), (255, 0, 0))).max() < 9
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(90))
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(ImageError, match=r"unsupported: .*pip install .*\[heic\]"):
+        load(tmp_path, "a.heic", LIMITS)
 
 
 def array(values: np.ndarray) -> bytes:

@@ -226,6 +226,10 @@ def test_the_advice_of_a_refusal_is_true() -> None:
     with pytest.raises(TooManyBadRows) as raised:
         refuse_too_many(found)
     assert "null" not in str(raised.value), "an image that is not there trains nothing"
+    found["rules"] = {"no_leak": {**found["rules"]["image_present"], "column": "leaks"}}
+    with pytest.raises(TooManyBadRows, match=r"which data\.shares divides") as raised:
+        refuse_too_many(found)
+    assert "null" not in str(raised.value), "held-out images that train measure nothing"
 
 
 def test_dead_links_are_counted_apart_from_bad_records(

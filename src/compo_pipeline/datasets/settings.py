@@ -31,12 +31,12 @@ class Columns:
     image: str | None = None
     """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`."""
     caption: str | None = None
-    """Column with the caption, one sentence or many."""
+    """Column with the caption, one sentence or many; or with a list of captions of the image."""
     sentences: str | None = None
     """Column with a list of sentences, instead of `caption`."""
     split: str | None = None
-    """Column with our name of the record's split, where one file serves several splits; null: the
-    column `split` where the file has one."""
+    """Column with the name of the record's split, ours or a usual one such as validation, where
+    one file serves several splits; null: the column `split` where the file has one."""
 
     def __post_init__(self) -> None:
         """Refuse two columns for the caption, and a pattern of which a short value makes a long
@@ -119,14 +119,16 @@ class DataSettings:
     root: Path
     """Folder with annotations and images, or its URL on object storage."""
     format: str
-    """A generator of data (scenes, which are rendered), or a reader: coco_captions, table,
-    pixelprose, cogvlm_laion, neg_clip, img2dataset, webdataset, image_parquet, cc3m_coca,
-    dreamlip, or folder (images without captions; docs/how-to/your-data.md)."""
+    """A generator of data (scenes, which are rendered), or a reader: coco_captions, table, folder
+    (images with texts beside them, or without captions), pixelprose, cogvlm_laion, neg_clip,
+    img2dataset, webdataset, image_parquet, cc3m_coca or dreamlip (docs/how-to/your-data.md).
+    auto: the one of coco_captions, table, folder, img2dataset, webdataset and image_parquet that
+    fits the files."""
     splits: Open[str]
     """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
-    file, or a pattern of files, below the root. Images without captions: a folder below the
-    root."""
+    file, or a pattern of files, below the root. The format folder: a folder below the root.
+    auto: any of these, or `.`, which is found."""
     images: str = ""
     """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
@@ -134,8 +136,8 @@ class DataSettings:
     captions: CaptionTable = field(default_factory=CaptionTable)
     """Captions of a table of their own, for the formats webdataset and image_parquet."""
     shares: Open[PositiveFloat] = field(default_factory=dict)
-    """Relative sizes of splits that share one file without a split column; the hash of an image's
-    path determines its split, so added images do not move others."""
+    """Relative sizes of splits that share one file or folder without a split column; the hash of
+    an image's path determines its split, so added images do not move others."""
     shares_seed: int = 0
     """Seed of that hash."""
     follow_symlinks: bool = False

@@ -9,7 +9,7 @@ ever touched. What every image becomes is 8-bit RGB:
 - Of 16 bits the upper 8 count, in grey as in colour.
 - Grey, palettes and CMYK are converted by Pillow; colour profiles are ignored.
 - Transparency is dropped: a pixel has the colour that the file stores for it.
-- Of an animation the first frame counts.
+- Of an animation the first frame counts, and of a HEIC file (extra `heic`) the primary image.
 - An array of numpy (`.npy`) is 8-bit [height, width, 3] in BGR, as OpenCV writes frames of videos.
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
@@ -33,16 +33,20 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
+from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.storage import archives, remote
 from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
+# By the brands in its first bytes; an AVIF file may have mif1, too.
+_HEIF = re.compile(rb".{4}ftyp(?!.*avi[fs])(?:hei|hev|mif1|msf1)", re.DOTALL)
 _CROP = "#xywh="
 _BOX = re.compile(r"(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9})", re.ASCII)
 PILLOW_LIMIT = 178_956_970
 """Pillow refuses images of more pixels by itself."""
 
+_START = 64  # bytes that tell arrays and HEIF files from others
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -220,12 +224,15 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
     """Decode an open image file to upright RGB; its header is checked before its pixels."""
-    start = file.read(len(npy.MAGIC_PREFIX))
+    start = file.read(_START)
     file.seek(0)
     try:
-        if start == npy.MAGIC_PREFIX:
+        if start.startswith(npy.MAGIC_PREFIX):
             return _decode_npy(file, limits)
-        image: Image.Image = Image.open(file, formats=FORMATS)
+        heif = _HEIF.match(start) is not None
+        if heif:
+            _register_heif()
+        image: Image.Image = Image.open(file, formats=("HEIF",) if heif else FORMATS)
         _refuse_oversized(image.width, image.height, limits)
         if image.mode == "F":
             raise ImageError("unsupported", "pixels are floats, expected 8 or 16 bits a channel")
@@ -246,6 +253,15 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
         # Decoders raise whatever broken bytes lead them to: SyntaxError, struct.error, ...
         reason = "truncated" if "truncated" in str(error).lower() else "corrupt"
         raise ImageError(reason, f"{type(error).__name__}: {error}") from error
+
+
+def _register_heif() -> None:
+    """Let Pillow read HEIC and HEIF files, by the optional package pillow-heif."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ModuleNotFoundError:
+        raise ImageError("unsupported", f"HEIC needs {pip_install('heic')}") from None
+    register_heif_opener()
 
 
 def _crop_by_name(image: Image.Image, name: str, limits: Limits) -> Image.Image:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
 from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
@@ -54,14 +54,16 @@ def source_problems(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
 
 def _single_source_problems(data: DataSettings) -> Iterator[str]:
     """Yield errors for a source's root, caption files, columns and first images."""
-    from compo_pipeline.datasets.readers import reader
+    from compo_pipeline.datasets.readers import reader, split_records
+    from compo_pipeline.datasets.readers.auto import identified
     from compo_pipeline.datasets.readers.joined import caption_tables
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
     from compo_pipeline.images.decoding import ACCEPTED, is_there
 
     try:
+        data = identified(data)
         chosen = reader(data)
-    except SettingsError as error:
+    except PlainError as error:
         yield error.message
         return
     if not data.root.is_dir():
@@ -85,7 +87,7 @@ def _single_source_problems(data: DataSettings) -> Iterator[str]:
                 continue
             # Of a file of several splits those of each: of a small one the first may have none.
             records = chain.from_iterable(
-                islice(chosen.read(data, split, source), _RECORDS) for split in splits
+                islice(split_records(data, split), _RECORDS) for split in splits
             )
             images = [record.image for record in records if isinstance(record, RawCaption)]
         except (SourceError, RemoteError) as error:

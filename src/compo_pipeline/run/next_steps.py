@@ -75,14 +75,27 @@ def arguments(env: str | None, params: Mapping[str, Any]) -> list[str]:
     return [*([] if env is None else [f"--env={env}"]), *([f"--params={given}"] if given else [])]
 
 
+def quote_unreadable(value: str) -> str:
+    """A value of `--params`, quoted if YAML cannot read it: `{key}.jpg` and `*.tar` are texts."""
+    import yaml
+    from omegaconf import OmegaConf
+
+    try:
+        OmegaConf.from_dotlist([f"value={value}"])
+    except yaml.YAMLError:
+        return json.dumps(value)
+    return value
+
+
 def _quote_value(value: Any) -> str:
     """A value for `--params` as text, quoted if it would be parsed as another type."""
     from omegaconf import OmegaConf
 
     if not isinstance(value, str):
         return json.dumps(value)
-    read = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
-    return value if read == {"value": value} else json.dumps(value)
+    quoted = quote_unreadable(value)
+    read = OmegaConf.from_dotlist([f"value={quoted}"])
+    return quoted if read == {"value": value} else json.dumps(value)
 
 
 def show_results(

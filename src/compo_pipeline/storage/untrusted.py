@@ -66,6 +66,8 @@ def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> l
         ValueError: it is no pattern, or no file can have such a name.
     """
     path_below(root, pattern, follow_symlinks=True)
+    if not PurePath(pattern).parts:
+        return []  # the root itself, which glob refuses
     try:
         found = sorted(path for path in root.glob(pattern) if path.is_file())
     except (OSError, RecursionError) as error:  # a name that is too long, too many folders

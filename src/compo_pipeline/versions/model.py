@@ -79,7 +79,7 @@ CELLS = {
 CHUNK = 64
 _URL_SAFE = str.maketrans("-_", "+/")
 # Not TIFF: Pillow unpacks whole tiles, gigabytes for an image of one pixel.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
 # Longer texts are not looked up as paths.
 MAX_PATH = 1024
 # open_clip's tokenizer takes time in the square of a word's length, and caches each word.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _OF_IMAGES = "decode_error"
+_LEAKS = ("leaks", "near_leaks")
 
 
 class TooManyBadRows(PlainError, ValueError):
@@ -202,10 +203,16 @@ def _describe_broken(rule: Mapping[str, Any]) -> str:
 def _advice(result: Mapping[str, Any]) -> str:
     """Sentence on how to change data or settings so that the data pass the checks."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
-    # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
-    needed = (_OF_IMAGES, "sentences")
+    # Unreadable images are useless whatever the rules are, and so are rows without a sentence;
+    # figures of images that trained are no figures.
+    needed = (_OF_IMAGES, "sentences", *_LEAKS)
     optional = [name for name, rule in broken.items() if rule["column"] not in needed]
     ways = ["Fix the data"]
+    if any(rule["column"] in _LEAKS for rule in broken.values()):
+        ways = [
+            "Give each split images of its own, or name the same file for several splits "
+            "(data.splits), which data.shares divides"
+        ]
     if any(
         rule["column"] == _OF_IMAGES and "missing" in rule["expected"] for rule in broken.values()
     ):

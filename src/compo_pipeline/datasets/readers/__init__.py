@@ -7,8 +7,10 @@ entry point of the group `compo_pipeline.readers`.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, permutations
@@ -17,8 +19,16 @@ from typing import Any
 
 from compo_pipeline.configuration.plugins import Registry
 from compo_pipeline.configuration.settings import PlainError, SettingsError, nearest
+from compo_pipeline.datasets.readers import auto, table
+from compo_pipeline.datasets.readers.auto import identified
 from compo_pipeline.datasets.readers.joined import CaptionJoin, caption_tables
-from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
+from compo_pipeline.datasets.readers.record import (
+    RawCaption,
+    Reader,
+    SourceError,
+    by_share,
+    named_split,
+)
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import path_below
@@ -45,13 +55,14 @@ READERS: Registry[Reader] = Registry(
 """Readers by data.format."""
 
 _WITH_KEYS = ("webdataset", "image_parquet")  # whose records `data.captions` can be joined to
+# Whose files may have a column of splits, and which are divided by their readers for that reason.
+_DIVIDED = ("table", "pixelprose", "neg_clip", "dreamlip")
 
 # A key of `data` that a source has too.
 _KEY = re.compile(rf"(?<![\w/.])data\.({'|'.join(each.name for each in fields(SourceSettings))})\b")
-_REMEDY = (
-    "name it in the column data.columns.split (by default 'split') where the file has one, else "
-    "raise data.shares.{split}; data.splits.{split}=null leaves the split out"
-)
+_VALUES = 8  # of a column of splits, in a message
+
+log = logging.getLogger(__name__)
 
 
 def reader(data: DataSettings) -> Reader:
@@ -63,7 +74,7 @@ def reader(data: DataSettings) -> Reader:
     if data.format not in READERS:
         raise SettingsError(
             f"data.format: unknown format '{data.format}'{nearest(data.format, READERS)} "
-            f"(known: {', '.join(READERS)})"
+            f"(known: {', '.join((auto.AUTO, *READERS))})"
         )
     if data.captions.file is not None and data.format not in _WITH_KEYS:
         raise SettingsError(
@@ -82,16 +93,27 @@ def read(
         data: of one source.
         report: receives what was joined of `data.captions`, once all records are read.
     """
-    chosen = reader(data)
-    parts = (chosen.read(data, split, source) for split, source in data.splits.items())
-    records = chain.from_iterable(parts)
+    data = identified(data)
+    reader(data)
+    records = chain.from_iterable(split_records(data, split) for split in data.splits)
     if data.captions.file is None:
         yield from records
+        table.parsed_json.cache_clear()
         return
     join = CaptionJoin(data)
     yield from join.captioned(records)
     if report is not None:
         report.update(join.report())
+
+
+def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of one split, of one source whose format is not `auto`.
+
+    A source that serves several splits is divided by `data.shares`, if it has no column of splits.
+    """
+    source = data.splits[split]
+    records = reader(data).read(data, split, source)
+    return records if data.format in _DIVIDED else by_share(data, split, source, records)
 
 
 def read_source(
@@ -189,7 +211,11 @@ def shared_files(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
         trains: the splits that train.
     """
     found: dict[Path, dict[str, dict[str, str]]] = {}  # split to its key, by source
-    for name, part in data.parts.items():
+    for name, given in data.parts.items():
+        try:
+            part = identified(given)
+        except PlainError:
+            continue
         for split, source in part.splits.items():
             try:
                 files = reader(part).caption_files(part, source)
@@ -211,6 +237,7 @@ def shared_files(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
 
 def _locate_source(data: DataSettings) -> dict[str, Any]:
     """Find the files of one source by split, and count its records and images."""
+    data = identified(data)
     chosen = reader(data)
     if not data.root.is_dir():
         raise SourceError(
@@ -220,11 +247,13 @@ def _locate_source(data: DataSettings) -> dict[str, Any]:
     if not data.splits:
         raise SourceError("data.splits is empty: name at least a split for training")
     tables = caption_tables(data)
-    splits = {}
+    splits: dict[str, Any] = {}
     files_in: dict[Path, int] = {}
+    split_of: dict[Path, str] = {}
     for split, source in data.splits.items():
         try:
             annotations = chosen.caption_files(data, source)
+            _refuse_overlap(data, split, annotations, split_of)
             records = _record_count(data, split, source)
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
@@ -241,15 +270,38 @@ def _locate_source(data: DataSettings) -> dict[str, Any]:
             "images": str(folder.relative_to(data.root)),
             "files": files_in[folder],
         }
+    for source in dict.fromkeys(data.splits.values()):
+        if len(shared := data.sharing(source)) > 1:
+            counts = ", ".join(f"{splits[split]['records']} {split}" for split in shared)
+            log.info("%s is divided: %s records.", data.root / source, counts)
+            for column, values in _split_values(data, source).items():
+                unknown = {name: n for name, n in values.items() if not named_split(name, shared)}
+                if unknown:
+                    text = "%s: records of no known split are bad; the column %s has %s."
+                    log.warning(text, data.root / source, column, _listed(Counter(unknown)))
+    table.parsed_json.cache_clear()
     return {"format": data.format, "root": str(data.root), "splits": splits}
+
+
+def _refuse_overlap(
+    data: DataSettings, split: str, files: Sequence[Path], split_of: dict[Path, str]
+) -> None:
+    """Raise an error for a file that another split names by another pattern or folder."""
+    for file in files:
+        other = split_of.setdefault(file, split)
+        if data.splits[other] != data.splits[split]:
+            raise SourceError(
+                f"{file} is of the split {other} too (data.splits.{other}="
+                f"{data.splits[other]}): name files of its own for each split, or the same in "
+                "both, which a column of splits or data.shares divides"
+            )
 
 
 def _record_count(data: DataSettings, split: str, source: str) -> int:
     """Number of records of a split, counted by reading the file if several splits share it."""
-    chosen = reader(data)
     if len(data.sharing(source)) > 1:
-        return sum(1 for _ in chosen.read(data, split, source))
-    return chosen.count(data, source)
+        return sum(1 for _ in split_records(data, split))
+    return reader(data).count(data, source)
 
 
 def _no_record_reason(data: DataSettings, split: str, source: str) -> str:
@@ -260,11 +312,34 @@ def _no_record_reason(data: DataSettings, split: str, source: str) -> str:
     first, *others = data.sharing(source)
     if not others:
         return ""
-    records = list(reader(data).read(data, first, source))
+    if values := _split_values(data, source):
+        column, counts = next(iter(values.items()))
+        return (
+            f" of this split: its column {column} has {_listed(counts)}, expected "
+            f"{', '.join(data.sharing(source))} (validation, valid and dev are val, restval is "
+            "train); another column is named in data.columns.split, and "
+            f"data.splits.{split}=null leaves the split out"
+        )
+    records = list(split_records(data, first))
     bad = [record for record in records if isinstance(record, Rejected)]
     if len(bad) == len(records) > 0:
         return f" that can be used; {len(bad)} cannot, such as {bad[0].sample_id}: {bad[0].detail}"
-    return f" of this split; {_REMEDY.format(split=split)}" if records else ""
+    remedy = (
+        f"raise data.shares.{split}, or name the column that says each record's split in "
+        f"data.columns.split; data.splits.{split}=null leaves the split out"
+    )
+    return f" of this split; {remedy}" if records else ""
+
+
+def _split_values(data: DataSettings, source: str) -> dict[str, Counter[str]]:
+    """Values of a table's column of splits, by the name of the column; empty without one."""
+    return table.split_values(data, source) if data.format == "table" else {}
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Values with their numbers, the most frequent ones first."""
+    more = f" and {len(counts) - _VALUES} more" if len(counts) > _VALUES else ""
+    return ", ".join(f"{name} ({n})" for name, n in counts.most_common(_VALUES)) + more
 
 
 def _image_folder(data: DataSettings, split: str, source: str) -> Path:

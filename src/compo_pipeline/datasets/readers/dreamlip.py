@@ -22,6 +22,7 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     Reader,
     SourceError,
+    by_share,
     rejected,
     source_files,
 )
@@ -46,22 +47,18 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Number of records of a split, including those whose image was not downloaded."""
-    return _fitting_reader(data, source).count(data, source)
+    if _fitting_reader(data, source) is img2dataset:
+        return img2dataset.count(data, source)
+    return table.count(_named(data), source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per row of the split's files, with its downloaded image's path."""
     if _fitting_reader(data, source) is img2dataset:
-        yield from img2dataset.read(data, split, source, _CAPTION)
+        yield from by_share(data, split, source, img2dataset.read(data, split, source, _CAPTION))
         return
-    given = data.columns
-    columns = replace(
-        given,
-        image=given.image or _IMAGE,
-        caption=None if given.sentences else given.caption or _CAPTION,
-    )
     downloads: _Downloads | None = None
-    for record in table.read(replace(data, images="", columns=columns), split, source):
+    for record in table.read(_named(data), split, source):
         if not isinstance(record, RawCaption):
             yield record
         elif "://" not in record.image:
@@ -69,6 +66,17 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         else:
             downloads = downloads or _Downloads(data)
             yield downloads.record(record)
+
+
+def _named(data: DataSettings) -> DataSettings:
+    """Settings with DreamLIP's columns; image paths are as the file has them."""
+    given = data.columns
+    columns = replace(
+        given,
+        image=given.image or _IMAGE,
+        caption=None if given.sentences else given.caption or _CAPTION,
+    )
+    return replace(data, images="", columns=columns)
 
 
 def _fitting_reader(data: DataSettings, source: str) -> Reader:

@@ -1,35 +1,57 @@
-"""Images without captions: all of a folder, at any depth. A captioner describes them."""
+"""A folder of images, at any depth, with their captions in files beside them, or without captions.
+
+The caption of `a.jpg` is the text of `a.txt` or `a.caption`, else a field of `a.json`
+(`data.columns.caption`, or one of the usual names). A captioner describes images that have none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from compo_pipeline.datasets.readers.record import (
+    CAPTION_NAMES,
+    ENDINGS,
+    NOT_CAPTIONED,
     RawCaption,
     SourceError,
+    caption_records,
+    captions_of,
     checked,
-    split_by_share,
+    rejected,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.untrusted import files_below, path_below
+from compo_pipeline.storage.remote import read_bytes
+from compo_pipeline.storage.untrusted import files_below, parse_json, path_below
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy")
-"""Endings of the names of image files, in lower case."""
+_JSON = ".json"
+CAPTIONS = (".txt", ".caption", _JSON)
+"""Endings of the names of files with an image's caption, the first that is there counts."""
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """Empty list, after a check that a captioner is set and that the folder has images."""
-    if not data.may_lack_captions:
-        raise SourceError(
-            "data.format=folder has images without captions: set recaption.captioner to endpoint "
-            "or transformers, which writes them"
-        )
+    """Paths of the files with captions; none where a captioner writes them.
+
+    Raises:
+        SourceError: there is no image, or no caption and no captioner.
+    """
     if data.images:
         raise SourceError("data.images says nothing of data.format=folder: set data.splits")
-    require_images(data, source)
-    return []
+    images = dict(_images(data, source))
+    if not images:
+        raise SourceError(
+            f"there is no image ({', '.join(ENDINGS)}) below {data.root / source}: set data.root"
+        )
+    found = [data.root / name for name in images.values() if name]
+    if not found and not data.may_lack_captions:
+        raise SourceError(
+            f"no image below {data.root / source} has a caption beside it, such as a.txt for "
+            f"a.jpg ({', '.join(CAPTIONS)}): add them, or set recaption.captioner to endpoint or "
+            "transformers, which writes them"
+        )
+    return list(dict.fromkeys(found))
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
@@ -38,64 +60,74 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Number of images in the split's folder."""
-    return count_images(data, source)
+    """Number of captions in the split's folder, and of images without one."""
+    return sum(1 for _ in read(data, "", source))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """Yield a record without a caption for each image of the split, sorted by path."""
+    """Yield a record for each caption of the split's images, which are sorted by path."""
     caption_files(data, source)
-    return records(data, split, source, source)
+    for name, beside in _images(data, source):
+        sample_id = f"{split}-{name}"
+        try:
+            captions = _captions(data, beside) if beside else []
+        except ValueError as error:
+            yield rejected(sample_id, name, f"{beside}: {error}")
+            continue
+        if captions:
+            yield from caption_records(sample_id, sample_id, name, captions, split)
+        elif data.may_lack_captions:
+            yield checked(sample_id, sample_id, name, ("",), (), split)
+        else:
+            detail = f"no caption in {beside}" if beside else f"no {', '.join(CAPTIONS)} beside it"
+            yield rejected(sample_id, name, detail, NOT_CAPTIONED)
 
 
-def records(
-    data: DataSettings, split: str, source: str, place: str
-) -> Iterator[RawCaption | Rejected]:
-    """Yield a record without a caption for each image of a split; splits may share a folder.
-
-    Args:
-        data: settings.
-        split: our name of it.
-        source: the source's, which several splits may share.
-        place: the folder of the images, below the root.
-    """
-    splits = data.sharing(source)
-    if missing := [each for each in splits if len(splits) > 1 and each not in data.shares]:
-        raise SourceError(
-            f"the images of '{place or '.'}' serve the splits {', '.join(splits)}, and data.shares "
-            f"has none of {', '.join(missing)}: set it"
-        )
-    for name in _image_paths(data, place):
-        if len(splits) == 1 or split_by_share(data, splits, name) == split:
-            yield checked(f"{split}-{name}", f"{split}-{name}", name, ("",), (), split)
-
-
-def count_images(data: DataSettings, place: str) -> int:
-    """Number of image files in a folder below the data's root, at any depth."""
-    return sum(1 for _ in _image_paths(data, place))
-
-
-def require_images(data: DataSettings, place: str) -> None:
-    """Raise an error if a folder below the data's root has no image files.
+def _captions(data: DataSettings, beside: str) -> list[Any]:
+    """Captions in a file beside an image; empty if it has none.
 
     Raises:
-        SourceError: it has none.
+        ValueError: it is no JSON, or a link that leads out of the root.
     """
-    if next(_image_paths(data, place), None) is None:
-        raise SourceError(
-            f"there is no image ({', '.join(ENDINGS)}) below {data.root / place}: set data.root"
-        )
+    content = read_bytes(path_below(data.root, beside, follow_symlinks=data.follow_symlinks))
+    if not beside.endswith(_JSON):
+        text = content.decode("utf-8-sig", "surrogateescape").strip()
+        return [text] if text else []
+    values = parse_json(content)
+    if isinstance(values, dict):
+        names = [data.columns.caption] if data.columns.caption else CAPTION_NAMES
+        values = next((values[name] for name in names if values.get(name)), [])
+    return captions_of(values)
 
 
-def _image_paths(data: DataSettings, place: str) -> Iterator[str]:
-    """Yield the paths of image files below a folder, relative to the root, without hidden ones."""
+def _images(data: DataSettings, place: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the images below a folder, each with its file of captions."""
     try:
-        # Links out of the root are a matter of each image, which ingest measures.
-        folder = path_below(data.root, place or ".", follow_symlinks=True)
-        found = files_below(folder, "**/*", follow_symlinks=True)
+        return with_captions(visible_files(data.root, place))
     except ValueError as error:
         raise SourceError(f"{error}; set data.splits to a folder below data.root") from error
-    for path in found:
-        name = path.relative_to(data.root)
-        if path.suffix.lower() in ENDINGS and not any(part.startswith(".") for part in name.parts):
-            yield name.as_posix()
+
+
+def visible_files(root: Path, place: str = ".") -> list[PurePosixPath]:
+    """Files below a folder of a root, sorted, without hidden ones and litter of macOS archives.
+
+    Raises:
+        ValueError: the folder is not below the root.
+    """
+    # Links out of the root are a matter of each image, which ingest measures.
+    found = files_below(path_below(root, place, follow_symlinks=True), "**/*", follow_symlinks=True)
+    paths = (PurePosixPath(path.relative_to(root).as_posix()) for path in found)
+    return [
+        path
+        for path in paths
+        if not any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+    ]
+
+
+def with_captions(paths: list[PurePosixPath]) -> Iterator[tuple[str, str | None]]:
+    """Yield the images among files, each with the file of its captions among them, or None."""
+    there = set(map(str, paths))
+    for path in paths:
+        if path.suffix.lower() in ENDINGS:
+            beside = (str(path.with_suffix(ending)) for ending in CAPTIONS)
+            yield str(path), next((name for name in beside if name in there), None)

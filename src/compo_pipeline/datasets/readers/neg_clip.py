@@ -20,7 +20,11 @@ from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
 image_folder = table.image_folder
-count = table.count
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Number of captions in the split's files."""
+    return table.count(_named(data), source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -28,9 +32,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
     The file is read twice: once for the captions that each image has.
     """
-    given = data.columns
-    columns = replace(given, image=given.image or "filepath", caption=given.caption or "title")
-    named = replace(data, columns=columns)
+    named = _named(data)
     of_image: dict[str, list[tuple[str, str]]] = {}
     for record in table.read(named, split, source):
         if isinstance(record, RawCaption):
@@ -42,3 +44,10 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
             yield replace(record, further=further)
         else:
             yield record
+
+
+def _named(data: DataSettings) -> DataSettings:
+    """Settings with NegCLIP's columns."""
+    given = data.columns
+    columns = replace(given, image=given.image or "filepath", caption=given.caption or "title")
+    return replace(data, columns=columns)

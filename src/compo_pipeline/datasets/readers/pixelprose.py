@@ -17,11 +17,20 @@ from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
 image_folder = table.image_folder
-count = table.count
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Number of records of the split's Parquet files."""
+    return table.count(_named(data), source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per row of the split's Parquet files, with PixelProse's columns."""
+    return table.read(_named(data), split, source)
+
+
+def _named(data: DataSettings) -> DataSettings:
+    """Settings with PixelProse's columns."""
     given = data.columns
     columns = Columns(
         id=given.id or "uid",
@@ -29,4 +38,4 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         caption=None if given.sentences else given.caption or "vlm_caption",
         sentences=given.sentences,
     )
-    return table.read(replace(data, columns=columns), split, source)
+    return replace(data, columns=columns)

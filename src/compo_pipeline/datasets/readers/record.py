@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -12,7 +12,7 @@ from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.untrusted import files_below, text_problem
+from compo_pipeline.storage.untrusted import files_below, parse_list, text_problem
 
 UNPARSEABLE = "unparseable"
 """Quarantine rule of records that could not be parsed into rows."""
@@ -21,10 +21,29 @@ NOT_DOWNLOADED = "not_downloaded"
 """Quarantine rule of records whose image was never downloaded; they do not count as bad."""
 
 NOT_CAPTIONED = "not_captioned"
-"""Quarantine rule of images for which `data.captions` has no caption; they do not count as bad."""
+"""Quarantine rule of images without a caption in `data.captions`, or in a file beside them; they do
+not count as bad."""
 
-NOT_BAD = (NOT_DOWNLOADED, NOT_CAPTIONED)
+OTHER_SPLIT = "other_split"
+"""Quarantine rule of records of a split that `data.splits` leaves out; they do not count as bad."""
+
+NOT_BAD = (NOT_DOWNLOADED, NOT_CAPTIONED, OTHER_SPLIT)
 """Quarantine rules of records that are no use and do not count as bad."""
+
+ENDINGS = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ppm", ".npy"),
+    *(".avif", ".heic", ".heif"),
+)
+"""Endings of the names of image files, in lower case."""
+
+CAPTION_NAMES = ("caption", "captions", "text", "title", "description", "alt", "sentences", "raw")
+"""Usual names of a caption's column or field, the most usual first."""
+
+_SPLIT_NAMES = {
+    "train": ("train", "training", "restval"),
+    "val": ("val", "validation", "valid", "dev"),
+    "test": ("test", "testing"),
+}
 
 
 class SourceError(PlainError, ValueError):
@@ -115,19 +134,50 @@ def shard_files(data: DataSettings, source: str, suffix: str) -> list[Path]:
     return found
 
 
-def split_by_share(data: DataSettings, splits: Sequence[str], image: str) -> str:
-    """Split of an image by the hash of its path, if several splits share one source file.
+def named_split(name: Any, splits: Container[str]) -> str | None:
+    """Split of ours that a value or a part of a file's name means; None for an unknown one.
 
-    Args:
-        data: with a share of each of the splits.
-        splits: our names of them.
-        image: the image's path.
+    Besides its own name, `train` is training and restval, `val` validation, valid and dev, in any
+    case. One of these names that `splits` lacks is still known.
     """
-    shares = [data.shares[split] for split in splits]
-    place = digest(data.shares_seed, image) / 2**64 * sum(shares)
-    # The last split also takes what rounding leaves over.
-    bounds = zip(splits, accumulate(shares), strict=True)
-    return next((split for split, bound in bounds if place < bound), splits[-1])
+    word = name.strip() if isinstance(name, str) else ""
+    if word in splits:
+        return word
+    known = (split for split, names in _SPLIT_NAMES.items() if word.casefold() in names)
+    return next(known, word.casefold() if word.casefold() in splits else None)
+
+
+def by_share(
+    data: DataSettings, split: str, source: str, records: Iterable[RawCaption | Rejected]
+) -> Iterator[RawCaption | Rejected]:
+    """Yield a split's records of a source that may serve several splits, by `data.shares`.
+
+    The hash of an image's path determines its split. Rejected records are of the first split.
+
+    Raises:
+        SourceError: the source serves several splits, and one of them has no share.
+    """
+    splits = data.sharing(source)
+    if len(splits) < 2:
+        yield from records
+        return
+    if missing := [each for each in splits if each not in data.shares]:
+        raise SourceError(
+            f"'{source}' serves the splits {', '.join(splits)}, and data.shares has none of "
+            f"{', '.join(missing)}: set it, name files of its own for each split, or, of a table, "
+            "set data.columns.split to the column that says which record is of which split"
+        )
+    shares = [data.shares[each] for each in splits]
+    for record in records:
+        if isinstance(record, Rejected):
+            own = splits[0]
+        else:
+            place = digest(data.shares_seed, record.image) / 2**64 * sum(shares)
+            # The last split also takes what rounding leaves over.
+            bounds = zip(splits, accumulate(shares), strict=True)
+            own = next((each for each, bound in bounds if place < bound), splits[-1])
+        if own == split:
+            yield record
 
 
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
@@ -151,6 +201,34 @@ def checked(
         if problem := text_problem(text):
             return rejected(sample_id, image, problem)
     return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split, key=key)
+
+
+def captions_of(value: Any) -> list[Any]:
+    """Captions in a cell or field: one, or a list of several, each a text or an object with one."""
+    if isinstance(value, str):
+        listed = parse_list(value) if value.startswith("[") else None  # as CSV files have lists
+        return listed or [value]
+    return [
+        next((each[name] for name in CAPTION_NAMES if name in each), each)
+        if isinstance(each, Mapping)
+        else each
+        for each in (value if isinstance(value, list) else [value])
+    ]
+
+
+def caption_records(
+    sample_id: str, image_id: str, image: str, captions: Sequence[Any], split: str
+) -> Iterator[RawCaption | Rejected]:
+    """Yield a record for each caption of an image, of which the others are the further ones."""
+    if not captions:
+        yield rejected(sample_id, image, "no caption of this image")
+    elif len(captions) == 1:
+        yield checked(sample_id, image_id, image, captions, (), split)
+    else:
+        for number, caption in enumerate(captions):
+            others = [*captions[:number], *captions[number + 1 :]]
+            further = [each for each in others if text_problem(each) is None]
+            yield checked(f"{sample_id}-{number}", image_id, image, (caption,), further, split)
 
 
 def _storable(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""A table of captions: CSV, TSV, JSON lines or parquet, with columns named by configuration.
+"""A table of captions: CSV, TSV, JSON, JSON lines or parquet, with columns named by configuration.
 
 One file may serve several splits: a column says which record is of which split, or images are
-divided at random. Where records may lack captions, the table needs no column of them, and a folder
-without a table is read as images.
+divided at random. A cell with several captions of an image becomes as many records. Where records
+may lack captions, the table needs no column of them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 import shlex
 import string
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain, islice
+from itertools import count as counting
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.datasets.readers import folder
 from compo_pipeline.datasets.readers.delimited import (
     UnreadableRecord,
     csv_rows,
@@ -24,37 +27,54 @@ from compo_pipeline.datasets.readers.delimited import (
     open_text,
 )
 from compo_pipeline.datasets.readers.record import (
+    CAPTION_NAMES,
+    ENDINGS,
+    OTHER_SPLIT,
     RawCaption,
     SourceError,
+    by_share,
+    caption_records,
+    captions_of,
     checked,
+    named_split,
     no_files,
     rejected,
     source_files,
-    split_by_share,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import open_file
-from compo_pipeline.storage.untrusted import parse_json, shown
+from compo_pipeline.storage.untrusted import holds_images, parse_json, read_json, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+METADATA = "metadata"
+"""Name of the hub's tables of a folder of images, whose paths start from the table's folder."""
+
 _BATCH = 4096
-_SPLIT = "split"
-_DEFAULTS = ("image", "caption")
-_IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|gif|bmp|ppm|npy)\s*$", re.IGNORECASE)
+_SAMPLE = 100  # records that tell the columns
+_SPLIT, _CAPTION = "split", "caption"
+_DEFAULTS = ("image", _CAPTION)
+_IMAGE_NAMES = (
+    *("filepath", "path", "imagepath", "filename", "image", "imagename", "imagefile", "img"),
+    *("file", "url", "imageurl"),
+)
+_FOLDER_NAMES = ("filepath", "folder", "directory")
+_LISTS = ("images", "data", "annotations")  # of a JSON object with several lists
+_IMAGE_NAME = re.compile(rf"\.(?:{'|'.join(each[1:] for each in ENDINGS)})\s*$", re.IGNORECASE)
+
+_GUESSED = re.compile(r"[\w -]+")  # a column's name that patterns and --params take as it is
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """Paths of the split's tables, sorted by name; empty for a folder of images alone."""
+    """Paths of the split's tables, sorted by name."""
     found = source_files(data, source)
     if not found:
-        if data.may_lack_captions:
-            return _require_image_folder(data, source)
         problem = no_files(data, source).message
         raise SourceError(
-            f"{problem}; where there are no captions, recaption.captioner writes them"
+            f"{problem}; images without a table are of data.format=folder, for which "
+            "recaption.captioner writes captions"
         )
     for path in found:
         if path.suffix not in _RECORDS:
@@ -64,160 +84,126 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return found
 
 
-def _require_image_folder(data: DataSettings, source: str) -> list[Path]:
-    """Check that the folder has images and no table; returns an empty list, as there are no tables.
-
-    Raises:
-        SourceError: there is a table, which the settings do not name; or there is no image.
-    """
-    tables = sorted(path for path in data.root.iterdir() if path.suffix in _RECORDS)
-    if tables:
-        raise SourceError(
-            f"no file below {data.root} matches '{source}', and there is {tables[0].name}: name it "
-            "in data.splits, or move it away to have all images of the folder read"
-        )
-    folder.require_images(data, data.images)
-    log_once(f"{data.root} has no table '{source}': all images below it are read.")
-    return []
-
-
 def image_folder(data: DataSettings, source: str) -> Path:
     """Folder from which the table's image paths start, the same for every split."""
     return data.root / data.images
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Number of records of a split, or of its images if there is no table."""
-    found, total = caption_files(data, source), 0
-    if not found:
-        return folder.count_images(data, data.images)
-    for path in found:
-        if path.suffix == ".parquet":
-            total += parquet_count(path)
-        else:
-            total += sum(1 for _ in _RECORDS[path.suffix](path, []))
-    return total
+    """Number of records of a split: rows, or captions where cells have several."""
+    found = (
+        _file_records(data, "", source, path, None, counting())
+        for path in caption_files(data, source)
+    )
+    return sum(1 for _ in chain.from_iterable(found))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """Yield a caption record per row of the split's tables that belongs to the split."""
-    meaning = _RowParser(data)
-    number, found = 0, caption_files(data, source)
-    if not found:
-        yield from folder.records(data, split, source, data.images)
-    for path in found:
-        division = _SplitAssigner(data, source, path)
-        for values in records(path, [*meaning.columns_in(path), *division.columns]):
-            record: RawCaption | Rejected
-            if isinstance(values, UnreadableRecord):
-                record = rejected(f"{split}-{number}", "", f"{path.name}: {values}")
-            else:
-                record = division.checked(meaning.record(values, split, number), values)
-            number += 1
-            if division.split(record, values) == split:
+    """Yield a caption record per caption of the split's tables that belongs to the split."""
+    numbers = counting()
+    for path in caption_files(data, source):
+        column = _split_column(data, source, path)
+        found = _file_records(data, split, source, path, column, numbers)
+        yield from found if column else by_share(data, split, source, found)
+
+
+def _file_records(
+    data: DataSettings,
+    split: str,
+    source: str,
+    path: Path,
+    column: str | None,
+    numbers: Iterator[int],
+) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of a table; with a column of splits, those of one split.
+
+    Rows whose split is not among those of the table are rejected, in its first split.
+    """
+    parser, splits = _RowParser(data, path), data.sharing(source)
+    for values in records(path, [*parser.columns, *([column] if column else [])]):
+        number = next(numbers)
+        if isinstance(values, UnreadableRecord):
+            if not column or split == splits[0]:
+                yield rejected(f"{split}-{number}", "", f"{path.name}: {values}")
+            continue
+        own = named_split(values.get(column), splits) if column else split
+        if own not in splits and split == splits[0]:
+            detail = f"{column} is {shown(values.get(column or ''))}, expected one of "
+            detail += ", ".join(splits)
+            for record in parser.records(values, split, number):
+                if isinstance(record, RawCaption):
+                    rule = {} if own is None else {"rule": OTHER_SPLIT}
+                    record = rejected(record.sample_id, record.image, detail, **rule)
                 yield record
+        elif own == split:
+            yield from parser.records(values, split, number)
+
+
+def _split_column(data: DataSettings, source: str, path: Path) -> str | None:
+    """Column of a table that says the split of a record; None where there is none."""
+    if data.columns.split is None and len(data.sharing(source)) > 1:
+        return _SPLIT if own_spelling(_SPLIT, column_names(path)) else None
+    return data.columns.split
+
+
+def split_values(data: DataSettings, source: str) -> dict[str, Counter[str]]:
+    """Numbers of rows by their value in the column of splits, by the name of that column."""
+    found: dict[str, Counter[str]] = {}
+    for path in caption_files(data, source):
+        if column := _split_column(data, source, path):
+            rows = (row for row in records(path, [column]) if isinstance(row, Mapping))
+            found.setdefault(column, Counter()).update(str(row.get(column)) for row in rows)
+    return found
 
 
 class _RowParser:
-    """Parses a table's row, by the configured columns, to a caption record."""
+    """Parses a table's row, by the configured columns, to caption records."""
 
-    def __init__(self, data: DataSettings) -> None:
+    def __init__(self, data: DataSettings, path: Path) -> None:
         given = data.columns
         # A pattern of columns; one name alone is the simplest of them.
         image = given.image or "image"
         self.image = image if "{" in image else f"{{{image}}}"
-        self.folder = f"{data.images.rstrip('/')}/" if data.images else ""
+        folder = Path(data.images)
+        if not data.images and path.stem == METADATA:
+            folder = path.parent.relative_to(data.root)
+        self.folder = "" if folder == Path() else f"{folder.as_posix()}/"
         self.id, self.listed = given.id, bool(given.sentences)
-        self.text = given.sentences or given.caption or "caption"
-        named = filter(None, [given.id, *columns_in_pattern(self.image)])
-        self.needed = list(dict.fromkeys(named))
+        self.text = given.sentences or given.caption or _CAPTION
         self.optional = data.may_lack_captions
-        if not self.optional:
-            self.needed = list(dict.fromkeys([*self.needed, self.text]))
-
-    def columns_in(self, path: Path) -> list[str]:
-        """Names of the columns to read from a table."""
+        named = [given.id, *columns_in_pattern(self.image), None if self.optional else self.text]
+        self.needed = list(dict.fromkeys(filter(None, named)))
         written = self.optional and own_spelling(self.text, column_names(path)) is not None
-        return list(dict.fromkeys([*self.needed, *([self.text] if written else [])]))
+        self.columns = list(dict.fromkeys([*self.needed, *([self.text] if written else [])]))
 
-    def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
-        """Caption record of a table's row, or its rejection with the reason."""
+    def records(
+        self, values: Mapping[str, Any], split: str, number: int
+    ) -> Iterator[RawCaption | Rejected]:
+        """Yield the caption records of a table's row, or its rejection with the reason."""
         given = values.get(self.id) if self.id else number
         sample_id = f"{split}-{given}"
         missing = [name for name in self.needed if values.get(name) is None]
         if missing:
             held = shown({name: values.get(name) for name in self.needed})
             detail = f"nothing in {', '.join(missing)}; found {held}"
-            return rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
+            yield rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
+            return
         try:
             image = self.folder + self.image.format_map(values)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
-            return rejected(sample_id, "", detail)
-        text = values.get(self.text)
-        own = _sentences(text) if self.listed else (text,)
-        if self.optional and text is None:
-            own = ("",)
-        if not own:
+            yield rejected(sample_id, "", detail)
+            return
+        text, image_id = values.get(self.text), f"{split}-{image}"
+        if self.optional and text in (None, []):
+            yield checked(sample_id, image_id, image, ("",), (), split)
+        elif not self.listed:
+            yield from caption_records(sample_id, image_id, image, captions_of(text), split)
+        elif own := _sentences(text):
+            yield checked(sample_id, image_id, image, own, (), split)
+        else:
             detail = f"{self.text} is {shown(text)}, expected a list of texts"
-            return rejected(sample_id, image, detail)
-        return checked(sample_id, f"{split}-{image}", image, own, (), split)
-
-
-class _SplitAssigner:
-    """Assigns each record of a shared file to a split, by a split column or by shares."""
-
-    def __init__(self, data: DataSettings, source: str, path: Path) -> None:
-        """The division of one of a source's files.
-
-        Raises:
-            SourceError: neither a column nor shares say how the file is divided.
-        """
-        self.splits, self.column = data.sharing(source), data.columns.split
-        self.data = data
-        if (
-            self.column is None
-            and len(self.splits) > 1
-            and own_spelling(_SPLIT, column_names(path))
-        ):
-            self.column = _SPLIT
-        missing = [split for split in self.splits if split not in data.shares]
-        if self.column is None and len(self.splits) > 1 and missing:
-            raise SourceError(
-                f"{path} serves the splits {', '.join(self.splits)}, and data.shares has none of "
-                f"{', '.join(missing)}: set it, or data.columns.split to the column that says "
-                "which record is of which split"
-            )
-
-    @property
-    def columns(self) -> list[str]:
-        """List with the name of the split column to read; empty if there is no split column."""
-        return [self.column] if self.column else []
-
-    def checked(
-        self, record: RawCaption | Rejected, values: Mapping[str, Any]
-    ) -> RawCaption | Rejected:
-        """The record, or its rejection if its split column holds an unknown split."""
-        if self.column and isinstance(record, RawCaption):
-            named = _strip_text(values.get(self.column))
-            if named not in self.splits:
-                splits = ", ".join(self.splits)
-                detail = f"{self.column} is {shown(named)}, expected one of {splits}"
-                return rejected(record.sample_id, record.image, detail)
-        return record
-
-    def split(self, record: RawCaption | Rejected, values: Values) -> str:
-        """Name of the split to which a record is assigned."""
-        if len(self.splits) == 1 or isinstance(record, Rejected):
-            return self.splits[0]
-        if self.column and isinstance(values, Mapping):
-            return str(_strip_text(values[self.column]))
-        return split_by_share(self.data, self.splits, record.image)
-
-
-def _strip_text(value: Any) -> Any:
-    """Strip whitespace from a text; return any other value unchanged."""
-    return value.strip() if isinstance(value, str) else value
+            yield rejected(sample_id, image, detail)
 
 
 def records(path: Path, columns: list[str]) -> Iterator[Values]:
@@ -246,15 +232,19 @@ def own_spelling(name: str, there: list[str]) -> str | None:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of a table's columns, by its header, schema or first record."""
+    """Names of a table's columns, by its header, schema or first records."""
     if path.suffix == ".parquet":
         with parquet_file(path) as file:
             return list(file.schema_arrow.names)
-    if path.suffix == ".jsonl":
-        first = next(_json_records(path, []), None)
-        return list(first) if isinstance(first, Mapping) else []
+    if path.suffix in _JSON:
+        return list(dict.fromkeys(chain.from_iterable(_sample(_RECORDS[path.suffix](path, [])))))
     header = next(csv_rows(path, delimiter_of(path)), [])
     return [] if isinstance(header, UnreadableRecord) else header
+
+
+def _sample(rows: Iterable[Values]) -> list[Mapping[str, Any]]:
+    """The first records of a table that can be read."""
+    return [row for row in islice(rows, _SAMPLE) if isinstance(row, Mapping)]
 
 
 def columns_in_pattern(pattern: str) -> list[str]:
@@ -291,8 +281,9 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
             yield dict(zip(header, row, strict=True))
 
 
-def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
+def _json_lines(path: Path, columns: list[str]) -> Iterator[Values]:
     """Yield the objects of a JSON lines file."""
+    _require_fields(path, columns)
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -306,6 +297,85 @@ def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
                 yield values
             else:
                 yield UnreadableRecord(f"line {number}: {shown(values)}, expected an object")
+
+
+def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Yield the objects of a JSON file that is, or holds, a list of them."""
+    _require_fields(path, columns)
+    state = path.stat()
+    rows = parsed_json(path, (state.st_size, state.st_mtime_ns))
+    if rows is None:
+        yield from _json_lines(path, [])
+        return
+    for number, values in enumerate(rows, start=1):
+        if isinstance(values, dict):
+            yield values
+        else:
+            yield UnreadableRecord(f"entry {number}: {shown(values)}, expected an object")
+
+
+@lru_cache(maxsize=1)
+def parsed_json(path: Path, version: tuple[int, int]) -> list[Any] | None:
+    """Records of a JSON file; None for JSON lines under that name.
+
+    The last file is kept, as each split reads it anew; `cache_clear` releases its memory.
+
+    Raises:
+        SourceError: it cannot be parsed, or holds no list of records.
+    """
+    try:
+        content = read_json(path)
+    except ValueError as error:
+        if isinstance(next(_json_lines(path, []), None), Mapping):
+            return None
+        raise SourceError(f"{error}; fetch it again") from error
+    rows = _rows_of(content)
+    if rows is None:
+        raise SourceError(
+            f"{path} is no table: expected a list of objects, an object that holds one "
+            f"({', '.join(_LISTS)}, or the names of splits), or captions by the name of the image"
+        )
+    return rows
+
+
+def _rows_of(content: Any) -> list[Any] | None:
+    """Records that a JSON value is or holds; None if it holds none.
+
+    COCO's lists `images` and `annotations` are joined: an image has the captions that name its id.
+    Lists under the names of splits say the records' split.
+    """
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict):
+        return None
+    lists = {name: each for name, each in content.items() if isinstance(each, list)}
+    if {"images", "annotations"} <= lists.keys():
+        return _joined(lists["images"], lists["annotations"])
+    if lists and all(named_split(name, ()) for name in lists):
+        parts = ((name, row) for name, rows in lists.items() for row in rows)
+        return [{_SPLIT: name, **row} if isinstance(row, dict) else row for name, row in parts]
+    if content and all(map(_IMAGE_NAME.search, content)):
+        return [
+            {"image": name, **(value if isinstance(value, dict) else {_CAPTION: value})}
+            for name, value in content.items()
+        ]
+    named = (lists[name] for name in _LISTS if name in lists)
+    return next(named, next(iter(lists.values())) if len(lists) == 1 else None)
+
+
+def _joined(images: list[Any], annotations: list[Any]) -> list[Any]:
+    """Entries of `images` with their captions; annotations of no image are entries of their own."""
+    captions: dict[str, list[Any]] = {}
+    for entry in annotations:
+        image = entry.get("image_id") if isinstance(entry, dict) else None
+        captions.setdefault(str(image), []).append(captions_of([entry])[0])
+    rows = [
+        {**entry, _CAPTION: captions.pop(str(entry.get("id")), [])}
+        if isinstance(entry, dict)
+        else entry
+        for entry in images
+    ]
+    return rows + [{_CAPTION: text} for texts in captions.values() for text in texts]
 
 
 def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
@@ -365,6 +435,12 @@ def _require_columns(path: Path, columns: list[str], header: list[str]) -> None:
     _refuse_repeated_columns(path, [name for name in header if name in columns])
 
 
+def _require_fields(path: Path, columns: list[str]) -> None:
+    """Raise an error for a JSON file whose first records all lack one of the columns."""
+    if columns and (there := column_names(path)):
+        _require_columns(path, columns, there)
+
+
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
     """The error to raise for a file that lacks configured columns, with the remedy."""
     there, names = shown(", ".join(header)), ", ".join(missing)
@@ -374,16 +450,58 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
             f"{problem}, and its first line is a record: put a line with the names of the columns "
             f"above it, such as {_example_header(missing, header)}"
         )
-    others = [name for name in header if name not in _DEFAULTS and "," not in name]
-    wanted = [name for name in missing if name in _DEFAULTS]
+    guesses = guessed_columns(path)
     named = ",".join(
-        f"data.columns.{key}={name}" for key, name in zip(wanted, others, strict=False)
+        f"data.columns.{name}={next(iter(guesses[name]), f'<column of the {name}>')}"
+        for name in _DEFAULTS
+        if name in missing
     )
     example = f", such as by --params {shlex.quote(named)}" if named else ""
     none = " (where there are none, recaption.captioner writes them)"
-    return SourceError(
-        f"{problem}{none if 'caption' in missing else ''}: set data.columns{example}"
+    return SourceError(f"{problem}{none if _CAPTION in missing else ''}: set data.columns{example}")
+
+
+def guessed_columns(path: Path) -> dict[str, list[str]]:
+    """Columns that may hold a table's images and captions, the likeliest first.
+
+    Those of images are told by their values, names of image files, else by their names; those of
+    captions by their names, else by their values, texts of several words. Karpathy's file names
+    without a folder are a pattern of two columns.
+    """
+    if path.suffix == ".parquet":
+        with parquet_file(path) as file:
+            plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
+            rows = _sample(parquet_rows(file, plain))
+    else:
+        rows = _sample(_RECORDS[path.suffix](path, []))
+    names = list(filter(_GUESSED.fullmatch, dict.fromkeys(chain.from_iterable(rows))))
+    texts = {
+        name: [text for row in rows for text in captions_of(row.get(name)) if text]
+        for name in names
+    }
+
+    def mostly(name: str, fits: Callable[[str], Any]) -> bool:
+        found = [isinstance(text, str) and bool(fits(text)) for text in texts[name]]
+        return sum(found) * 2 > len(found)
+
+    images = [name for name in names if mostly(name, _IMAGE_NAME.search)]
+    files = [name for name in images if not mostly(name, lambda text: "://" in text)]
+    images = _by_name(files, _IMAGE_NAMES, others=True) or _by_name(
+        images or names, _IMAGE_NAMES, others=bool(images)
     )
+    folders = _by_name([name for name in names if name not in images], _FOLDER_NAMES)
+    if len(images) == 1 and folders and not mostly(images[0], lambda text: "/" in text):
+        images = [f"{{{folders[0]}}}/{{{images[0]}}}"]
+    left = [name for name in names if name not in images]
+    written = [name for name in left if mostly(name, lambda text: len(text.split()) > 2)]
+    return {"image": images, _CAPTION: _by_name(left, CAPTION_NAMES) or written}
+
+
+def _by_name(names: Iterable[str], wanted: tuple[str, ...], others: bool = False) -> list[str]:
+    """Columns in the order of the wanted names that they have, but for case, spaces and _."""
+    place = {name: re.sub(r"[\W_]+", "", name.casefold()) for name in names}
+    ranked = sorted(place, key=lambda name: (*wanted, place[name]).index(place[name]))
+    return [name for name in ranked if others or place[name] in wanted]
 
 
 def _example_header(missing: list[str], record: list[str]) -> str:
@@ -403,10 +521,13 @@ def _refuse_repeated_columns(path: Path, names: list[str]) -> None:
         raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")
 
 
+_JSON = (".json", ".jsonl", ".ndjson")
 _RECORDS = {
     ".csv": _csv_records,
     ".tsv": _csv_records,
-    ".jsonl": _json_records,
+    ".json": _json_records,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
     ".parquet": _parquet_records,
 }
 SUFFIXES = tuple(_RECORDS)

@@ -34,7 +34,7 @@ def ingest_captions(
     With a captioner, the recaptions take the place of the source's captions.
     """
     root = Path(source["root"])
-    found = replace(data, root=root, format=source.get("format", data.format))
+    found = replace(data, root=root)
     captions = None
     if recaption is not None and recaption.captioner is not None:
         rows, splits = Table.of(recaptions, Recaption), captioned_splits(recaption, found.sample)

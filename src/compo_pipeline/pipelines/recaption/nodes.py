@@ -51,7 +51,7 @@ def recaption_images(
         log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
         return Recaptioning(Table.of([], Recaption), Table.of([], Rejected))
     root = Path(source["root"])
-    found = replace(data, root=root, format=source.get("format", data.format))
+    found = replace(data, root=root)
     records = records_of(found)
     left = held_out_per_source(carve, len(records))
     used = (used_records(own, found.parts[name].sample, left)[0] for name, own in records.items())
