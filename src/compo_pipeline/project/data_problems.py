@@ -54,7 +54,7 @@ def source_problems(data: DataSettings, trains: Sequence[str]) -> Iterator[str]:
 
 def _single_source_problems(data: DataSettings) -> Iterator[str]:
     """Yield errors for a source's root, caption files, columns and first images."""
-    from compo_pipeline.datasets.readers import reader
+    from compo_pipeline.datasets.readers import read_split, reader
     from compo_pipeline.datasets.readers.joined import caption_tables
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
     from compo_pipeline.images.decoding import ACCEPTED, is_there
@@ -85,7 +85,7 @@ def _single_source_problems(data: DataSettings) -> Iterator[str]:
                 continue
             # Of a file of several splits those of each: of a small one the first may have none.
             records = chain.from_iterable(
-                islice(chosen.read(data, split, source), _RECORDS) for split in splits
+                islice(read_split(data, split, source), _RECORDS) for split in splits
             )
             images = [record.image for record in records if isinstance(record, RawCaption)]
         except (SourceError, RemoteError) as error:

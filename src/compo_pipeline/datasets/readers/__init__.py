@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, permutations
@@ -20,6 +21,7 @@ from compo_pipeline.configuration.settings import PlainError, SettingsError, nea
 from compo_pipeline.datasets.readers.joined import CaptionJoin, caption_tables
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
+from compo_pipeline.storage import archives
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import path_below
 
@@ -82,8 +84,7 @@ def read(
         data: of one source.
         report: receives what was joined of `data.captions`, once all records are read.
     """
-    chosen = reader(data)
-    parts = (chosen.read(data, split, source) for split, source in data.splits.items())
+    parts = (read_split(data, split, source) for split, source in data.splits.items())
     records = chain.from_iterable(parts)
     if data.captions.file is None:
         yield from records
@@ -92,6 +93,30 @@ def read(
     yield from join.captioned(records)
     if report is not None:
         report.update(join.report())
+
+
+def read_split(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """Yield the records of a split of a single source, with image paths relative to its root."""
+    for record in reader(data).read(data, split, source):
+        image = record.image
+        if isinstance(record, RawCaption) and (image.startswith("/") or not image.isascii()):
+            own = _own_path(data.root, image)
+            image_id = record.image_id.replace(image, own)
+            yield replace(record, image=own, image_id=image_id)
+        else:
+            yield record
+
+
+def _own_path(root: Path, image: str) -> str:
+    """Path of an image below a root, as the folder or archive spells it, where it is there.
+
+    Absolute paths below the root become relative. macOS decomposes accents in the names of files.
+    """
+    if image.startswith("/"):
+        below = (os.path.relpath(image, folder) for folder in (root.absolute(), root.resolve()))
+        image = next((each for each in below if not each.startswith("..")), image)
+    forms = (image, *(unicodedata.normalize(form, image) for form in ("NFC", "NFD")))
+    return next((form for form in forms if archives.is_there(root, form)), image)
 
 
 def read_source(

@@ -22,6 +22,7 @@ from compo_pipeline.datasets.readers.delimited import (
     delimiter_of,
     log_once,
     open_text,
+    without_halves,
 )
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
@@ -150,10 +151,11 @@ class _RowParser:
             detail = f"nothing in {', '.join(missing)}; found {held}"
             return rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
         try:
-            image = self.folder + self.image.format_map(values)
+            name = self.image.format_map(values)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             return rejected(sample_id, "", detail)
+        image = name if name.startswith("/") else self.folder + name
         text = values.get(self.text)
         own = _sentences(text) if self.listed else (text,)
         if self.optional and text is None:
@@ -282,7 +284,7 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
     if isinstance(header, UnreadableRecord):
         raise SourceError(f"{path}: the header cannot be read: {header}")
     _require_columns(path, columns, header)
-    for row in rows:
+    for row in without_halves(rows, len(header)):
         if isinstance(row, UnreadableRecord):
             yield row
         elif len(row) != len(header):
