@@ -232,8 +232,8 @@ def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
     if archive.damage:
         raise SettingsError(f"{path} is {archive.damage}; fetch it again")
     left_out = 0
-    for endings, count in archives.samples(archive).values():
-        left_out += count - 1
+    for endings, total in archives.samples(archive).values():
+        left_out += total - 1
         image = next((endings[each] for each in endings if each in _IMAGES), None)
         if image is None or "cls" not in endings:
             left_out += 1

@@ -88,7 +88,7 @@ class Sample(NamedTuple):
     """Member names of a WebDataset sample by ending, and the number of samples with its key."""
 
     members: dict[str, str]
-    count: int
+    total: int
 
 
 def samples(archive: Archive, endings: Collection[str] = ()) -> dict[str, Sample]:

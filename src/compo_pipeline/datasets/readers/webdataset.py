@@ -42,7 +42,7 @@ def count(data: DataSettings, source: str) -> int:
     """Number of samples in a split's shards."""
     paths = caption_files(data, source)
     _refuse_damaged(paths)
-    return sum(sample.count for path in paths for sample in _samples(data, path).values())
+    return sum(sample.total for path in paths for sample in _samples(data, path).values())
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -52,7 +52,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
         for key, sample in _samples(data, path).items():
             yield _record(data, split, name, key, path, sample.members)
-            for _ in range(1, sample.count):
+            for _ in range(1, sample.total):
                 detail = f"another sample has the key {shown(key)}, with {listed(sample.members)}"
                 yield rejected(f"{name}/{key}", "", detail)
 
@@ -76,9 +76,9 @@ def _refuse_damaged(paths: Sequence[Path]) -> None:
         if damage:
             damaged[str(path)] = damage
     if damaged:
-        path, damage = next(iter(damaged.items()))
+        first, damage = next(iter(damaged.items()))
         raise SourceError(
-            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
+            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {first} is "
             f"{damage}; fetch again or move away {listed(damaged)}"
         )
 
