@@ -65,8 +65,12 @@ an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verific
 | stored scores that were edited | refused by item | | `tests/registry/test_evidence.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
 readers and benchmarks | `tests/test_untrusted.py` |
-| malformed, hostile and random data files | a rejected row or one line with file and item; no row \
-is lost | {readers} | `tests/test_untrusted.py` |
+| malformed, hostile and random data files | a rejected row or one line with file and item | \
+{readers} | `tests/test_untrusted.py` |
+| data files that are cut off, or have flipped bits or blocks of zeros | every record that is left \
+is used, rejected or left out by a setting, or the file is refused in one line | 150 files of each \
+of 15 sources: [conservation.md](../../benchmarks/results/conservation.md) | \
+`benchmarks/conservation.py` |
 | random values in every configuration key | settings, or one line with the key | {settings} | \
 `tests/test_setting_values.py` |
 | random requests to the server | 200, or 4xx in one line | {requests} | \

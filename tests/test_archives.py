@@ -74,7 +74,7 @@ def test_a_folder_may_be_named_like_an_archive(archive: Path) -> None:
 
 
 def test_a_cut_archive_keeps_its_whole_members(archive: Path) -> None:
-    assert not archives.scan(archive).cut
+    assert not archives.scan(archive).damage
     place, size = archives.scan(archive).members["test/2.png"]
     content = archive.read_bytes()
     for end in (place + size // 2, place - 100, place - 512, 10):
@@ -84,7 +84,7 @@ def test_a_cut_archive_keeps_its_whole_members(archive: Path) -> None:
                 archives.scan(archive)
             continue
         found = archives.scan(archive)
-        assert found.cut and {"test/0.png", "test/1.png"} <= found.members.keys()
+        assert found.damage and {"test/0.png", "test/1.png"} <= found.members.keys()
         assert decoding.load(archive.parent, "0.tar/test/1.png", LIMITS).size == (40, 31)
         if "test/2.png" in found.members:
             with pytest.raises(ImageError, match="truncated"):
@@ -141,7 +141,7 @@ def test_a_member_of_any_stated_size_ends_with_the_archive(tmp_path: Path, start
     path = tmp_path / "0.tar"
     path.write_bytes(start + member("b.png", 512, b"0", b"b" * 512))
     found = archives.scan(path)
-    assert found.cut
+    assert found.damage
     assert all(size <= path.stat().st_size for _, size in found.members.values())
 
 

@@ -480,9 +480,7 @@ def _read_all(data: DataSettings) -> None:
     except (SourceError, SettingsError) as error:
         assert "\n" not in str(error)
         return
-    # A record may be listed twice in COCO's files; a shard that is cut off has a record of its own.
-    more = data.format in (*COCO, "webdataset")
-    assert len(rows) >= count if more else len(rows) == count
+    assert len(rows) == count
     to_table([row for row in rows if isinstance(row, Rejected)], Rejected)
     for row in rows:
         if isinstance(row, RawCaption):

@@ -33,7 +33,7 @@ def test_what_is_found(coco: DataSettings) -> None:
         "splits": {
             "train": {
                 "annotations": ["annotations/captions_train2017.json"],
-                "records": 3,
+                "records": 4,  # three captions, and an image without one
                 "images": "train2017",
                 "files": 2,
             }

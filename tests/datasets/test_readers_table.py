@@ -3,6 +3,8 @@
 import csv
 import json
 import shlex
+import tarfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,104 @@ def test_broken_csv_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     assert "the image's name is ''" in details[4]
     assert "field larger than field limit" in details[5]
     assert details[6] == "", "an empty caption is a row; validation judges it"
+
+
+STRAY = [
+    ('a.jpg,A dog\nb.jpg,"A cat\nc.jpg,A bird\n', ["A dog", "A cat", "A bird"]),
+    ('a.jpg,"12 inch\nb.jpg,A cat\nc.jpg,"5 inch\n', ["12 inch", "A cat", "5 inch"]),
+    ('a.jpg,"12 inch\nb.jpg,A cat\nc.jpg,nail of 5"\n', ["12 inch", "A cat", 'nail of 5"']),
+    ('1,"12 inch\n2,"A cat, red"\n3,nail of 5"\n', ["12 inch", "A cat, red", 'nail of 5"']),
+    ('"a.jpg","A dog\n"b.jpg","A cat"\n', ["A dog", "A cat"]),
+]
+
+
+@pytest.mark.parametrize(("lines", "captions"), STRAY)
+def test_a_quote_that_is_not_closed_takes_no_row_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lines: str, captions: list[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(f"image,caption\n{lines}")
+    rows = read(tmp_path, "t.csv")
+    assert [row.own[0] for row in rows if isinstance(row, RawCaption)] == captions
+    first = next(n for n, line in enumerate(lines.split("\n"), start=2) if line.count('"') % 2)
+    assert f"t.csv, line {first}: a quote opens" in caplog.text
+
+
+@pytest.mark.parametrize(("lines", "captions"), STRAY)
+def test_a_file_with_such_a_quote_and_texts_of_several_lines_is_refused(
+    tmp_path: Path, lines: str, captions: list[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(f'image,caption\nz.jpg,"A cow\nis red"\n{lines}')
+    with pytest.raises(SourceError, match=r"t\.csv, line \d+.*: a quote opens .* sed -i '\d+s/"):
+        read(tmp_path, "t.csv")
+
+
+def test_a_quoted_text_of_many_lines_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "A dog.\n" * 9
+    write(
+        tmp_path / "t.csv",
+        [{"image": "a.jpg", "caption": text}, {"image": "b.jpg", "caption": "x"}],
+    )
+    first, second = read(tmp_path, "t.csv")
+    assert isinstance(first, RawCaption) and first.own == (text,)
+    assert isinstance(second, RawCaption)
+    assert "t.csv, line 2: a quoted text has more than 5 lines" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("image,caption", "1.jpg,A\ndog\n2.jpg,A cat.\nIt is red, and big\n3.jpg,a\nb\nc d\n"),
+        ("caption,image", "A\ndog,1.jpg\nA cat.\nIt is red, and big,2.jpg\na\nb,3.jpg\n"),
+        ("image,caption,split", "1.jpg,A\ndog,train\n2.jpg,A\ncat,train\n3.jpg,A\ncow,train\n"),
+        ("image,caption", "1,A\ndog\n2,A cat.\nIt is red\n3,A cow\nis red\n"),
+    ],
+)
+def test_no_half_of_a_caption_is_used(tmp_path: Path, header: str, lines: str) -> None:
+    """Of three captions with line breaks outside of quotes, between whole ones."""
+    keys = [key.removesuffix(".jpg") for key in ("10.jpg", "11.jpg")] if "1," in lines[:2] else None
+    names = keys or ["10.jpg", "11.jpg"]
+    values = {"caption": "A whole one", "split": "train"}
+    whole = [
+        ",".join({**values, "image": name}[key] for key in header.split(",")) for name in names
+    ]
+    (tmp_path / "t.csv").write_text(f"{header}\n{whole[0]}\n{lines}{whole[1]}\n")
+    rows = read(tmp_path, "t.csv")
+    used = [row for row in rows if isinstance(row, RawCaption) and row.image[0].isdigit()]
+    assert [row.image for row in used] == names
+    assert len(rows) == lines.count("\n") + 2
+
+
+def test_a_short_row_that_names_its_image_halves_no_other(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("image,caption\na.jpg,A dog\nb.jpg\nc.jpg,A cat\n")
+    assert [isinstance(row, RawCaption) for row in read(tmp_path, "t.csv")] == [True, False, True]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_of_file_names_are_found_in_either_form(tmp_path: Path, form: Any) -> None:
+    """macOS writes them decomposed, into folders and archives."""
+    other = "NFD" if form == "NFC" else "NFC"
+    name, there = (unicodedata.normalize(each, "café.jpg") for each in (form, other))
+    (tmp_path / there).write_bytes(b"image")
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        tar.add(tmp_path / there, there)
+    write(tmp_path / "t.csv", [{"image": each, "caption": "x"} for each in (name, f"0.tar/{name}")])
+    rows = read(tmp_path, "t.csv")
+    assert [(row.image, getattr(row, "image_id", "")) for row in rows] == [
+        (there, f"train-{there}"),
+        (f"0.tar/{there}", f"train-0.tar/{there}"),
+    ]
+
+
+def test_absolute_paths_below_the_root_are_relative_ones(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "images").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(root)
+    names = [str(root / "images" / "a.jpg"), str(tmp_path / "link" / "a.jpg"), "/etc/passwd"]
+    write(root / "t.csv", [{"image": name, "caption": "x"} for name in names])
+    given = [row.image for row in read(tmp_path / "link", "t.csv", images="images")]
+    assert given == ["images/a.jpg", "a.jpg", "/etc/passwd"]
 
 
 def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_caption_and_id_are_fields_of_the_json(root: Path) -> None:
     ("members", "reason"),
     [
         ({"a.txt": b"A dog."}, "no image"),
-        ({"a.jpg": b"x"}, "neither a text nor a field caption"),
+        ({"a.jpg": b"x", "a.cls": b"1"}, "no caption: its members end in jpg, cls, expected txt"),
+        ({f"a.{ending}": b"x" for ending in "bcdefgh"}, "end in b, c, d, e, f, ..., expected jpg"),
         ({"a.jpg": b"x", "a.json": b"{"}, "Expecting"),
         ({"a.jpg": b"x", "a.json": b"[]"}, r"a\.json: \[\], expected an object"),
         ({"a.jpg": b"x", "a.json": fields(caption=3)}, "3 is not a text"),
@@ -93,19 +94,86 @@ def test_a_damaged_sample_says_why(root: Path, members: dict[str, bytes], reason
         raise ValueError(last.detail)
 
 
-def test_a_cut_shard_keeps_what_is_whole(root: Path) -> None:
+def flip(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content, header: content[: header + 700],
+        lambda content, header: content[: header + 100],
+        lambda content, header: content[:header],
+        lambda content, header: flip(content, header + 3),
+        lambda content, header: content[:header] + bytes(512) + content[header + 512 :],
+        lambda content, header: content[:header] + bytes(4096) + content[header + 4096 :],
+        lambda content, header: b"no tar" * 500,
+        lambda content, header: b"",
+    ],
+)
+def test_a_shard_that_cannot_be_read_to_its_end_is_refused(
+    root: Path, damage: Callable[[bytes, int], bytes]
+) -> None:
+    """Behind a header that is cut off, changed or overwritten, nobody knows what there was."""
     content = (root / "00001.tar").read_bytes()
-    (root / "00001.tar").write_bytes(content[: content.index(b"Dog 000010002") - 100])
-    rows = read(settings(root))
-    assert [row.sample_id for row in rows if isinstance(row, RawCaption)][-1].endswith("00010001")
-    assert isinstance(rows[-1], Rejected) and "00001.tar is cut off" in rows[-1].detail
+    with tarfile.open(root / "00001.tar") as shard:
+        header = shard.getmember("000010001.jpg").offset
+    (root / "00001.tar").write_bytes(damage(content, header))
+    for reading in (locate, read):
+        with pytest.raises(
+            SourceError, match=r"00001\.tar is .*fetch again or move away"
+        ) as raised:
+            reading(settings(root))
+        assert "\n" not in raised.value.message
 
 
-def test_a_shard_that_is_none_is_one_rejected_record(root: Path) -> None:
-    (root / "00000.tar").write_bytes(b"no tar" * 500)
-    first, *rest = read(settings(root))
-    assert isinstance(first, Rejected) and "00000.tar is not a tar archive" in first.detail
-    assert len(rest) == 3
+def test_keys_have_dots_and_hidden_files_are_no_samples(tmp_path: Path) -> None:
+    texts = {f"./img v1.{n} no.{n}": f"A dog {n}." for n in range(4)}
+    members = {}
+    for key, text in texts.items():
+        members |= {f"{key}.JPG": jpeg(), f"{key}.txt": text.encode(), f"{key}.seg.png": b"x"}
+        members |= {f"./._{key[2:]}.JPG": b"x", f"__MACOSX/{key[2:]}.txt": b"x"}
+    write(tmp_path / "0.tar", members)
+    rows = read(settings(tmp_path))
+    assert [row.own for row in rows if isinstance(row, RawCaption)] == [
+        (t,) for t in texts.values()
+    ]
+    assert len(rows) == len(texts)
+    assert load(tmp_path, rows[3].image, Limits()).size == (40, 30)
+
+
+def test_endings_of_several_parts_are_named_in_the_reason_and_by_settings(tmp_path: Path) -> None:
+    """As exports of models have them, `s0.input.jpg` with `s0.outputs.txt`."""
+    members = {}
+    for n in range(3):
+        members |= {f"s{n}.input.jpg": jpeg(), f"s{n}.outputs.txt": f"A dog {n}.".encode()}
+    write(tmp_path / "0.tar", members)
+    bad = read(settings(tmp_path))
+    assert len(bad) == 3
+    assert all("end in input.jpg, outputs.txt" in each.detail for each in bad)
+    named = {"image": "input.jpg", "caption": "outputs.txt"}
+    assert [row.own for row in read(settings(tmp_path, **named))] == [
+        (f"A dog {n}.",) for n in range(3)
+    ]
+
+
+def test_members_that_collide_or_hold_nothing_are_bad_samples(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as shard:
+        for name in ("a.jpg", "a.txt", "a.jpg", "a.txt", "A.txt", "b.txt"):
+            member, content = tarfile.TarInfo(name), f"A dog, {name}".encode()
+            member.size = len(content)
+            shard.addfile(member, io.BytesIO(content))
+        for name, kind in (("b.jpg", tarfile.LNKTYPE), ("c.jpg", tarfile.SYMTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "a.jpg"
+            shard.addfile(member)
+    assert locate(settings(tmp_path))["splits"]["train"]["records"] == 5
+    rows = read(settings(tmp_path))
+    own = {row.sample_id: row.own for row in rows if isinstance(row, RawCaption)}
+    assert own == {"train-0/a": ("A dog, a.txt",), "train-0/b": ("A dog, b.txt",)}
+    reasons = {row.sample_id: row.detail for row in rows if isinstance(row, Rejected)}
+    assert reasons.keys() == {"train-0/a", "train-0/A", "train-0/c"}
+    assert "another sample has the key 'a'" in reasons["train-0/a"]
 
 
 def test_a_shard_that_vanishes_is_one_line(root: Path) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from compo_pipeline.datasets.quality.quarantine import TooManyBadRows, valid_captions
 from compo_pipeline.datasets.quality.settings import RowRule
 from compo_pipeline.datasets.readers import locate
+from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import (
@@ -150,11 +151,60 @@ def test_a_sample_is_taken_before_anything_is_measured(
     data = DataSettings(tmp_path, "img2dataset", {"train": "*/*.json"}, sample=sample)
     captions, facts, gone, report, manifest = ingest(data)
     assert (len(captions), len(facts), report["images"]) == (4, 4, 4)
-    assert report["sample"] == {"split": "train", "seed": 1, "records": 9, "taken": 4}
+    assert report["sample"] == {
+        "split": "train",
+        "seed": 1,
+        "records": 9,
+        "taken": 4,
+        "left_out": 5,
+    }
+    assert report["records"] == {
+        "source": 10,
+        "used": 4,
+        "rejected": {"not_downloaded": 1},
+        "left_out": {"data.sample.rows": 5},
+    }
     assert report["downloads"] == {"failed": 1, "share": 0.9}
     assert report["unparseable"] == 0
     assert [entry.sample_id for entry in gone] == ["train-3"]
     assert manifest["count"] == 4 + 10 and len(manifest["files"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "reason"),
+    [
+        ("table", "t.jsonl", '{"image": "a.jpg", "caption": null}\n' * 3, "nothing in caption"),
+        ("table", "t.csv", "image,caption\n" + "a.jpg,A dog,red\n" * 3, "3 fields, expected 2"),
+        ("cogvlm_laion", "t.csv", "a.jpg\n" * 3, "one column, expected an image and its caption"),
+        ("img2dataset", "0/a.json", '{"key": "a", "status": "failed"}', "failed: None"),
+        ("cc3m_coca", "0/a.json", '{"key": "a"}', "neither a coca_captions nor a text file of it"),
+    ],
+)
+def test_a_split_without_a_usable_record_says_why(
+    tmp_path: Path,
+    ingest: Callable[..., tuple[Any, ...]],
+    name: str,
+    file: str,
+    content: str,
+    reason: str,
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / file).write_text(content)
+    with pytest.raises(SourceError) as raised:
+        ingest(DataSettings(tmp_path, name, {"train": file}))
+    assert "data.splits.train: none of its " in raised.value.message
+    assert reason in raised.value.message and "\n" not in raised.value.message
+
+
+def test_a_source_that_lost_records_since_they_were_counted_is_refused(
+    tmp_path: Path, shipped: RunSettings
+) -> None:
+    write(tmp_path, [{"image": "a.jpg", "caption": CAPTION}] * 3)
+    data = DataSettings(tmp_path, "table", {"train": "captions.jsonl"})
+    source = locate(data)
+    write(tmp_path, [{"image": "a.jpg", "caption": CAPTION}] * 2)
+    with pytest.raises(SourceError, match="2 records .* were read and 3 were counted"):
+        ingest_captions(source, data, replace(shipped.ingest, journal=None), shipped.prepare)
 
 
 def test_a_half_downloaded_folder_says_what_is_missing(

@@ -315,16 +315,11 @@ def test_an_image_key_that_no_parquet_file_has(root: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
-def test_a_cut_parquet_file_is_one_rejected_record(root: Path, share: float) -> None:
+def test_a_cut_parquet_file_is_refused(root: Path, share: float) -> None:
     content = (root / "0.parquet").read_bytes()
     (root / "0.parquet").write_bytes(content[: int(share * len(content))])
-    data = settings(root, "image_parquet")
-    first, *others = readers.read(data)
-    assert isinstance(first, Rejected) and "0.parquet cannot be read as Parquet" in first.detail
-    assert [record.own for record in others if isinstance(record, RawCaption)] == [
-        (text,) for text in CAPTIONS[4:]
-    ]
-    assert readers.locate(data)["splits"]["train"]["records"] == 5
+    with pytest.raises(SourceError, match=r"0\.parquet cannot be read as Parquet.*fetch it again"):
+        readers.locate(settings(root, "image_parquet"))
 
 
 def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:

@@ -258,6 +258,16 @@ def test_valid_rows_are_chosen_by_their_number() -> None:
         valid_captions(rows[1:], bad, result_of(2, 21, unparseable=1))
 
 
+def test_a_split_without_a_valid_row_says_why() -> None:
+    rows = [Caption("s", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "test") for n in range(3)]
+    rows += [replace(rows[0], split="train") for _ in range(97)]
+    bad = [Rejected(n, f"test-{n}", "", "width", f"width is {n}, expected 32") for n in range(3)]
+    with pytest.raises(
+        TooManyBadRows, match=r"splits\.test: .*; 3 .* test-0: width is 0, expected"
+    ):
+        valid_captions(rows, bad, result_of(3, 100))
+
+
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     settings = DataValidationSettings(
         tolerated_share=0.5,

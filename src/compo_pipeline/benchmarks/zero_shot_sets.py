@@ -217,8 +217,11 @@ def _read_webdataset(folder: Path) -> _SetContent:
 def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
     """Yield path and label of each image in a WebDataset shard; skips incomplete samples."""
     archive = archives.scan(path)
+    if archive.damage:
+        raise SettingsError(f"{path} is {archive.damage}; fetch it again")
     left_out = 0
-    for endings in archives.samples(archive).values():
+    for endings, total in archives.samples(archive).values():
+        left_out += total - 1
         image = next((endings[each] for each in endings if each in _IMAGES), None)
         if image is None or "cls" not in endings:
             left_out += 1
@@ -227,11 +230,8 @@ def _read_shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
         if not label.strip().isdigit():
             raise SettingsError(f"{path}, {endings['cls']}: expected a number, got {label[:50]!r}")
         yield f"{path.relative_to(folder)}/{image}", int(label)
-    if archive.cut or left_out:
-        cut = "the file is cut off; " if archive.cut else ""
-        log.warning(
-            "%s: %s%d samples without an image or a class are left out.", path, cut, left_out
-        )
+    if left_out:
+        log.warning("%s: %d samples without an image or a class are left out.", path, left_out)
 
 
 def _read_food101(folder: Path) -> _SetContent:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -288,8 +289,8 @@ def _image_normaliser(
 
 
 def _path_end(path: str, parts: int) -> str:
-    """The last `parts` components of a path."""
-    return "/".join(path.rsplit("/", parts)[-parts:])
+    """The last `parts` components of a path, in one form of its accents."""
+    return "/".join(unicodedata.normalize("NFC", path).rsplit("/", parts)[-parts:])
 
 
 def _path_depth(path: str) -> int:

@@ -29,9 +29,11 @@ class Columns:
     id: str | None = None
     """Column with a unique id; without one, the record's number in its split is the id."""
     image: str | None = None
-    """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`."""
+    """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`; in tars
+    the ending of images, such as `input.jpg`."""
     caption: str | None = None
-    """Column with the caption, one sentence or many; or with a list of captions of the image."""
+    """Column with the caption, one sentence or many, or with a list of captions of the image; in
+    tars the ending of captions, such as `outputs.txt`, or a field of the JSON."""
     sentences: str | None = None
     """Column with a list of sentences, instead of `caption`."""
     split: str | None = None

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import re
 import tarfile
+import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BufferedReader
 from itertools import accumulate, chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +27,7 @@ import numpy as np
 
 from compo_pipeline.storage.files import read_json_or_none, write_json
 from compo_pipeline.storage.remote import open_file, read_range, sidecar, size_and_version
-from compo_pipeline.storage.untrusted import holds_images, parquet_file
+from compo_pipeline.storage.untrusted import holds_images, parquet_file, path_below, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -37,19 +40,24 @@ _PARQUET = ".parquet"
 _READERS = 4  # columns of Parquet files that are open
 _HELD_ROWS, _HELD_BYTES = 64, 2**28  # images of each that are in memory, at most
 _INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
+_WORDS = re.compile(r"(?<=[^/])(?:\.[A-Za-z_]\w*)+$")
+_LITTER = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _one_reader = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Members of a tar archive or Parquet file by name, and whether the file is cut off.
+    """Members of a tar archive or Parquet file by name, and what of the file cannot be read.
 
-    `members` has the place and size of each file's bytes; in a cut archive the last ones may lie
-    beyond its end. In a Parquet file the place is the row, and the size is not known.
+    `members` has the place and size of each file's bytes; in a damaged archive the last ones may
+    lie beyond its end. In a Parquet file the place is the row, and the size is not known. `unread`
+    names links, sparse files and further files of a name. `damage` says where the archive is
+    damaged or cut off; it is empty for a whole one.
     """
 
     members: Mapping[str, tuple[int, int]]
-    cut: bool
+    unread: Sequence[str] = ()
+    damage: str = ""
 
 
 class _Members(Mapping[str, tuple[int, int]]):
@@ -76,23 +84,74 @@ class _Members(Mapping[str, tuple[int, int]]):
         return len(self._names)
 
 
-def samples(archive: Archive) -> dict[str, dict[str, str]]:
-    """WebDataset samples of an archive: by key, the member names by file extension.
+class Sample(NamedTuple):
+    """Member names of a WebDataset sample by ending, and the number of samples with its key."""
 
-    A key is all of a name before its first period.
+    members: dict[str, str]
+    total: int
+
+
+def samples(archive: Archive, endings: Collection[str] = ()) -> dict[str, Sample]:
+    """WebDataset samples of an archive by key, without hidden files.
+
+    A key ends before the ending of the member: one of the given endings, else what follows the last
+    period. Of a member that is alone with its key, several parts such as `input.jpg` are the
+    ending where other members have it too.
     """
-    found: dict[str, dict[str, str]] = {}
-    for member in archive.members:
-        start, slash, name = member.rpartition("/")
-        key, _, ending = name.partition(".")
-        found.setdefault(f"{start}{slash}{key}", {})[ending.lower()] = member
-    return found
+    names = [*archive.members, *archive.unread]
+    parts = {name: _key_and_ending(name, endings) for name in names if not _is_litter(name)}
+    sharing = Counter(key for key, _ in parts.values())
+    longer = {
+        name: _with_words(*both)
+        for name, both in parts.items()
+        if sharing[both[0]] == 1 and both[1] not in endings
+    }
+    kinds = Counter(ending for _, ending in longer.values())
+    parts |= {name: both for name, both in longer.items() if kinds[both[1]] > 1}
+    counts: dict[str, Counter[str]] = {}
+    members: dict[str, dict[str, str]] = {}
+    for number, name in enumerate(names):
+        if name in parts:
+            key, ending = parts[name]
+            counts.setdefault(key, Counter())[ending] += 1
+            if number < len(archive.members):
+                members.setdefault(key, {}).setdefault(ending, name)
+    return {key: Sample(members.get(key, {}), max(own.values())) for key, own in counts.items()}
+
+
+def _is_litter(name: str) -> bool:
+    """Whether a member is hidden, or made by a file manager."""
+    return any(part.startswith(".") or part in _LITTER for part in PurePosixPath(name).parts)
+
+
+def _key_and_ending(name: str, endings: Collection[str]) -> tuple[str, str]:
+    """Key and ending of a member: one of the given endings, else the last part of its name."""
+    start, slash, own = name.rpartition("/")
+    given = [each for each in endings if own.lower().endswith(f".{each.lower()}")]
+    ending = max(given, key=len, default=own.rpartition(".")[2] if "." in own else "")
+    key = own.removesuffix(own[-len(ending) - 1 :]) if ending else own
+    return unicodedata.normalize("NFC", f"{start}{slash}{key}"), ending.lower()
+
+
+def _with_words(key: str, ending: str) -> tuple[str, str]:
+    """Key and ending with the words at the key's end, such as `.input`, as parts of the ending."""
+    words = _WORDS.search(key)
+    return (key[: words.start()], f"{words[0][1:].lower()}.{ending}") if words else (key, ending)
 
 
 def split_member(name: str) -> tuple[str, str]:
     """Split an image's name into archive path and member name (empty for a plain file)."""
     found = _INSIDE.fullmatch(name)
     return (found[1], found[2]) if found else (name, "")
+
+
+def is_there(root: Path, name: str) -> bool:
+    """Whether an image is a file below a root, or in an archive there."""
+    try:
+        path, (archive, member) = path_below(root, name), split_member(name)
+        return path.is_file() or (bool(member) and member in scan(root / archive).members)
+    except (OSError, ValueError):
+        return False
 
 
 def scan(path: Path) -> Archive:
@@ -111,15 +170,14 @@ def _scan_tar(path: Path, size: int, version: int) -> Archive:
     """List the members of a tar archive, from a stored index where an earlier scan left one."""
     index = sidecar(path)
     known = read_json_or_none(index) if index else None
-    members, cut = known or _read_headers(path, size)
-    if index and not known:
-        write_json(index, [members, cut], indent=None)
-    last = max((place + length for place, length in members.values()), default=0)
+    if known is None or len(known) != len(fields(Archive)):  # of an earlier version
+        known = _read_headers(path, size)
+        if index:
+            write_json(index, known, indent=None)
+    members, unread, damage = known
     # Of an array of names each takes as much as the longest.
     longest = max(map(len, members), default=0)
-    held = _Members(members) if longest <= _LONG else members
-    # An empty block follows the last member.
-    return Archive(held, cut or last > size - _BLOCK)
+    return Archive(_Members(members) if longest <= _LONG else members, unread, damage)
 
 
 class _HeaderFile(BufferedReader):
@@ -137,24 +195,38 @@ class _HeaderFile(BufferedReader):
         return super().seek(min(offset, os.fstat(self.fileno()).st_size), whence)
 
 
-def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
-    """Offset and size of each member of a tar archive, and whether its headers are cut off."""
+def _read_headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], list[str], str]:
+    """Offset and size of each file of a tar archive, names of what is none, and the damage."""
     members: dict[str, tuple[int, int]] = {}
+    unread: list[str] = []
+    end = 0
     try:
         with (
             _HeaderFile(open_file(path).detach()) as file,
             tarfile.open(fileobj=file, mode="r:") as archive,
         ):
-            try:
+            with suppress(tarfile.ReadError):
                 for member in islice(archive, size // _BLOCK):
-                    if member.isreg() and not member.issparse() and member.size >= 0:
-                        place = member.offset_data, min(member.size, size)
-                        members.setdefault(member.name, place)
-            except tarfile.ReadError:
-                return members, True
+                    name, place = member.name, (member.offset_data, min(member.size, size))
+                    if member.islnk() and member.linkname in members:
+                        place = members[member.linkname]
+                    elif not member.isreg() or member.issparse() or member.size < 0:
+                        unread += [] if member.isdir() else [name]
+                        continue
+                    end = max(end, sum(place))
+                    if members.setdefault(name, place) != place:
+                        unread.append(name)
+            # Empty blocks alone follow the last member.
+            file.seek(archive.offset)
+            rest = iter(lambda: file.read(_LONGEST_HEADER), b"")
+            whole = end <= size - _BLOCK and not any(part.strip(b"\0") for part in rest)
     except (tarfile.TarError, EOFError) as error:
         raise ValueError(f"{path} is not a tar archive: {error}") from error
-    return members, False
+    if whole:
+        return members, unread, ""
+    last = f", behind {shown(next(reversed(members)))}" if members else ""
+    damage = f"damaged or cut off at byte {min(archive.offset, size)} of {size}{last}"
+    return members, unread, damage
 
 
 def image_columns(file: pq.ParquetFile) -> list[str]:
@@ -174,7 +246,7 @@ def _scan_parquet(path: Path, size: int, version: int) -> Archive:
     """List the images of a Parquet file as members named `<column>/<row>`."""
     with parquet_file(path) as file:
         columns, rows = image_columns(file), _group_starts(file)[-1]
-    return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
+    return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)})
 
 
 def read(path: Path, member: str) -> bytes:

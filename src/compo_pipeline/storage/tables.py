@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import (
     NO_CHECKSUM,
@@ -345,13 +346,13 @@ def training_rows(captions: Iterable[Caption], split: Splits) -> Table[Caption]:
     """Caption rows of the training splits that have a sentence; an error if there are none.
 
     Raises:
-        ValueError: there is none.
+        SettingsError: there is none.
     """
     table = Table.of(captions, Caption)
     rows = split_rows(table, split)
     if not rows:
         named = "', '".join(splits_of(split))
-        raise ValueError(
+        raise SettingsError(
             f"views.split: no valid caption is of the split '{named}' (splits: "
             f"{sorted(table.column('split').unique().to_pylist())}); see data.splits and the "
             "quarantine table"

@@ -11,6 +11,7 @@ import reprlib
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +352,11 @@ def _dict_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def shown(value: Any) -> str:
     """Shortened `repr` of a value, for error messages."""
     return _SHORT.repr(value)
+
+
+def listed(names: Collection[str]) -> str:
+    """The first five of some names, for error messages."""
+    return ", ".join([*islice(names, 5), *["..."] * (len(names) > 5)])
 
 
 def text_problem(value: Any) -> str | None:

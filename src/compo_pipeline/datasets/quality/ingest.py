@@ -19,8 +19,14 @@ from compo_pipeline.datasets.quality import images
 from compo_pipeline.datasets.quality.caption_form import distinct_texts, first_sentences
 from compo_pipeline.datasets.quality.held_out import carve, content_of, surplus
 from compo_pipeline.datasets.quality.preparation import Preparation
+from compo_pipeline.datasets.quality.quarantine import most_frequent
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers.record import NOT_BAD, NOT_DOWNLOADED, RawCaption
+from compo_pipeline.datasets.readers.record import (
+    NOT_BAD,
+    NOT_DOWNLOADED,
+    RawCaption,
+    SourceError,
+)
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.images.perceptual import near_maximum
@@ -83,7 +89,10 @@ def ingest(
     """
     sample = sample or SampleSettings()
     chosen, sampled = used_records(records, sample, held_out)
-    return _ingest(chosen, source, settings, sample.split, sampled, engine, held_out, captions)
+    left = sampled["left_out"] if sampled else 0
+    return _ingest(
+        chosen, source, settings, sample.split, sampled, left, engine, held_out, captions
+    )
 
 
 def ingest_sources(
@@ -111,11 +120,14 @@ def ingest_sources(
         held_out: as of one source; each leaves an equal part of the images, in whole ones.
         captions: as of one source.
     """
-    left = held_out_per_source(held_out, len(records))
-    chosen = {name: used_records(own, samples[name], left) for name, own in records.items()}
+    spare = held_out_per_source(held_out, len(records))
+    chosen = {name: used_records(own, samples[name], spare) for name, own in records.items()}
     sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
     every = chain.from_iterable(own for own, _ in chosen.values())
-    found = _ingest(every, source, settings, trains, sampled or None, engine, held_out, captions)
+    left = sum(each["left_out"] for each in sampled.values())
+    found = _ingest(
+        every, source, settings, trains, sampled or None, left, engine, held_out, captions
+    )
     rows, shared = _with_shared_images(found.captions, found.facts)
     counts = rows.column("source").value_counts().to_pylist()
     by_source = {each["values"]: each["counts"] for each in counts}
@@ -212,11 +224,12 @@ def _ingest(
     settings: IngestSettings,
     trains: str,
     sampled: Mapping[str, Any] | None,
+    left_out: int,
     engine: PrepareSettings,
     held_out: int,
     captions: Replacement | None,
 ) -> Ingested:
-    """Clean the captions and measure the images of sampled records."""
+    """Clean the captions and measure the images of sampled records, which leave others out."""
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
@@ -226,6 +239,7 @@ def _ingest(
     folder = settings.journal and settings.journal.parent
     prepared = _caption_rows(records, source.get("format", ""), preparation, words, unparseable)
     rows = Table.spilled(prepared, Caption, folder)
+    _require_rows(rows, splits, unparseable)
     measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
@@ -235,7 +249,13 @@ def _ingest(
         error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
     counts = rows.column("split").value_counts().to_pylist()
+    recaptions = None if captions is None else captions.report()
+    left = {
+        "data.sample.rows": left_out,
+        "recaption.captioner": (recaptions or {}).get("merged", 0),
+    }
     report = {
+        "records": _record_counts(rows, unparseable, left),
         "rows": len(rows),
         "rows_by_split": {each["values"]: each["counts"] for each in counts},
         "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
@@ -243,7 +263,7 @@ def _ingest(
         "images_unreadable": dict(sorted(errors.items())),
         "downloads": _download_counts(splits, unparseable),
         "sample": sampled,
-        "recaptions": None if captions is None else captions.report(),
+        "recaptions": recaptions,
         "distinct_texts": distinct_texts(rows),
         **preparation.report(),
     }
@@ -257,6 +277,42 @@ def _ingest(
             root, annotations, measured, "" if captions is None else captions.fingerprint
         ),
     )
+
+
+def _require_rows(
+    rows: Table[Caption], splits: Mapping[str, Any], unparseable: Sequence[Rejected]
+) -> None:
+    """Raise an error for a split of which no record can be used, with the most frequent reason.
+
+    Raises:
+        SourceError: there is one.
+    """
+    there = rows.column("split").unique().to_pylist()
+    for split, found in splits.items():
+        own = [each for each in unparseable if f"/{split}-" in f"/{each.sample_id}"] or unparseable
+        if found["records"] and own and split not in there:
+            raise SourceError(
+                f"data.splits.{split}: none of its {found['records']} records can be used; "
+                f"{most_frequent(own)}"
+            )
+
+
+def _record_counts(
+    rows: Table[Caption], unparseable: Sequence[Rejected], left_out: Mapping[str, int]
+) -> dict[str, Any]:
+    """Numbers of the source's records, of those used, rejected by rule, and left out by setting."""
+    rejected = Counter(each.rule for each in unparseable)
+    left = sum(left_out.values())
+    total = len(rows) + len(unparseable) + left
+    reasons = ", ".join(f"{name} {n}" for name, n in (rejected | Counter(left_out)).items() if n)
+    text = "Records: %d in the source = %d used + %d rejected + %d left out%s"
+    log.info(text, total, len(rows), len(unparseable), left, reasons and f" ({reasons})")
+    return {
+        "source": total,
+        "used": len(rows),
+        "rejected": dict(rejected),
+        "left_out": {name: count for name, count in left_out.items() if count},
+    }
 
 
 def _caption_rows(
@@ -308,7 +364,7 @@ def held_out_per_source(held_out: int, sources: int) -> int:
 
 def used_records(
     records: Iterable[RawCaption | Rejected], sample: SampleSettings, held_out: int
-) -> tuple[Iterable[RawCaption | Rejected], dict[str, int | str] | None]:
+) -> tuple[Iterable[RawCaption | Rejected], dict[str, Any] | None]:
     """Sampled and held-out records of a source, and the sample's entry of the ingest report.
 
     Args:
@@ -320,12 +376,13 @@ def used_records(
         return records, None
     drawn, report = draw_sample(records, sample)
     left = surplus(records, drawn, sample.split, held_out) if held_out else []
+    report["left_out"] = report["records"] - report["taken"] - len(left)
     return [*drawn, *left], report
 
 
 def draw_sample(
     records: Iterable[RawCaption | Rejected], settings: SampleSettings
-) -> tuple[list[RawCaption | Rejected], dict[str, int | str]]:
+) -> tuple[list[RawCaption | Rejected], dict[str, Any]]:
     """Seeded random sample of one split's records, with all records of other splits.
 
     The hash of a record's id is its rank, so neither the order of the files nor added records
@@ -350,7 +407,7 @@ def draw_sample(
         elif candidate > drawn[0]:
             heapq.heapreplace(drawn, candidate)
     passed += [(-place, record) for _, place, record in drawn]
-    report: dict[str, int | str] = {"split": settings.split, "seed": settings.seed}
+    report = {"split": settings.split, "seed": settings.seed}
     report |= {"records": seen, "taken": len(drawn)}
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.datasets.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.datasets.readers.record import NOT_BAD, UNPARSEABLE
 from compo_pipeline.storage.records import Caption, Rejected
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _OF_IMAGES = "decode_error"
 _LEAKS = ("leaks", "near_leaks")
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
 class TooManyBadRows(PlainError, ValueError):
@@ -136,6 +139,17 @@ def summary(
     }
 
 
+def most_frequent(entries: Sequence[Rejected]) -> str:
+    """The most frequent reason of bad records, with one of them.
+
+    Details are alike that differ in numbers and quoted values alone.
+    """
+    kinds = [(entry.rule, _VALUES.sub("", entry.detail)) for entry in entries]
+    ((kind, count),) = Counter(kinds).most_common(1)
+    example = entries[kinds.index(kind)]
+    return f"{count} for the same reason, such as {example.sample_id}: {example.detail}"
+
+
 def valid_captions(
     captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
 ) -> Table[Caption]:
@@ -147,7 +161,7 @@ def valid_captions(
         result: the summary of the same validation.
 
     Raises:
-        TooManyBadRows: more are bad than the settings tolerate, or all of them.
+        TooManyBadRows: more are bad than the settings tolerate, or all of them, or of a split.
         ValueError: the result is of other rows.
     """
     checked = result["records"] - result[UNPARSEABLE]
@@ -157,9 +171,15 @@ def valid_captions(
             "validation again"
         )
     refuse_too_many(result)
-    good = np.ones(len(captions), bool)
-    good[[entry.row for entry in quarantine if entry.row >= 0]] = False
-    return Table.of(captions, Caption).where(good)
+    table, good = Table.of(captions, Caption), np.ones(len(captions), bool)
+    bad = [entry for entry in quarantine if entry.row >= 0]
+    good[[entry.row for entry in bad]] = False
+    valid = table.where(good)
+    there, left = (set(each.column("split").unique().to_pylist()) for each in (table, valid))
+    for split in sorted(there - left - {CARVED, HELD_OUT}):
+        reason = most_frequent([entry for entry in bad if table[entry.row].split == split])
+        raise TooManyBadRows(f"data.splits.{split}: none of its rows is valid; {reason}")
+    return valid
 
 
 def refuse_too_many(result: Mapping[str, Any]) -> None:

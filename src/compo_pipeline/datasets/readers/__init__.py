@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -30,6 +31,7 @@ from compo_pipeline.datasets.readers.record import (
     named_split,
 )
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
+from compo_pipeline.storage import archives
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.untrusted import path_below
 
@@ -109,11 +111,29 @@ def read(
 def split_records(data: DataSettings, split: str) -> Iterator[RawCaption | Rejected]:
     """Yield the records of one split, of one source whose format is not `auto`.
 
-    A source that serves several splits is divided by `data.shares`, if it has no column of splits.
+    Paths of images are relative to the source's root. A source that serves several splits is
+    divided by `data.shares`, if it has no column of splits.
     """
     source = data.splits[split]
-    records = reader(data).read(data, split, source)
+    records = (_with_own_path(data.root, each) for each in reader(data).read(data, split, source))
     return records if data.format in _DIVIDED else by_share(data, split, source, records)
+
+
+def _with_own_path(root: Path, record: RawCaption | Rejected) -> RawCaption | Rejected:
+    """The record, with its image's path as the folder or archive spells it, where it is there.
+
+    Absolute paths below the root become relative. macOS decomposes accents in the names of files.
+    """
+    image = record.image
+    if isinstance(record, Rejected) or (image.isascii() and not image.startswith("/")):
+        return record
+    own = image
+    if image.startswith("/"):
+        below = (os.path.relpath(image, folder) for folder in (root.absolute(), root.resolve()))
+        own = next((each for each in below if not each.startswith("..")), image)
+    forms = (own, *(unicodedata.normalize(form, own) for form in ("NFC", "NFD")))
+    own = next((form for form in forms if archives.is_there(root, form)), own)
+    return replace(record, image=own, image_id=record.image_id.replace(image, own))
 
 
 def read_source(

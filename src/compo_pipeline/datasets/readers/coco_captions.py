@@ -45,8 +45,8 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Number of captions in the split's annotation file."""
-    return len(_load(data, source)["annotations"])
+    """Number of captions in the split's annotation file, and of images that have none."""
+    return sum(1 for _ in read(data, "", source))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -67,10 +67,11 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
             yield rejected(_field(entry, "id"), _field(entry, "image_id"), problem)
             continue
         image = entry["image_id"]
+        name = files[image]
         yield checked(
             sample_id=f"{split}-{entry['id']}",
             image_id=f"{split}-{image}",
-            image=f"{source}/{files[image]}",
+            image=name if name.startswith("/") else f"{source}/{name}",
             own=(entry["caption"],),
             further=tuple(o["caption"] for o in of_image[image] if o is not entry),
             split=split,

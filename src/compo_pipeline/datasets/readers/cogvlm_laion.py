@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.datasets.readers import table
-from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows
+from compo_pipeline.datasets.readers.delimited import (
+    UnreadableRecord,
+    csv_rows,
+    without_halves,
+)
 from compo_pipeline.datasets.readers.record import RawCaption, checked, rejected
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected
@@ -28,7 +32,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     """Yield a caption record per row of the split's CSV files, or its rejection."""
     number = 0
     for path in caption_files(data, source):
-        for row in csv_rows(path):
+        for row in without_halves(csv_rows(path), 2):
             yield _record(row, data, split, number)
             number += 1
 

@@ -40,29 +40,30 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Number of rows of a split's Parquet files; a file that cannot be opened counts as one."""
-    total = 0
-    for path in caption_files(data, source):
-        try:
-            with parquet_file(path) as file:
-                total += file.metadata.num_rows
-        except ValueError:
-            total += 1
-    return total
+    """Number of rows of a split's Parquet files."""
+    return sum(sum(_open(path)[2]) for path in caption_files(data, source))
+
+
+def _open(path: Path) -> tuple[list[str], list[str], list[int]]:
+    """Columns of a Parquet file, those that hold images, and the rows of each row group.
+
+    Raises:
+        SourceError: it cannot be read: nobody knows how many rows it had.
+    """
+    try:
+        with parquet_file(path) as file:
+            groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+            return file.schema_arrow.names, image_columns(file), groups
+    except ValueError as error:
+        raise SourceError(f"{error}; fetch it again, or move it away") from error
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """Yield a caption record per row of the Parquet files, and a rejection per unreadable file."""
+    """Yield a caption record per row of the Parquet files."""
     for path in caption_files(data, source):
         shard = path.relative_to(data.root).as_posix()
         name = f"{split}-{shard.removesuffix('.parquet')}"
-        try:
-            with parquet_file(path) as file:
-                there, images = file.schema_arrow.names, image_columns(file)
-                groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-        except ValueError as error:
-            yield rejected(name, shard, str(error))
-            continue
+        there, images, groups = _open(path)
         columns = _Columns(data, path, there, images)
         start = 0
         for group, rows in enumerate(groups):

@@ -6,6 +6,7 @@ The table is read once into a file without a name; in memory are the hashes of i
 from __future__ import annotations
 
 import logging
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,6 +66,11 @@ def key_of(record: Mapping[str, Any], column: str) -> str:
     """Value of a record's join column as text; empty if the record has no such value."""
     value = record.get(column)
     return "" if value is None else str(value).strip()
+
+
+def _key_hash(key: str) -> int:
+    """Hash of a key; macOS decomposes accents in file names, which keys may be."""
+    return digest(unicodedata.normalize("NFC", key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class CaptionJoin:
                 if not key or text_problem(key):
                     count["empty_key"] += 1
                     continue
-                hashes.append(digest(key))
+                hashes.append(_key_hash(key))
                 yield _KeyedCaption(key, strip_coca_tokens(record[given.caption]))
 
     def captioned(
@@ -178,7 +184,7 @@ class CaptionJoin:
 
     def _join_group(self, group: list[RawCaption | Rejected]) -> Iterator[RawCaption | Rejected]:
         """Yield a batch of image records with their joined captions, or their rejections."""
-        wanted = [digest(each.key) if isinstance(each, RawCaption) else 0 for each in group]
+        wanted = [_key_hash(each.key) if isinstance(each, RawCaption) else 0 for each in group]
         first, end = self._index.ranges(np.array(wanted, np.uint64))
         there = first < end
         places = np.full(len(group), -1)

@@ -25,6 +25,7 @@ from compo_pipeline.datasets.readers.delimited import (
     delimiter_of,
     log_once,
     open_text,
+    without_halves,
 )
 from compo_pipeline.datasets.readers.record import (
     CAPTION_NAMES,
@@ -189,11 +190,12 @@ class _RowParser:
             yield rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
             return
         try:
-            image = self.folder + self.image.format_map(values)
+            name = self.image.format_map(values)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             yield rejected(sample_id, "", detail)
             return
+        image = name if name.startswith("/") else self.folder + name
         text, image_id = values.get(self.text), f"{split}-{image}"
         if self.optional and text in (None, []):
             yield checked(sample_id, image_id, image, ("",), (), split)
@@ -272,7 +274,7 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
     if isinstance(header, UnreadableRecord):
         raise SourceError(f"{path}: the header cannot be read: {header}")
     _require_columns(path, columns, header)
-    for row in rows:
+    for row in without_halves(rows, len(header)):
         if isinstance(row, UnreadableRecord):
             yield row
         elif len(row) != len(header):

@@ -1,12 +1,13 @@
 """WebDataset shards: tars of `<key>.jpg` with `<key>.txt` or `<key>.json`, read in place.
 
-So does img2dataset write them with `--output_format webdataset`. A caption is the field
-`data.columns.caption` of the JSON; without one the text, else the field `caption`.
+So does img2dataset write them with `--output_format webdataset`. A caption is the member with the
+ending `data.columns.caption`, or this field of the JSON; without one the text, else the field
+`caption`. `data.columns.image` is the ending of images of another name, such as `input.jpg`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from compo_pipeline.datasets.readers.record import (
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.untrusted import parse_json, shown
+from compo_pipeline.storage.untrusted import listed, parse_json, shown
 
 _IMAGES = ("jpg", "jpeg", "png", "webp")
 _TEXT, _JSON, _CAPTION = "txt", "json", "caption"
@@ -29,8 +30,6 @@ _TEXT, _JSON, _CAPTION = "txt", "json", "caption"
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """Paths of the split's tar shards, sorted by name."""
-    if data.columns.image:
-        raise SourceError("data.columns.image says nothing of .tar shards: images are members")
     return shard_files(data, source, ".tar")
 
 
@@ -40,36 +39,54 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Number of samples in a split's shards; a shard that is no tar archive counts as one."""
-    found = (_samples(path) for path in caption_files(data, source))
-    return sum(1 if samples is None else len(samples) for samples in found)
+    """Number of samples in a split's shards."""
+    paths = caption_files(data, source)
+    _refuse_damaged(paths)
+    return sum(sample.total for path in paths for sample in _samples(data, path).values())
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """Yield a caption record per sample of the shards, and a rejection per damaged shard."""
+    """Yield a caption record per sample of the shards."""
     for path in caption_files(data, source):
-        shard = path.relative_to(data.root).as_posix()
-        name = f"{split}-{shard.removesuffix('.tar')}"
-        samples = _samples(path)
-        if samples is None:
-            yield rejected(name, shard, f"{shard} is not a tar archive")
-            continue
-        for key, members in samples.items():
-            yield _record(data, split, name, key, path, members)
-        if archives.scan(path).cut:
-            yield rejected(name, shard, f"{shard} is cut off: what followed is missing")
+        _refuse_damaged([path])
+        name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
+        for key, sample in _samples(data, path).items():
+            yield _record(data, split, name, key, path, sample.members)
+            for _ in range(1, sample.total):
+                detail = f"another sample has the key {shown(key)}, with {listed(sample.members)}"
+                yield rejected(f"{name}/{key}", "", detail)
 
 
-def _samples(path: Path) -> dict[str, dict[str, str]] | None:
-    """Mapping from sample key to its tar members by suffix; None if the file is no archive."""
-    try:
-        return archives.samples(archives.scan(path))
-    except OSError as error:
+def _refuse_damaged(paths: Sequence[Path]) -> None:
+    """Raise an error if archives are damaged: nobody knows how many samples follow.
+
+    Raises:
+        SourceError: some are, or cannot be read.
+    """
+    damaged: dict[str, str] = {}
+    for path in paths:
+        try:
+            damage = archives.scan(path).damage
+        except OSError as error:
+            raise SourceError(
+                f"{path} cannot be read: {error.strerror}; fetch it again, or change data.splits"
+            ) from error
+        except ValueError as error:
+            damage = str(error).removeprefix(f"{path} is ")
+        if damage:
+            damaged[str(path)] = damage
+    if damaged:
+        first, damage = next(iter(damaged.items()))
         raise SourceError(
-            f"{path} cannot be read: {error.strerror}; fetch it again, or change data.splits"
-        ) from error
-    except ValueError:
-        return None
+            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {first} is "
+            f"{damage}; fetch again or move away {listed(damaged)}"
+        )
+
+
+def _samples(data: DataSettings, path: Path) -> dict[str, archives.Sample]:
+    """Samples of a shard by key."""
+    endings = filter(None, (data.columns.image, data.columns.caption))
+    return archives.samples(archives.scan(path), tuple(endings))
 
 
 def _record(
@@ -77,9 +94,13 @@ def _record(
 ) -> RawCaption | Rejected:
     """Caption record of a sample's tar members, or its rejection with the reason."""
     sample_id = f"{shard}/{name}"
-    member = next((members[ending] for ending in _IMAGES if ending in members), None)
+    endings = (data.columns.image.lower(),) if data.columns.image else _IMAGES
+    member = next((members[ending] for ending in endings if ending in members), None)
     if member is None:
-        detail = f"no image ({', '.join(_IMAGES)}) among {', '.join(members)}"
+        detail = (
+            f"no image: its members end in {listed(members)}, expected {', '.join(endings)}; "
+            "data.columns.image names another ending"
+        )
         return rejected(sample_id, "", detail)
     image = f"{path.relative_to(data.root).as_posix()}/{member}"
     try:
@@ -123,10 +144,14 @@ def _sample_caption(
         ValueError: it has none, or a member is damaged.
     """
     field = data.columns.caption or _CAPTION
-    if data.columns.caption is None and _TEXT in members:
-        return _read_member(path, members[_TEXT]).decode("utf-8", "surrogateescape").strip()
+    ending = _TEXT if data.columns.caption is None else field.lower()
+    if ending in members:
+        return _read_member(path, members[ending]).decode("utf-8", "surrogateescape").strip()
     if field not in values:
-        raise ValueError(f"neither a text nor a field {field} of a JSON member")
+        raise ValueError(
+            f"no caption: its members end in {listed(members)}, expected txt, or json with the "
+            f"field {field}; data.columns.caption names another field or ending"
+        )
     return values[field]
 
 
