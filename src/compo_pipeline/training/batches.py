@@ -125,7 +125,7 @@ class Batches(Picklable, Dataset[Collated]):
 
     Raises:
         ValueError: the run would have no step, or views are of other captions.
-        SettingsError: fewer rows than a batch has are of the curriculum's kinds.
+        SettingsError: no row is of the curriculum's kinds.
     """
 
     def __init__(
@@ -198,13 +198,12 @@ class Batches(Picklable, Dataset[Collated]):
             for text in self.views.epoch(epoch).column("provenance").to_pylist()
         ]
         found = np.flatnonzero([not own.isdisjoint(self.curriculum.kinds) for own in kinds])
-        if len(found) < self.batch_size:
+        if not len(found):
             counts = Counter(kind for own in kinds for kind in own)
             named = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common()) or "none"
             raise SettingsError(
-                f"training.curriculum.kinds: {len(found)} rows have hard negatives of the kinds "
-                f"{list(self.curriculum.kinds)}, expected at least a batch of {self.batch_size}; "
-                f"rows by kind: {named}"
+                f"training.curriculum.kinds: no row has a hard negative of {list(self.curriculum.kinds)}"
+                f"; rows by kind: {named}"
             )
         return found.astype(np.int32)
 
