@@ -41,10 +41,10 @@ help: ## show this list
 
 install: $(INSTALLED) ## install into .venv/, as the other targets do by themselves
 
-demo: $(INSTALLED) ## render scenes, train CLIC on them, print base, control and CLIC side by side
-	$(BIN)/kedro run --pipeline=train_eval
+demo: $(INSTALLED) ## render scenes, teach a model relations, print base, control and model side by side
+	$(BIN)/kedro run --pipeline=train_eval --env=relations_scenes
 
-repro: $(INSTALLED) ## the same through DVC: only stages whose inputs changed run
+repro: $(INSTALLED) ## train CLIC on the scenes through DVC: only stages whose inputs changed run
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
 # Many container images set PYTHONDONTWRITEBYTECODE: every process of the tests would compile the

@@ -70,12 +70,12 @@ def main() -> None:
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="where the demo has run")
     project = parser.parse_args().project.absolute()
     bootstrap_project(project)
-    session: Any = KedroSession.create(project, env="base")
+    session: Any = KedroSession.create(project, env="relations_scenes")
     with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
     show_comparison(Comparison.from_json(context.catalog.load("comparison")), screen)
-    typed = {**context.config_loader["parameters"], "command": {"env": None, "params": {}}}
+    typed = {**context.config_loader["parameters"], "command": {"env": "relations_scenes", "params": {}}}
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)

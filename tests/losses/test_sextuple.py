@@ -1,13 +1,19 @@
 """Contrast of sextuples against a loop and numbers by hand."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses.sextuple import contrast, similarities
+from compo_pipeline.losses.sextuple import (
+    contrast,
+    pair_ranking,
+    similarities,
+    softmax_contrast,
+)
 
 # Pairs of kinds that belong together, as the specification writes them.
 TRUE = {
@@ -104,3 +110,77 @@ def test_gradients_of_embeddings_scale_and_bias() -> None:
         return contrast(similarities(v, t, s), b, there, there)
 
     assert torch.autograd.gradcheck(loss, tuple(leaf.requires_grad_() for leaf in leaves))
+
+
+def slow_softmax(logits: Tensor, there: tuple[Tensor, Tensor]) -> Tensor:
+    """Anchor by anchor: images among all texts, then texts among all images."""
+    kinds, n = logits.shape[:2]
+    entries = [(a, i) for a in range(kinds) for i in range(n)]
+    directions = []
+    for anchors, others, view in (
+        (*there, lambda a, b: logits[(*a, *b)]),
+        (*reversed(there), lambda a, b: logits[(*b, *a)]),
+    ):
+        losses = []
+        for anchor in (one for one in entries if anchors[one]):
+            shown = [one for one in entries if others[one]]
+            own = [
+                one
+                for one in shown
+                if one[1] == anchor[1] and (KINDS[anchor[0]], KINDS[one[0]]) in TRUE
+            ]
+            if own:
+                total = torch.stack([view(anchor, one).exp() for one in shown]).sum().log()
+                losses.append(torch.stack([total - view(anchor, one) for one in own]).mean())
+        directions.append(torch.stack(losses).mean())
+    return (directions[0] + directions[1]) / 2
+
+
+@pytest.mark.parametrize("there", [(ALL, ALL), (NO_IMAGES, ALL), (SOME, SOME.roll(1, 1))])
+def test_the_softmax_equals_the_loop_with_its_gradient(there: tuple[Tensor, Tensor]) -> None:
+    v, t = unit(3, 4, 5).requires_grad_(), unit(3, 4, 5, seed=1).requires_grad_()
+    logits = similarities(v, t, number(5.0))
+    expected, got = slow_softmax(logits, there), softmax_contrast(logits, *there)
+    assert got.item() == pytest.approx(expected.item(), abs=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(got, (v, t), retain_graph=True),
+        torch.autograd.grad(expected, (v, t)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_the_softmax_of_real_pairs_alone_is_clips_loss() -> None:
+    alone = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
+    logits = similarities(unit(3, 4, 5), unit(3, 4, 5, seed=1), number(9.0))
+    real, target = logits[0, :, 0], torch.arange(4)
+    expected = (F.cross_entropy(real, target) + F.cross_entropy(real.T, target)) / 2
+    assert softmax_contrast(logits, alone, alone).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("there", [(ALL, ALL), (SOME, SOME.roll(1, 1))])
+def test_pairs_are_ranked_above_the_crossed_ones(there: tuple[Tensor, Tensor]) -> None:
+    logits = similarities(unit(3, 4, 5), unit(3, 4, 5, seed=1), number(5.0))
+    images, texts = there
+    expected = 0.0
+    for right, wrong in (((0, 0), (0, 1)), ((0, 0), (1, 0)), ((1, 1), (0, 1)), ((1, 1), (1, 0))):
+        losses = [
+            math.log1p(
+                math.exp(logits[wrong[0], i, wrong[1], i] - logits[right[0], i, right[1], i])
+            )
+            for i in range(4)
+            if all(images[a, i] and texts[b, i] for a, b in (right, wrong))
+        ]
+        expected += sum(losses) / len(losses) if losses else 0.0
+    assert pair_ranking(logits, *there).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss", [softmax_contrast, pair_ranking])
+def test_what_is_absent_has_no_gradient(loss: Callable[..., Tensor]) -> None:
+    v, t = unit(3, 4, 5), unit(3, 4, 5, seed=1)
+    v[~SOME] = t[~SOME] = 1e3
+    leaves = v.requires_grad_(), t.requires_grad_()
+    value = loss(similarities(v, t, number(100.0)), SOME, SOME)
+    for gradient in torch.autograd.grad(value, leaves):
+        assert gradient.isfinite().all()
+        assert gradient[~SOME].eq(0).all()

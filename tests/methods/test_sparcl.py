@@ -14,6 +14,7 @@ from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.counterfactual_pairs import PairsBatch
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective, SparclWeights
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
+from compo_pipeline.training.run import control_of
 
 SCALE, BIAS = torch.tensor(20.0), torch.tensor(-9.0)
 
@@ -65,6 +66,19 @@ def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
     assert terms["contrastive"].value == pytest.approx(sextuple.contrast(logits, BIAS, *there))
     assert terms["margin"].value == pytest.approx(margin.ranking(logits, *there, margins))
     assert terms["margin"].value > 0
+
+
+def test_a_softmax_with_ranked_pairs_at_a_scale_of_its_own() -> None:
+    """It needs no bias, and what stands beside it is plain CLIP."""
+    chosen = sparcl(contrast="softmax", scale=7.0, weights=SparclWeights(1.0, 0.0, 0.5))
+    terms = chosen.loss(encoder := Encoder(), WHOLE)  # type: ignore[arg-type]
+    seen, told = encoder.table[:12].view(3, 4, 6), encoder.table[20:32].view(3, 4, 6)
+    logits, there = sextuple.similarities(seen, told, 7.0), (WHOLE.images_there, WHOLE.texts_there)
+    assert terms["contrastive"].value.equal(sextuple.softmax_contrast(logits, *there))
+    assert terms["pairs"] == (sextuple.pair_ranking(logits, *there), 0.5)
+    assert chosen.bias is None
+    assert control_of(chosen).name == "clip"
+    assert control_of(sparcl()).name == "siglip"
 
 
 def test_a_weight_of_zero_leaves_the_margin_loss_out() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
@@ -31,6 +33,7 @@ from compo_pipeline.storage.tables import Table, codes
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
+from compo_pipeline.training.settings import CurriculumSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
 IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
@@ -122,6 +125,31 @@ def test_every_epoch_sees_every_row_once(world: Any, views: Path, tiny: LoadedMo
         assert sorted(seen) == [row.sample_id for row in world.captions]
         table = EpochViews(views).epoch(epoch % 2)
         assert {row.view for row in batches.examples(3 * epoch)} <= set(table)
+
+
+def test_a_curriculum_shows_rows_of_its_kinds_first(
+    world: Any, views: Path, tiny: LoadedModel
+) -> None:
+    """Its first epoch is as long as any, of these rows alone; then all rows come as without it."""
+    table = EpochViews(views).epoch(0)
+    kinds = [
+        {each["category"] for each in json.loads(row.provenance)["negatives"] if each}
+        for row in table
+    ]
+    chosen = max(set.union(*kinds), key=lambda kind: sum(kind in own for own in kinds))
+    few = {row.sample_id for row, own in zip(table, kinds, strict=True) if chosen in own}
+    assert 2 <= len(few) < len(table)
+    plain = make(world, views, tiny, batch_size=2)
+    batches = make(world, views, tiny, batch_size=2, curriculum=CurriculumSettings((chosen,), 1))
+    steps = len(batches) // 3
+    first = [[row.caption.sample_id for row in batches.examples(step)] for step in range(steps)]
+    assert len(batches) == len(plain)
+    assert {name for batch in first for name in batch} == few
+    assert all(len(set(batch)) == 2 for batch in first)
+    later = range(steps, 3 * steps)
+    assert [batches.examples(step) for step in later] == [plain.examples(step) for step in later]
+    with pytest.raises(SettingsError, match=rf"curriculum.kinds: no row .* {chosen} {len(few)}"):
+        make(world, views, tiny, curriculum=CurriculumSettings(("none",), 1)).examples(0)
 
 
 def test_an_epoch_of_several_sources_has_their_shares(

@@ -3,15 +3,17 @@
 Source: "Enhancing Vision-Language Compositional Understanding with Multimodal Synthetic Data".
 Configuration alone reaches the paper's ablations: `images: false` leaves the real image against
 the three texts, `margins.adaptive: false` takes one margin for all; those of the images
-(injection, AdaIN) are settings of the image generator.
+(injection, AdaIN) are settings of the image generator. Beyond the paper, the contrast may be a
+softmax, and a sample's own pairs may be ranked: that teaches relations in minutes
+(docs/explanation/findings.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.losses import margin, sextuple
@@ -23,16 +25,17 @@ from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, Pai
 
 @settings
 class SparclWeights:
-    """Weights of SPARCL's contrastive loss and its margin loss (the paper's lambda).
-
-    0 leaves the margin loss out.
-    """
+    """Weights of SPARCL's contrastive loss and of what ranks pairs; 0 leaves a loss out."""
 
     contrastive: NonNegativeFloat = 1.0
     """Weight of the contrast of real images with captions."""
 
     margin: NonNegativeFloat = 0.01
-    """Weight of the margin loss, the paper's lambda; 0 leaves it out."""
+    """Weight of the margin loss, the paper's lambda."""
+
+    pairs: NonNegativeFloat = 0.0
+    """Weight of the ranking of each sample's own pairs (`losses.sextuple.pair_ranking`), which the
+    paper does not have."""
 
 
 @settings
@@ -50,8 +53,16 @@ class SparclObjective:
     images: bool = True
     """Whether synthetic images take part, or the synthetic texts alone."""
 
+    contrast: Literal["sigmoid", "softmax"] = "sigmoid"
+    """The contrastive loss: SigLIP's, as in the paper, or InfoNCE, which a base of CLIP was trained
+    with and which keeps its retrieval better."""
+
+    scale: PositiveFloat | None = None
+    """Scale of the logits in all losses, in place of the model's exp(logit_scale), which keeps its
+    value; null takes the model's."""
+
     bias: float = SOFTMAX_TRAINED
-    """logit_bias on a base that was trained with a softmax and has none."""
+    """logit_bias of the sigmoid contrast, on a base without one (it was trained with a softmax)."""
 
     trains: Towers = ("image", "text")
     """Towers that are trained."""
@@ -69,13 +80,24 @@ class Sparcl(CounterfactualPairs):
         """Always False: logit_scale and logit_bias are not trained."""
         return False
 
+    @property
+    def bias(self) -> float | None:
+        """Initial logit_bias of the sigmoid contrast; None with the softmax."""
+        return self.objective.bias if self.objective.contrast == "sigmoid" else None
+
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
-        """Weighted losses: the contrastive and the margin loss (L_con + lambda L_mar)."""
+        """Weighted losses: L_con + lambda L_mar, and the ranking of pairs."""
         weights, there = self.objective.weights, (batch.images_there, batch.texts_there)
-        logits = sextuple.similarities(*embed_pairs(encoder, batch), encoder.scale)
-        own = sextuple.contrast(logits, encoder.bias, *there)
+        scale = self.objective.scale or encoder.scale
+        logits = sextuple.similarities(*embed_pairs(encoder, batch), scale)
+        if self.objective.contrast == "sigmoid":
+            own = sextuple.contrast(logits, encoder.bias, *there)
+        else:
+            own = sextuple.softmax_contrast(logits, *there)
         terms = {"contrastive": Term(own, weights.contrastive)}
         if weights.margin:
             ranked = margin.ranking(logits, *there, self.objective.margins)
             terms["margin"] = Term(ranked, weights.margin)
+        if weights.pairs:
+            terms["pairs"] = Term(sextuple.pair_ranking(logits, *there), weights.pairs)
         return terms

@@ -132,6 +132,11 @@ def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
     return _JSON.encode({"language": language, "negatives": origins})
 
 
+def negative_kinds(provenance: str) -> set[str]:
+    """Kinds of the hard negatives of a view: `Origin.category` of each, from its provenance."""
+    return {origin["category"] for origin in json.loads(provenance)["negatives"] if origin}
+
+
 def single_image(example: Example) -> ImageInput:
     """Image input of an example's own caption image, without a second image."""
     return ImageInput((example.caption.image,))

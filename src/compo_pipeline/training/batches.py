@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
-from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.methods.views import EpochViews, negative_kinds
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.images import Images, key_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
 from compo_pipeline.training.ranks import Ranks
+from compo_pipeline.training.settings import CurriculumSettings
 
 # An example shows fewer images.
 _MOST_IMAGES = 2**8
@@ -119,9 +121,11 @@ class Batches(Picklable, Dataset[Collated]):
         seed: of the order.
         max_steps: ends the run early.
         group: the batch is a multiple of so many rows.
+        curriculum: rows that train first, alone.
 
     Raises:
         ValueError: the run would have no step, or views are of other captions.
+        SettingsError: no row is of the curriculum's kinds.
     """
 
     def __init__(
@@ -136,11 +140,13 @@ class Batches(Picklable, Dataset[Collated]):
         seed: int,
         max_steps: int | None = None,
         group: int | None = None,
+        curriculum: CurriculumSettings | None = None,
     ) -> None:
         self.captions = Table.of(captions, Caption)
         self._image_numbers = self.captions.codes("image_id")
         self._sources = self.captions.column("source").unique().to_pylist()
         self.views, self.method, self.seed = EpochViews(views), method, seed
+        self.curriculum = curriculum or CurriculumSettings()
         self.preprocessor = preprocessor
         rows = len(self.views.epoch(0))
         if rows < (group or 2) or epochs < 1:
@@ -175,11 +181,31 @@ class Batches(Picklable, Dataset[Collated]):
         return self.steps
 
     def _deal_epoch(self, epoch: int) -> _DealtEpoch:
-        """Deal an epoch's rows into batches."""
+        """Deal an epoch's rows into batches; in the curriculum's epochs its rows alone."""
         anchors = self.views.epoch(epoch).column("sample_id")
         captions = self.captions.places("sample_id", anchors)
-        images = self._image_numbers[captions]
-        return _DealtEpoch(*deal(images, self.batch_size, self.seed, epoch), captions)
+        rows = np.arange(len(captions), dtype=np.int32)
+        if self.curriculum.kinds and epoch < self.curriculum.epochs:
+            rows = np.resize(self._first_rows(epoch), len(rows))
+        images = self._image_numbers[captions[rows]]
+        batches, repeated = deal(images, self.batch_size, self.seed, epoch)
+        return _DealtEpoch(rows[batches], repeated, captions)
+
+    def _first_rows(self, epoch: int) -> NDArray[np.int32]:
+        """Indices of an epoch's views with a hard negative of the curriculum's kinds."""
+        kinds = [
+            negative_kinds(text)
+            for text in self.views.epoch(epoch).column("provenance").to_pylist()
+        ]
+        found = np.flatnonzero([not own.isdisjoint(self.curriculum.kinds) for own in kinds])
+        if not len(found):
+            counts = Counter(kind for own in kinds for kind in own)
+            named = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common()) or "none"
+            raise SettingsError(
+                f"training.curriculum.kinds: no row has a hard negative of {list(self.curriculum.kinds)}"
+                f"; rows by kind: {named}"
+            )
+        return found.astype(np.int32)
 
     def examples(self, step: int) -> list[Example]:
         """The training examples of a step."""

@@ -312,6 +312,7 @@ class Trainer:
             seed=self.inputs.seed,
             max_steps=settings.max_steps,
             group=settings.contrast_group,
+            curriculum=settings.curriculum,
         )
 
     def _validator(

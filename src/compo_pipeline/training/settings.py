@@ -194,6 +194,22 @@ class DistributedSettings:
 
 
 @settings
+class CurriculumSettings:
+    """Settings of a curriculum: rows with some kinds of hard negatives train first, alone.
+
+    A kind that few rows ask for is learnt late, and then suddenly; while its rows train alone, it
+    is learnt early. Source: curriculum learning (Bengio et al. 2009).
+    """
+
+    kinds: tuple[str, ...] = ()
+    """Kinds of hard negatives, as the page of views names them (`replace_relation`); none: all rows
+    train from the start."""
+
+    epochs: PositiveInt = 1
+    """First epochs in which these rows train alone, each as often as fills an epoch."""
+
+
+@settings
 class TrainingSettings:
     """Settings of a training: duration, batches, hardware, validation and checkpoints."""
 
@@ -206,6 +222,9 @@ class TrainingSettings:
 
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
+
+    curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
+    """Which rows train first."""
 
     contrast_group: Annotated[int, Field(ge=2)] | None = None
     """Rows that are contrasted with one another: batches are cut into groups of so many, whatever
