@@ -85,7 +85,9 @@ class Recipe:
     bf16: bool = True
 
 
-def planned(plan: Path = PLAN, question: str | None = None) -> Iterator[tuple[str, list[Recipe], list[int]]]:
+def planned(
+    plan: Path = PLAN, question: str | None = None
+) -> Iterator[tuple[str, list[Recipe], list[int]]]:
     """Questions of the plan, or one of them, with configurations and seeds."""
     for part in yaml.safe_load(plan.read_text(encoding="utf-8")):
         if question in (None, part["question"]):
