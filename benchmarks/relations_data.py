@@ -87,8 +87,9 @@ class Prepared:
         self._pool()
         tokens = self._base.tokenize(list(self._texts)).numpy().astype(np.uint16)
         longest = (tokens != 0).any(0).nonzero()[0].max() + 1
-        self.arrays |= {"pooled": np.concatenate(self._pooled), "tokens": tokens[:, :longest]}
-        np.savez_compressed(path, **self.arrays)
+        pooled = np.concatenate(self._pooled)
+        arrays: dict[str, Any] = {**self.arrays, "pooled": pooled, "tokens": tokens[:, :longest]}
+        np.savez_compressed(path, **arrays)
 
 
 def as_jpeg(picture: Image.Image) -> Image.Image:

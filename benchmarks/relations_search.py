@@ -97,7 +97,10 @@ def planned(
 
 def recipe(changes: Mapping[str, Any]) -> Recipe:
     """The reference with some values changed."""
-    return Recipe(**{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
+    }
+    return Recipe(**values)
 
 
 def drawn(data: Data, one: Recipe, seed: int) -> NDArray[Any]:
@@ -145,7 +148,8 @@ def _pick(odds: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
     """One of the last dimension's entries, by their odds."""
     sums = odds.cumsum(-1)
     place = random.random((*odds.shape[:-1], 1)) * sums[..., -1:]
-    return (place >= sums).sum(-1).clip(0, odds.shape[-1] - 1)
+    chosen: NDArray[Any] = (place >= sums).sum(-1).clip(0, odds.shape[-1] - 1)
+    return chosen
 
 
 def _dealt(pool: NDArray[Any], steps: int, batch: int, random: np.random.Generator) -> NDArray[Any]:
@@ -235,6 +239,7 @@ class Trainings:
         }
         scales = [one.scale or scale for one in self.recipes]
         self.values["scale"] = self._to(np.array(scales, np.float32))
+        self.real = self._to(data["rows_any"][: Recipe().scenes, 0])
         self.rows = self._to(np.stack([drawn(data, *run) for run in runs], 1))
         self.weights = {
             name: torch.stack([self._start(name, one) for one in self.recipes])
@@ -249,11 +254,11 @@ class Trainings:
         weight = self.base[name]
         if name != PROJECTION or not one.whitening:
             return weight
-        values, axes = torch.linalg.eigh(
-            torch.cov(F.normalize(self.pooled[:4000] @ weight.T, dim=-1).T)
-        )
+        images = F.normalize(self.pooled[self.real] @ weight.T, dim=-1)
+        values, axes = torch.linalg.eigh(torch.cov(images.T))
         ratio = values.clamp(min=1e-4 * values.max()) / values.max()
-        return axes @ torch.diag(ratio**-one.whitening) @ axes.T @ weight
+        whitening: Tensor = axes @ torch.diag(ratio**-one.whitening) @ axes.T
+        return whitening @ weight
 
     def embed(self, weights: Weights, pooled: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings of one training's images and texts."""
@@ -265,12 +270,12 @@ class Trainings:
         """Loss of one training on one batch of rows [2, 3, n]."""
         numbers, shape = rows.clamp(min=0).flatten(1), rows.shape[1:]
         inputs = self.pooled[numbers[0]], self.tokens[numbers[1]]
-        images, texts = (one.unflatten(0, shape) for one in self.embed(weights, *inputs))
+        images, texts = (one.view(*shape, -1) for one in self.embed(weights, *inputs))
         there = (rows[0] >= 0, rows[1] >= 0)
         used = [name for name in ("margin", "pairs") if self.values[name].any()]
         total = loss(images, texts, there, values, self.one.contrast, used)
         if self.values["distillation"].any():
-            teacher = [one.unflatten(0, shape)[REAL] for one in self.embed(self.base, *inputs)]
+            teacher = [one.view(*shape, -1)[REAL] for one in self.embed(self.base, *inputs)]
             ours = values["scale"] * images[REAL] @ texts[REAL].T
             theirs = (values["scale"] * teacher[0] @ teacher[1].T).detach()
             total = total + values["distillation"] * (_kl(ours, theirs) + _kl(ours.T, theirs.T)) / 2
@@ -332,8 +337,11 @@ class Trainings:
         """Embeddings of texts [trainings, ..., D], those of their numbers [...]."""
         embed = vmap(lambda one, tokens: self.embed(one, self.pooled[:1], tokens)[1], (0, None))
         with sdpa_kernel(SDPBackend.MATH):
-            parts = [embed(weights, self.tokens[one]) for one in numbers.flatten().split(TEXTS)]
-        return torch.cat(parts, 1).unflatten(1, numbers.shape)
+            parts = [
+                embed(weights, self.tokens[some]) for some in torch.split(numbers.flatten(), TEXTS)
+            ]
+        found = torch.cat(parts, 1)
+        return found.view(len(found), *numbers.shape, -1)
 
     @torch.no_grad()
     def evaluate(self, weights: Weights) -> dict[str, list[float]]:
@@ -352,7 +360,7 @@ class Trainings:
                 classes = F.normalize(prompts.mean(2), dim=-1).transpose(1, 2)
                 nearest = (self._images(weights, items[:, 0]) @ classes).argmax(-1)
                 found[f"zs_{name}"] = _per_cent(nearest == items[:, 1])
-        for items in self.items["retrieval"].split(1000):
+        for items in torch.split(self.items["retrieval"], 1000):
             image, text = self._embedded(weights, items)
             logits, own = image @ text.transpose(1, 2), torch.arange(len(items)).to(self.device)
             to_text.append(logits.argmax(2) == own)
