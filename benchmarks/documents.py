@@ -94,6 +94,74 @@ OF_CONCEPTS = {
     "ZS colours": "zero-shot colours",
     "I2T R@1": "R@1 image to text",
 }
+OF_SEARCH = {
+    "replace_rel": "replaced relations",
+    "swap_obj": "swapped objects",
+    "swap_att": "swapped attributes",
+    "itt": "ITT",
+    "zs_colours": "zero-shot colours",
+    "i2t": "R@1 image to text",
+}
+ONE_EDIT, CANDIDATE = "Softmax contrast, one edit a caption", "300 steps, around the candidate"
+GRID = "300 steps, rate, first phase, pairs and scale"
+PAIRS, SCALES = "Ranking of a sample's own pairs", "Scale, bias and weight of the contrast"
+SYNTHETIC, LENGTHS = "Synthetic images and rephrased captions", "Lengths of the candidate"
+SHARE, NEAR = "Share of rows that ask", "Staying near the base"
+# Labels of configurations: question and name in relations_search.json.
+CAUSES = {
+    "**180 steps on rows that ask, then all**": ("Rows that ask first", "(reference)"),
+    "no such steps: a third of the rows asks": ("Rows that ask first", "first 0"),
+    "60 such steps": ("Rows that ask first", "first 60"),
+    "half of the rows asks, all along": (SHARE, "first 0, asking 0.5"),
+    "three quarters": (SHARE, "first 0, asking 0.75"),
+    "all": (SHARE, "first 0, asking 1"),
+    "no pair ranking": (PAIRS, "pairs 0"),
+    "no synthetic images": (SYNTHETIC, "images no"),
+    "no rephrased captions": (SYNTHETIC, "positives no"),
+    "softmax contrast": ("Softmax contrast", "(reference)"),
+    "TripletCLIP's contrast, pair ranking": ("TripletCLIP", "pairs 1"),
+    "rate 0.001": ("Rate and its schedule", "rate 0.001"),
+    "rate 0.004": ("Rate and its schedule", "rate 0.004"),
+    "batch 64, 900 steps": ("Batch", "steps 900, batch 64, first 360"),
+    "batch 256, 225 steps, rate 0.004": ("Batch", "steps 225, batch 256, rate 0.004, first 90"),
+    "batch 512, 112 steps, rate 0.006": ("Batch", "steps 112, batch 512, rate 0.006, first 45"),
+    "scale 12": (SCALES, "scale 12"),
+    "scale 50": (SCALES, "scale 50"),
+    "fixed image projection": ("Image projection", "projection rate 0"),
+}
+COSTS = {
+    "sigmoid": ("Rows that ask first", "(reference)"),
+    "sigmoid, colour swaps too": ("Kinds of edits after the first phase", "kinds (1, 1, 1, 0)"),
+    "softmax": ("Softmax contrast", "(reference)"),
+    "softmax, colour swaps too": ("Softmax contrast", "kinds (1, 1, 1, 0)"),
+    "... one edit a caption, no margin loss, no pair ranking": (ONE_EDIT, "(reference)"),
+    "... with the pair ranking": (ONE_EDIT, "pairs 1"),
+    "... in 300 steps, 120 first, rate 0.004": (GRID, "rate 0.004, first 120"),
+    "... at scale 12": (CANDIDATE, "(reference)"),
+    "... and pair weight 0.5": (CANDIDATE, "pairs 0.5"),
+    "... or 375 steps": (LENGTHS, "steps 375, rate 0.004, first 120"),
+    "... or 225 steps": (LENGTHS, "steps 225, rate 0.004, first 90"),
+}
+TRIED = {
+    "the first table's reference": ("Rows that ask first", "(reference)"),
+    "no margin loss": ("Margin loss", "margin 0"),
+    "margin weight 0.5": ("Margin loss", "margin 0.5"),
+    "average of weights, decay 0.99": (NEAR, "ema 0.99"),
+    "average of weights, decay 0.995": (NEAR, "ema 0.995"),
+    "distillation of the base, weight 1": (NEAR, "distillation 1"),
+    "pull to the base's weights, 3": (NEAR, "l2 3"),
+    "no weight decay": (NEAR, "weight decay 0"),
+    "weight decay 0.2": (NEAR, "weight decay 0.2"),
+    "warm-up 0.02": ("Rate and its schedule", "warmup 0.02"),
+    "warm-up 0.2": ("Rate and its schedule", "warmup 0.2"),
+    "peak rate for longer": ("Rate and its schedule", "flat yes"),
+    "whitened image projection": ("Image projection", "whitening 0.25"),
+    "image projection at ten times the rate": ("Image projection", "projection rate 10"),
+    "image projection later": ("Image projection", "projection from 0.4"),
+    "2,000 scenes": ("Scenes and edits", "scenes 2000"),
+    "6,000 scenes": ("Scenes and edits", "scenes 6000"),
+    "fp32": ("Precision", "bf16 no"),
+}
 OF_ATTENTION = {"attention on it, scaled": "attention", "most attended patch on it": "hits"}
 
 
@@ -372,6 +440,37 @@ def hard_negatives() -> str:
     return table(kinds.values(), lines)
 
 
+def searched(configurations: Mapping[str, tuple[str, str]]) -> str:
+    """Configurations of the search for relations, on validation scenes.
+
+    Args:
+        configurations: question and name of each, by label.
+    """
+    found = stored("relations_search")
+    lines = [["base", "", *(value_of(found["base"][key]) for key in OF_SEARCH), ""]]
+    for label, (question, name) in configurations.items():
+        row = found["questions"][question]["configurations"][name]
+        mixed = [value_of(row["figures"]["0.7"][key][0]) for key in OF_SEARCH]
+        unmixed = value_of(row["figures"]["1.0"]["i2t"][0])
+        lines.append([label, f"{row['learnt at step'] or 'never'}", *mixed, unmixed])
+    return table(["learnt at step", *OF_SEARCH.values(), "... unmixed"], lines)
+
+
+def relation_causes() -> str:
+    """What makes relations early or late."""
+    return searched(CAUSES)
+
+
+def relation_costs() -> str:
+    """What the contrast and the scale keep of the base."""
+    return searched(COSTS)
+
+
+def relation_trials() -> str:
+    """What else was tried."""
+    return searched(TRIED)
+
+
 def tuning() -> str:
     """Configured and tuned recipe of CLIC."""
     lines = []
@@ -388,7 +487,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     for writer in (
         *(demo, clic, relations, advised, methods, components, component_claims, counterfactuals),
         *(counterfactual_claims, margin_claims, concepts, concept_claims, hard_negatives, tuning),
-        departures,
+        *(departures, relation_causes, relation_costs, relation_trials),
     )
 }
 
