@@ -74,7 +74,7 @@ def main() -> None:
     with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
-    show_comparison(Comparison.from_json(context.catalog.load("comparison")), screen)
+    show_comparison(Comparison.from_json(context.catalog.load("comparison")), console=screen)
     typed = {**context.config_loader["parameters"], "command": {"env": None, "params": {}}}
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.
