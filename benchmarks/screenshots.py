@@ -74,8 +74,9 @@ def main() -> None:
     with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
-    show_comparison(Comparison.from_json(context.catalog.load("comparison")), screen)
-    typed = {**context.config_loader["parameters"], "command": {"env": "relations_scenes", "params": {}}}
+    show_comparison(Comparison.from_json(context.catalog.load("comparison")), console=screen)
+    command = {"env": "relations_scenes", "params": {}}
+    typed = {**context.config_loader["parameters"], "command": command}
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)

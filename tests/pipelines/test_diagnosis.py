@@ -68,6 +68,8 @@ def catalog(
         inputs: dict[str, Any] = {
             "valid_captions": captions,
             "foils": foils,
+            "foils_report": {"splits": {}},
+            "params:foils": shipped.foils,
             "views": tmp_path / "views",
             "params:models": "two",
             "params:model_lists": {"two": models},
@@ -126,5 +128,5 @@ def test_untrained_models_miss_what_no_negative_asks_for(
 
 
 def test_without_foils_there_is_no_diagnosis(catalog: Callable[..., DataCatalog]) -> None:
-    with pytest.raises(SettingsError, match=r"benchmarks\.foils\.split: no kind"):
+    with pytest.raises(SettingsError, match=r"benchmarks\.foils\.split: no foils are used"):
         SequentialRunner().run(register_pipelines()["diagnosis"], catalog(foils=[]))

@@ -21,7 +21,10 @@ from safetensors.torch import load_file, save_file
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.evaluation.comparison import by_model
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
@@ -129,6 +132,7 @@ def catalog(
             "valid_captions": captions,
             "facts": facts,
             "foils": foils,
+            "params:foils": FoilSettings(splits={"test": "test"}),
             "foils_report": {"builder": 1, "fingerprint": "f00d", "splits": {"test": split_report}},
             "foils_review": review,
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
@@ -220,9 +224,8 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     ]
     assert len(rows) == IMAGES + 1 and rows.count(None) == 1
     right = 100 * sum(bool(correct) for correct in rows) / IMAGES
-    assert metrics["fine_tuned"]["sugar_crepe"]["accuracy"]["swap_obj"] == pytest.approx(
-        right, abs=1e-3
-    )
+    found = by_model(Comparison.from_json(comparison).rows)["fine_tuned"]
+    assert found["sugar_crepe"]["accuracy"]["swap_obj"] == pytest.approx(right, abs=1e-3)
     skipped = {f"{a['benchmark']}": a["skipped"] for a in comparison["audits"]}
     assert skipped == {
         "sugar_crepe": 1,
@@ -275,8 +278,8 @@ def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -
     without = [min(1.0, max(0.0, (each - 0.1) / 0.8)) for each in raw]
     assert [cell[0] for cell in shown[7:]] == [f"{100 * each:.1f}" for each in without]
     assert (
-        "half truth: 200 items, not used, as they can be guessed from their texts: 57%, at most 60%"
-        in part
+        "half truth: 200 items, not used, as texts alone may tell too many (foils.text_accuracy): "
+        "57%, at most 60%" in part
     )
     assert "swapped objects: 12 items, too few to be used" in part
     assert "Of 5 items, drawn at random and reviewed by a person, 1 are false" in part

@@ -342,8 +342,8 @@ def shortage(report: Mapping[str, Any], split: str, settings: FoilSettings) -> s
     if items < settings.least:
         reason += f", {settings.least} are needed (foils.least)"
         # About every second photo gives an item.
-        photos = f"about {2 * settings.least:,} photos in the split '{settings.splits[split]}'"
-        ways.append(f"{photos} give as many")
+        source = settings.splits.get(split, split)
+        ways.append(f"about {2 * settings.least:,} photos in the split '{source}' give as many")
     if limit is not None:
         accuracy = max(settings.text_accuracy, math.ceil(100 * limit) / 100)
         params = f"foils.least={min(items, settings.least)},foils.text_accuracy={accuracy:g}"

@@ -122,7 +122,7 @@ def _write_plotted(rows: Sequence[Row], curves: pd.DataFrame, folder: Path) -> N
         table = pd.DataFrame(values, columns=["subtask", "per_cent"])
         table.to_csv(folder / f"{role}.csv", index=False)
     losses = dict.fromkeys((FINE_TUNED, CONTROL), pd.DataFrame(columns=["step", "loss"]))
-    for model, own in () if curves.empty else curves.groupby("model"):
+    for model, own in curves.groupby("model") if "model" in curves else ():
         # A method that alternates between objectives has a column of its own loss.
         loss = own[["step"]].assign(loss=own.get(model, own["loss"]))
         losses[CONTROL if model == CONTROL else FINE_TUNED] = loss.dropna()

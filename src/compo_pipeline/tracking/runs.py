@@ -113,9 +113,11 @@ def _moved_from(file: Path) -> list[str]:
     places: list[tuple[str]] = []
     with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
         places = database.execute("SELECT artifact_location FROM experiments").fetchall()
-    split = (place.rpartition("/") for (place,) in places if is_local_uri(place))
+    local: Any = is_local_uri
+    path_of: Any = local_file_uri_to_path
+    split = (place.rpartition("/") for (place,) in places if local(place))
     parents = sorted({parent for parent, _, name in split if name == _ARTEFACTS})
-    paths = (Path(local_file_uri_to_path(parent)).resolve() for parent in parents)
+    paths = (Path(path_of(parent)).resolve() for parent in parents)
     own = file.resolve().parent
     return [
         parent
@@ -127,7 +129,9 @@ def _moved_from(file: Path) -> list[str]:
 def relocate(settings: TrackingSettings, project_path: Path) -> list[str]:
     """Make a copied or moved MLflow store name the artefacts beside it; returns the old folders."""
     file = local_file(settings.uri or _own_store(project_path))
-    moved = _moved_from(file) if file is not None else []
+    if file is None:
+        return []
+    moved = _moved_from(file)
     for old in moved:
         with closing(sqlite3.connect(file)) as database, database:
             for table, column in _PLACES:

@@ -202,8 +202,8 @@ class Batches(Picklable, Dataset[Collated]):
             counts = Counter(kind for own in kinds for kind in own)
             named = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common()) or "none"
             raise SettingsError(
-                f"training.curriculum.kinds: no row has a hard negative of {list(self.curriculum.kinds)}"
-                f"; rows by kind: {named}"
+                "training.curriculum.kinds: no row has a hard negative of the kinds "
+                f"{list(self.curriculum.kinds)}; rows by kind: {named}"
             )
         return found.astype(np.int32)
 
