@@ -160,8 +160,8 @@ def batches_of(
         None,
         counterfactual_images=data.counterfactual_images,
     )
-    given = {"batch_size": batch, "epochs": 2, "seed": 0, "max_steps": 2}
-    made = Batches(data.captions, views, method, reader, **given)
+    inputs = data.captions, views, method, reader
+    made = Batches(*inputs, batch_size=batch, epochs=2, seed=0, max_steps=2)
     return [moved(made[number].batch, device) for number in range(len(made))]
 
 

@@ -242,8 +242,13 @@ def ways(method: Method, data: Data, views: Path, steps: int) -> tuple[dict[str,
             kept.rows if kept else None,
             counterfactual_images=data.counterfactual_images,
         )
-        given = {"batch_size": BATCH, "epochs": steps, "seed": SEED, "max_steps": steps}
-        return Batches(data.captions, views, method, reader, **given)
+        return Batches(
+            *(data.captions, views, method, reader),
+            batch_size=BATCH,
+            epochs=steps,
+            seed=SEED,
+            max_steps=steps,
+        )
 
     plain = batches(None)
     images, started = plain.images(), time.process_time()
