@@ -133,8 +133,13 @@ def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
 
 
 def negative_kinds(provenance: str) -> set[str]:
-    """Kinds of the hard negatives of a view: `Origin.category` of each, from its provenance."""
-    return {origin["category"] for origin in json.loads(provenance)["negatives"] if origin}
+    """Kinds of the hard negatives of a view, from its provenance.
+
+    That is `Origin.category`; of edited captions it names the rule, its category and the words.
+    """
+    origins = filter(None, json.loads(provenance)["negatives"])
+    named = (origin["category"].partition(":")[0] for origin in origins)
+    return {kind for names in named for kind in names.split(", ")}
 
 
 def single_image(example: Example) -> ImageInput:
