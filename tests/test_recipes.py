@@ -34,6 +34,8 @@ OF_NO_PAPER = {
     "training.frozen",
     "training.keep",
     "training.wise_ft.ratio",
+    *("training.curriculum.kinds", "training.curriculum.epochs"),
+    *(f"sparcl.objective.{name}" for name in ("contrast", "scale", "weights.pairs")),
     "c2lip.objective.chunk",
     *(
         f"{name}.views.concreteness.{key}"

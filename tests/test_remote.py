@@ -26,12 +26,11 @@ from compo_pipeline.configuration.settings import SettingsError, masked, parse, 
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.quality.images import measure
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.storage import archives, remote
-from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import RemoteError
 from compo_pipeline.storage.settings import RemoteSettings, configure, refresh_all
 
@@ -493,25 +492,24 @@ def test_members_of_a_shard_that_is_not_in_the_cache_are_read_without_the_rest(
 def test_damaged_and_vanished_shards(
     mirrored: Callable[..., Path], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = shards(3)
+    content = shards(4)
     size = len(content["0.tar"])
     folder = mirrored(
         {**content, "0.tar": b"no tar" * 500, "1.tar": content["1.tar"][: size // 2]},
         limit=size,
     )
     data = DataSettings(folder, "webdataset", {"train": "*.tar"})
-    none, *rest = readers.read(data)
-    assert isinstance(none, Rejected) and "not a tar archive" in none.detail
-    assert any(isinstance(each, Rejected) and "1.tar is cut off" in each.detail for each in rest)
-    bucket.remove("set/1.tar")
-    assert held(folder) == {"2.tar"}
-    name = next(each.image for each in rest if isinstance(each, RawCaption))
-    with pytest.raises(FileNotFoundError, match=r"set/1\.tar"):
-        decoding.load(folder, name, Limits())
+    for name, damage in (("0.tar", "not a tar archive"), ("1.tar", "damaged or cut off")):
+        with pytest.raises(SourceError, match=rf"{name} is {damage}"):
+            list(readers.read(data))
+        bucket.remove(f"set/{name}")
+        remote.refresh(folder)
+        archives._scan_tar.cache_clear()
+    first, *_ = list(readers.read(data))
+    assert isinstance(first, RawCaption) and held(folder) == {"3.tar"}
     bucket.remove("set/2.tar")
-    remote.refresh(folder)
-    archives._scan_tar.cache_clear()
-    assert len(list(readers.read(data))) == 1
+    with pytest.raises(FileNotFoundError, match=r"set/2\.tar"):
+        decoding.load(folder, first.image, Limits())
 
 
 @pytest.mark.parametrize(

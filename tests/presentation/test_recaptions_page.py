@@ -34,6 +34,7 @@ def page(root: Path, rows: int, refused: int, dry_run: int | None = None) -> str
         "captioner": "endpoint", "model": "a <model>", "prompt": "What & why?",
         "images": rows + refused, "captions": rows, "openings": {"The image shows": 2},
         "rejected": {"too_long": refused} if refused else {},
+        "shared_first_sentences": {},
     }  # fmt: skip
     tables = Table.of(captions, Recaption), Table.of(rejected, Rejected)
     file = root / "out" / "recaptions.html"

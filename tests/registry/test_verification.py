@@ -279,7 +279,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         r"tokenizer_config\.json is a file",
     ),
-    "another preprocessing": (preprocessing, "fingerprint"),
+    "another preprocessing": (preprocessing, r"open_clip_config\.json is damaged"),
     "other embeddings": (lambda files: probe(files, 0.01), r"probe 1 of the texts.*probes\.json"),
     "no number": (lambda files: probe(files, float("nan")), r"probe 1 of the texts"),
     "no probes": (lambda files: (export_of(files) / "probes.json").unlink(), r"probes\.json"),
