@@ -62,13 +62,13 @@ runs | | `tests/models/test_foreign.py` |
 source | nothing that loads; the same command starts anew | | `tests/models/test_importing.py` |
 | a registered version whose files were changed, lack a file or hold another one | refused before \
 an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
-| stored scores that were edited, or lack items; overlaps with the training data that count nothing \
-or come twice | refused by item or subtask, also where all digests fit | \
+| stored scores that were edited, or lack items; overlaps with the training data that count \
+nothing or come twice | refused by item or subtask, also where all digests fit | \
 | `tests/registry/test_evidence.py` |
 | flipped bits of an exported checkpoint's configuration and record | refused by file | every bit \
 | `tests/models/test_export.py` |
-| weights that inflate to gigabytes; a configuration with unbounded aliases, thousands of levels or \
-a `${{...}}` of nothing | one line with the file, before it is read | \
+| weights that inflate to gigabytes; a configuration with unbounded aliases, thousands of levels \
+or a `${{...}}` of nothing | one line with the file, before it is read | \
 | `tests/models/test_checkpoints.py`, `tests/parameters/test_keys.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
 readers and benchmarks | `tests/test_untrusted.py` |
