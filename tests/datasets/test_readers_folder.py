@@ -10,6 +10,7 @@ from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.storage.records import Rejected
 
 SPLITS = {"train": ".", "val": ".", "test": "."}
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
@@ -51,6 +52,17 @@ def test_a_folder_of_images_is_divided_by_the_paths(photos: Path) -> None:
         assert each.image == "0.png" or each.image in of_split[each.split]
     located = locate(found)
     assert sum(split["records"] for split in located["splits"].values()) == len(NAMES) + 1
+
+
+def test_images_of_endings_that_are_not_read_are_rejected_records(photos: Path) -> None:
+    """But not the camera's file beside the picture that was made of it."""
+    for name in ("g.TIF", "f/h.tiff", "a.dng"):
+        (photos / name).write_bytes(b"II*")
+    found = [each for each in readers.read(data(photos)) if isinstance(each, Rejected)]
+    assert sorted(each.image for each in found) == ["f/h.tiff", "g.TIF"]
+    assert all(".tif" in each.detail and ".jpg" in each.detail for each in found)
+    located = locate(data(photos))["splits"].values()
+    assert sum(split["records"] for split in located) == len(NAMES) + 2
 
 
 def test_a_part_of_the_folder(photos: Path) -> None:

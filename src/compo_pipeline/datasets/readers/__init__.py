@@ -33,7 +33,7 @@ from compo_pipeline.datasets.readers.record import (
 from compo_pipeline.datasets.settings import DataSettings, SourceSettings
 from compo_pipeline.storage import archives
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.untrusted import path_below
+from compo_pipeline.storage.untrusted import listed, path_below
 
 READERS: Registry[Reader] = Registry(
     "compo_pipeline.readers",
@@ -278,7 +278,7 @@ def _locate_source(data: DataSettings) -> dict[str, Any]:
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
-            files = ", ".join(map(str, annotations)) or chosen.image_folder(data, source)
+            files = listed([*map(str, annotations)]) or chosen.image_folder(data, source)
             reason = _no_record_reason(data, split, source)
             raise SourceError(f"data.splits.{split}: {files} holds no record{reason}")
         folder = _image_folder(data, split, source)

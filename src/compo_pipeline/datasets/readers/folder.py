@@ -29,6 +29,8 @@ from compo_pipeline.storage.untrusted import files_below, parse_json, path_below
 _JSON = ".json"
 CAPTIONS = (".txt", ".caption", _JSON)
 """Endings of the names of files with an image's caption, the first that is there counts."""
+_UNREAD = (".tif", ".tiff", ".jfif", ".jp2", ".jxl", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw")
+"""Endings of images that are not read."""
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
@@ -69,6 +71,11 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     caption_files(data, source)
     for name, beside in _images(data, source):
         sample_id = f"{split}-{name}"
+        if (ending := PurePosixPath(name).suffix.lower()) in _UNREAD:
+            yield rejected(
+                sample_id, name, f"{ending} is not read; expected one of {', '.join(ENDINGS)}"
+            )
+            continue
         try:
             captions = _captions(data, beside) if beside else []
         except ValueError as error:
@@ -125,9 +132,14 @@ def visible_files(root: Path, place: str = ".") -> list[PurePosixPath]:
 
 
 def with_captions(paths: list[PurePosixPath]) -> Iterator[tuple[str, str | None]]:
-    """Yield the images among files, each with the file of its captions among them, or None."""
+    """Yield the images among files, each with the file of its captions among them, or None.
+
+    An image of an ending that is not read is one, unless one that is read has its name.
+    """
     there = set(map(str, paths))
+    shown = {path.with_suffix("") for path in paths if path.suffix.lower() in ENDINGS}
     for path in paths:
-        if path.suffix.lower() in ENDINGS:
+        ending = path.suffix.lower()
+        if ending in ENDINGS or (ending in _UNREAD and path.with_suffix("") not in shown):
             beside = (str(path.with_suffix(ending)) for ending in CAPTIONS)
             yield str(path), next((name for name in beside if name in there), None)
