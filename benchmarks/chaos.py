@@ -47,7 +47,7 @@ RESULTS = Path(__file__).parent / "results" / "chaos.json"
 RUN = ("run", "--env=smoke")
 # Each after those whose results it reads.
 COMMANDS: Mapping[str, Sequence[str]] = {
-    **{name: (*RUN, f"--pipeline={name}") for name in ("raw", "ingest", "validation")},
+    **{name: (*RUN, f"--pipeline={name}") for name in ("raw", "ingest", "validation", "foils")},
     # The other method's captions are edited and its images generated; CLIC has none.
     "counterfactuals": (*RUN, "--pipeline=counterfactuals", "--params=method=sparcl"),
     "views": (*RUN, "--pipelines=counterfactuals,views"),
