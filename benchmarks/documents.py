@@ -292,6 +292,25 @@ def relations() -> str:
     return seeds_table("seeds_relations_scenes_fp32", "SPARCL", RELATIONS)
 
 
+def relation_shares() -> str:
+    """What the recipe gains over the base by the share of its weights, and what the gate says."""
+    files = {
+        "0.5": "seeds_relations_scenes_fp32",
+        "0.6": "seeds_relations_scenes_share_06_fp32",
+        "0.7": "seeds_relations_scenes_share_07_fp32",
+    }
+    names = {**RELATIONS, "retrieval/i2t_r5/raw": "R@5 image to text"}
+    lines = [
+        [name, *(value_of(rows_of(file)[key]["vs_base"]) for file in files.values())]
+        for key, name in names.items()
+    ]
+    passed = [
+        sum(all(check["passed"] for check in checks) for checks in stored(file)["gate"])
+        for file in files.values()
+    ]
+    return table(files, [*lines, ["seeds that pass the gate", *map(str, passed)]])
+
+
 def advised() -> str:
     """The demo's model, and the one that its diagnosis advises."""
     count = stored("seeds_advised_fp32")["seeds"]
@@ -485,7 +504,17 @@ def tuning() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
-        *(demo, clic, relations, advised, methods, components, component_claims, counterfactuals),
+        *(
+            demo,
+            clic,
+            relations,
+            relation_shares,
+            advised,
+            methods,
+            components,
+            component_claims,
+            counterfactuals,
+        ),
         *(counterfactual_claims, margin_claims, concepts, concept_claims, hard_negatives, tuning),
         *(departures, relation_causes, relation_costs, relation_trials),
     )
