@@ -161,8 +161,10 @@ def data(captions: int) -> dict[str, dict[str, float]]:
     world = World(counts=tuple(parameters["scenes"]["counts"]))
     drawn = itertools.islice(world.scenes(0, "train"), captions)
     found["sparcl"] = _edits((scene, first(scene, rng(0, scene.scene_id))) for scene in drawn)
-    views = study.configured(ENV, "")["paths"]["views"]
-    found[ENV] = shares(from_table(pq.read_table(next(Path(views).glob("epoch=*"))), View))
+    run = study.configured(ENV, "")
+    folder = Path("data/05_model_input", run["dataset"], run["method"], run["variant"], "seed=0")
+    table = pq.read_table(next(folder.glob("views/epoch=*")))
+    found[ENV] = shares(from_table(table, View))
     return found
 
 
