@@ -71,9 +71,9 @@ def identified(data: DataSettings) -> DataSettings:
     if kind in (_TABLE, _PARQUET_IMAGES):
         data = _with_columns(data)
     columns = {"image": data.columns.image, "caption": data.columns.caption}
-    told = {f"data.columns.{name}": column for name, column in columns.items() if column}
-    told = {f"data.splits.{split}": source for split, source in splits.items()} | told
-    settings = ", ".join(f"{key}={value}" for key, value in told.items())
+    chosen = {f"data.columns.{name}": column for name, column in columns.items() if column}
+    chosen = {f"data.splits.{split}": source for split, source in splits.items()} | chosen
+    settings = ", ".join(f"{key}={value}" for key, value in chosen.items())
     log_once(f"{data.root} is read as data.format={kind}, {settings}")
     return data
 

@@ -20,7 +20,7 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _LOOKED_AT = 1 << 18  # bytes
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _DAMAGED = 0.2  # of the lines; more are a file in another encoding
-_FEW_LINES = 5  # of a quoted text; more are told
+_FEW_LINES = 5  # of a quoted text; more are reported
 _DIGIT = re.compile(r"\d")
 _IMAGE = re.compile(r"://|\.(?:jpe?g|png|webp|gif|bmp|ppm|npy|avif|heic|tiff?)\b", re.IGNORECASE)
 _HALF = "its text {} line, {}: expected quotes around a text with line breaks"
@@ -107,7 +107,7 @@ def _has_row_per_line(path: Path, size: int, version: int, delimiter: str) -> bo
     if len(widths) > 1 or max(widths) < 2:
         raise SourceError(
             f"{problem}, and lines alone are no rows; expected quotes around a whole text, and "
-            f"those inside of it doubled: mend it, such as by sed -i '{joined[0]}s/\"//g' {path}"
+            f"those inside of it doubled: fix it, such as by sed -i '{joined[0]}s/\"//g' {path}"
         )
     log.warning("%s: each line is read as a row of its own", problem)
     return True

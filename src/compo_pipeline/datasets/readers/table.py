@@ -466,7 +466,7 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
 def guessed_columns(path: Path) -> dict[str, list[str]]:
     """Columns that may hold a table's images and captions, the likeliest first.
 
-    Those of images are told by their values, names of image files, else by their names; those of
+    Those of images are found by their values, names of image files, else by their names; those of
     captions by their names, else by their values, texts of several words. Karpathy's file names
     without a folder are a pattern of two columns.
     """
