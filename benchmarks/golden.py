@@ -71,7 +71,7 @@ COCO = STEPS | {
         "suite": None,
         "sets": {"sugar_crepe": {"images": str(PHOTOS / "val2017")}},
     },
-    "foils": {"carve": 20, "least": 1},
+    "foils": {"carve": 20, "least": 10},
 }
 
 
