@@ -190,14 +190,6 @@ def try_version(
     )
 
 
-def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
-    """Click callback: refuse a share that is not above 0 and at most 1."""
-    # Not click's FloatRange, which takes NaN.
-    if value is not None and not 0 < value <= 1:
-        raise click.BadParameter(f"{value:g} is no share above 0, and at most 1", param=option)
-    return value
-
-
 @cli.command()
 @click.option("--alias", help="Of the registered version.  [default: champion]")
 @click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
@@ -214,15 +206,7 @@ def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
 @click.option(
     "--share",
     type=float,
-    callback=_above_zero,
-    help="Of the requests that --shadow is asked.  [default: 0.1]",
-)
-@click.option(
-    "--canary",
-    type=float,
-    callback=_above_zero,
-    metavar="SHARE",
-    help="Of the requests that the challenger answers: that of --shadow, or of registration.alias.",
+    help="Of the requests that --shadow is asked, above 0 and at most 1.  [default: 0.1]",
 )
 @click.option("-e", "--env", help="Kedro's environment: where registry and limits are configured.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
@@ -236,7 +220,6 @@ def serve(
     model: str | None,
     shadow: str | None,
     share: float | None,
-    canary: float | None,
     env: str | None,
     params: dict[str, Any],
     host: str,
@@ -247,13 +230,12 @@ def serve(
         raise click.UsageError("--alias, --version and --model: give one of them")
     if share is not None and shadow is None:
         raise click.UsageError("--share is of --shadow, which names the challenger: give both")
+    if share is not None and not 0 < share <= 1:
+        raise click.UsageError(f"--share: {share:g} is no share above 0, and at most 1")
     from compo_pipeline.serving import server as serving
     from compo_pipeline.serving.challenger import Trial
 
-    trial = None
-    if shadow is not None or canary is not None:
-        trial = Trial(shadow, 0.0 if shadow is None else share or 0.1, canary or 0.0)
-
+    trial = None if shadow is None else Trial(shadow, share or 0.1)
     settings = _settings(project, env, params)
     serving.run(
         settings.serving,
