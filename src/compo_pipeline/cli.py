@@ -403,34 +403,6 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
     click.echo(yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True), nl=False)
 
 
-@cli.command(name="import-phrases")
-@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--caption", default="shortLLA_captions", show_default=True, help="Its name.")
-@click.option("--memory-gb", type=click.FloatRange(0.1), default=2.0, show_default=True)
-@click.option("--seconds", type=click.IntRange(1), default=600, show_default=True)
-def import_phrases(
-    source: Path, target: Path, caption: str, memory_gb: float, seconds: int
-) -> None:
-    """Convert C2LIP's pickle SOURCE of noun phrases to the Parquet table TARGET.
-
-    The pickle is read in a process of its own that refuses everything but plain values and has
-    these limits of memory and time. Prints the YAML lines that use TARGET.
-    """
-    import yaml
-
-    from compo_pipeline.datasets import phrases
-
-    limits = phrases.Limits(memory_gb, seconds)
-    found = phrases.import_phrases(source, target, caption, limits)
-    click.echo(f"Written: {target}, {found.rows} captions.", err=True)
-    if found.unreadable:
-        some = ", ".join(found.examples)
-        click.echo(f"{found.unreadable} samples cannot be read, such as {some}.", err=True)
-    table = {"views": {"from_table": {"file": str(target), "layout": "c2lip"}}}
-    click.echo(yaml.safe_dump(table, sort_keys=False, allow_unicode=True), nl=False)
-
-
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
     from compo_pipeline.project.settings import loader_of, prepared_values, run_settings
