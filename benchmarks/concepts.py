@@ -1,4 +1,4 @@
-"""C2LIP's components on the scenes: what each loss does, and where the models look.
+"""C2LIP's components on the scenes: what each loss does.
 
     python benchmarks/concepts.py --seeds 3
 
@@ -6,9 +6,8 @@ Trains, for each seed and on the same views, plain SigLIP (the control), the row
 Table 5 (the noun-phrase loss, then the cross-attended one), other weights of Table A2, concepts
 pooled from the caption's tokens, and plain CLIP, with the recipe of conf/c2lip_scenes. `--rows`
 picks rows by name, `--seed` does one seed and stops: two processes can share the work. Beside the
-benchmarks it asks about swapped attributes phrase by phrase, and measures how much of a phrase's
-attention lies on the thing that it names, which the scenes know. Needs what
-`kedro run --pipelines=raw,ingest,validation` makes. Models, scores and attention are kept under
+benchmarks it asks about swapped attributes phrase by phrase. Needs what
+`kedro run --pipelines=raw,ingest,validation` makes. Models and scores are kept under
 data/*/scenes/concepts/<variant>; what is there is not made again, and what belongs to another
 recipe is refused. Writes benchmarks/results/concepts.json and concepts.md.
 """
@@ -16,28 +15,23 @@ recipe is refused. Writes benchmarks/results/concepts.json and concepts.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import study
 import tables
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.analysis.cases import Case, read_regions
-from compo_pipeline.evaluation.analysis.localisation import Located, compare_located, measure_model
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings
-from compo_pipeline.models.encoding import scale_of
-from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run.compute import resolve
 from compo_pipeline.storage.records import Score
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import control_of
 from study import Arm, Study
-from tables import BASE, Claims, Compared
+from tables import BASE, Compared
 
 ENV = "c2lip_scenes"
 SIGLIP, CLIP, FULL = "SigLIP fine-tuning", "CLIP fine-tuning", "C2LIP"
@@ -79,9 +73,6 @@ FIGURES = {
     ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
     **tables.COMMON,
 }
-
-Attended = Mapping[str, Sequence[Located]]
-"""Where each model looks, by its name."""
 
 
 def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
@@ -156,65 +147,34 @@ def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
         )
 
 
-def measured(
-    parts: Study, seed: int, rows: Mapping[str, Arm], cases: Sequence[Case]
-) -> tuple[list[Score], Attended]:
-    """Scores, and where each model looks, under a seed; trains what is missing."""
-    scores, looks = [], {}
+def measured(parts: Study, seed: int, rows: Mapping[str, Arm]) -> list[Score]:
+    """Scores under a seed; trains what is missing."""
+    scores = []
     for name, model in parts.trained(seed, rows):
         if name in rows:
             same_recipe(parts, seed, name, rows[name].method)
         scores += parts.scores(seed, name, model)
-        file = parts.file(seed, f"attention/{name}")
-        looks[name] = study.stored(file, Located, partial(_located, parts, model, cases))
-    return scores, looks
+    return scores
 
 
-def _located(
-    parts: Study, model: Callable[[], LoadedModel], cases: Sequence[Case]
-) -> list[Located]:
-    """Under the base's scale, which training moves."""
-    return measure_model(model(), cases, scale=scale_of(load(parts.base).model).item())
-
-
-def looked(seeds: Sequence[Attended], pairs: Claims) -> Compared:
-    """Attention under the first model of each pair against the second."""
-    found = {}
-    for name, (ours, theirs) in pairs.items():
-        roles = [{"base": looks[theirs], "fine_tuned": looks[ours]} for looks in seeds]
-        found[name] = {row.label: row for row in compare_located(roles)}
-    return found
-
-
-def markdown(scored: Sequence[Compared], attended: Sequence[Compared], seeds: int) -> list[str]:
-    """Values, differences to the base and the claims; the same of attention.
+def markdown(scored: Sequence[Compared], seeds: int) -> list[str]:
+    """Values, differences to the base and the claims.
 
     Args:
         scored: the rows against the base, and the claims.
-        attended: the same of attention.
         seeds: their number.
     """
-    rows, looks = scored[0], attended[0]
     lines = tables.introduction(seeds)
-    lines += tables.table(FIGURES.values(), tables.values(rows))
-    lines += _differences(scored, list(FIGURES.values()), 1)
-    measures = next(iter(looks.values()))
-    uniform = ["attention that knows nothing", *(f"{row.chance:.2f}" for row in measures.values())]
-    lines += [
-        "Attention on a phrase's own thing, in scenes that no model was trained on. Without the "
-        "logit scale, as it is trained, attention is nearly uniform.",
-        "",
-        *tables.table(measures, [uniform, *tables.values(looks, 2)]),
-    ]
-    return lines + _differences(attended, list(measures), 2)
+    lines += tables.table(FIGURES.values(), tables.values(scored[0]))
+    return lines + _differences(scored, list(FIGURES.values()))
 
 
-def _differences(compared: Sequence[Compared], heads: Sequence[str], digits: int) -> list[str]:
+def _differences(compared: Sequence[Compared], heads: Sequence[str]) -> list[str]:
     lines = []
     for title, rows in zip(
         ("Difference to the base:", "What each part changes:"), compared, strict=True
     ):
-        moved = [*tables.differences(rows, digits), tables.least_detectable(rows, digits)]
+        moved = [*tables.differences(rows, 1), tables.least_detectable(rows, 1)]
         lines += [title, "", *tables.table(heads, moved)] if rows else []
     return lines
 
@@ -229,28 +189,19 @@ def main() -> None:
     rows, variant = study.chosen(arms(parameters), asked.rows, EXTRA), parameters["variant"]
     parts = Study(f"concepts/{variant}", parameters, asked.split)
     parts.subtasks.append(phrase_by_phrase(parts))
-    instances = parts.root / "annotations" / f"instances_{asked.split}.json"
-    cases, _ = read_regions(instances, parts.root / asked.split)
     if asked.seed is not None:
-        measured(parts, asked.seed, rows, cases)
+        measured(parts, asked.seed, rows)
         return
-    seeds = [measured(parts, seed, rows, cases) for seed in range(asked.seeds)]
-    scores, looks = [of for of, _ in seeds], [of for _, of in seeds]
+    scores = [measured(parts, seed, rows) for seed in range(asked.seeds)]
     claims = {claim: pair for claim, pair in CLAIMS.items() if {*pair} <= {BASE, *rows}}
     scored = tables.against_base(scores, rows, FIGURES), tables.tested(scores, claims, FIGURES)
-    attended = (
-        looked(looks, {name: (name, BASE) for name in rows}),
-        looked(looks, {f"{claim} ({a} - {b})": (a, b) for claim, (a, b) in claims.items()}),
-    )
     content = {
         "seeds": asked.seeds,
         "against base": tables.plain(scored[0]),
         "claims": tables.plain(scored[1]),
-        "attention against base": tables.plain(attended[0]),
-        "attention claims": tables.plain(attended[1]),
     }
     name = "concepts" if variant == ENV else f"concepts_{variant}"
-    tables.save(name, asked.split, content, markdown(scored, attended, asked.seeds))
+    tables.save(name, asked.split, content, markdown(scored, asked.seeds))
 
 
 if __name__ == "__main__":

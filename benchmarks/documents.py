@@ -162,7 +162,6 @@ TRIED = {
     "6,000 scenes": ("Scenes and edits", "scenes 6000"),
     "fp32": ("Precision", "bf16 no"),
 }
-OF_ATTENTION = {"attention on it, scaled": "attention", "most attended patch on it": "hits"}
 
 
 @cache
@@ -411,7 +410,7 @@ def margin_claims() -> str:
 
 
 def concepts() -> str:
-    """C2LIP's components and its attention."""
+    """C2LIP's components."""
     names = {
         "CLIP fine-tuning": "CLIP fine-tuning",
         "SigLIP fine-tuning": "SigLIP fine-tuning (control)",
@@ -421,18 +420,14 @@ def concepts() -> str:
         "C2LIP, phrases pooled from the caption's tokens": "... phrases pooled from the caption",
     }
     found = stored("concepts")
-    sections = [
-        (found["against base"], OF_CONCEPTS),
-        (found["attention against base"], OF_ATTENTION),
-    ]
-    return values_table(sections, names)
+    return values_table([(found["against base"], OF_CONCEPTS)], names)
 
 
 def concept_claims() -> str:
     """What each of C2LIP's components changes."""
     found = stored("concepts")
     return claims_table(
-        [(found["claims"], OF_CONCEPTS), (found["attention claims"], OF_ATTENTION)],
+        [(found["claims"], OF_CONCEPTS)],
         (
             "the noun-phrase loss",
             "the cross-attended loss beside it",

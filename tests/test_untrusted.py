@@ -719,7 +719,7 @@ def test_no_bytes_end_the_reader_of_the_request_log(
     start = datetime(2026, 3, 1, 12, tzinfo=UTC)
     file = tmp_path / hour_folder(start) / "a-0.parquet"
     row = {"request": "a", "row": 0, "time": start, "model": "toy", "fingerprint": "f"}
-    row |= {"role": "champion", "task": "embed", "latency": 0.1, "caption": "a dog"}
+    row |= {"task": "embed", "latency": 0.1, "caption": "a dog"}
     write_requests(file, pa.Table.from_pylist([row] * 3, schema=REQUESTS))
     whole, places = file.read_bytes(), st.integers(0, file.stat().st_size)
 

@@ -190,14 +190,6 @@ def try_version(
     )
 
 
-def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
-    """Click callback: refuse a share that is not above 0 and at most 1."""
-    # Not click's FloatRange, which takes NaN.
-    if value is not None and not 0 < value <= 1:
-        raise click.BadParameter(f"{value:g} is no share above 0, and at most 1", param=option)
-    return value
-
-
 @cli.command()
 @click.option("--alias", help="Of the registered version.  [default: champion]")
 @click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
@@ -214,15 +206,7 @@ def _above_zero(_: Any, option: Any, value: float | None) -> float | None:
 @click.option(
     "--share",
     type=float,
-    callback=_above_zero,
-    help="Of the requests that --shadow is asked.  [default: 0.1]",
-)
-@click.option(
-    "--canary",
-    type=float,
-    callback=_above_zero,
-    metavar="SHARE",
-    help="Of the requests that the challenger answers: that of --shadow, or of registration.alias.",
+    help="Of the requests that --shadow is asked, above 0 and at most 1.  [default: 0.1]",
 )
 @click.option("-e", "--env", help="Kedro's environment: where registry and limits are configured.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
@@ -236,7 +220,6 @@ def serve(
     model: str | None,
     shadow: str | None,
     share: float | None,
-    canary: float | None,
     env: str | None,
     params: dict[str, Any],
     host: str,
@@ -247,13 +230,12 @@ def serve(
         raise click.UsageError("--alias, --version and --model: give one of them")
     if share is not None and shadow is None:
         raise click.UsageError("--share is of --shadow, which names the challenger: give both")
+    if share is not None and not 0 < share <= 1:
+        raise click.UsageError(f"--share: {share:g} is no share above 0, and at most 1")
     from compo_pipeline.serving import server as serving
     from compo_pipeline.serving.challenger import Trial
 
-    trial = None
-    if shadow is not None or canary is not None:
-        trial = Trial(shadow, 0.0 if shadow is None else share or 0.1, canary or 0.0)
-
+    trial = None if shadow is None else Trial(shadow, share or 0.1)
     settings = _settings(project, env, params)
     serving.run(
         settings.serving,
@@ -419,34 +401,6 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
     place = place.relative_to(root) if place.is_relative_to(root) else place
     model = {"name": f"{LOCAL_PREFIX}{place}", "pretrained": None}
     click.echo(yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True), nl=False)
-
-
-@cli.command(name="import-phrases")
-@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--caption", default="shortLLA_captions", show_default=True, help="Its name.")
-@click.option("--memory-gb", type=click.FloatRange(0.1), default=2.0, show_default=True)
-@click.option("--seconds", type=click.IntRange(1), default=600, show_default=True)
-def import_phrases(
-    source: Path, target: Path, caption: str, memory_gb: float, seconds: int
-) -> None:
-    """Convert C2LIP's pickle SOURCE of noun phrases to the Parquet table TARGET.
-
-    The pickle is read in a process of its own that refuses everything but plain values and has
-    these limits of memory and time. Prints the YAML lines that use TARGET.
-    """
-    import yaml
-
-    from compo_pipeline.datasets import phrases
-
-    limits = phrases.Limits(memory_gb, seconds)
-    found = phrases.import_phrases(source, target, caption, limits)
-    click.echo(f"Written: {target}, {found.rows} captions.", err=True)
-    if found.unreadable:
-        some = ", ".join(found.examples)
-        click.echo(f"{found.unreadable} samples cannot be read, such as {some}.", err=True)
-    table = {"views": {"from_table": {"file": str(target), "layout": "c2lip"}}}
-    click.echo(yaml.safe_dump(table, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:

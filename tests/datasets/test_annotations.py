@@ -260,8 +260,8 @@ def test_too_few_matches_are_shown(tmp_path: Path) -> None:
         ),
         ({"layout": "neg_clip"}, "layout: .* no column filepath "),
         ({"layout": "sparcl"}, "file: .* is not laid out as SPARCL's"),
-        ({"file": "no/such.csv", "layout": "c2lip"}, "file: there is no file no/such.csv"),
-        ({"file": "table.pkl", "layout": "c2lip"}, "file: table.pkl is no table; expected .csv"),
+        ({"file": "no/such.csv", "layout": "neg_clip"}, "file: there is no file no/such.csv"),
+        ({"file": "table.pkl", "layout": "neg_clip"}, "file: table.pkl is no table; expected .csv"),
         ({"columns": {"negatives": ["no"]}}, "columns: expected one of sample_id, image, caption"),
         ({"columns": {"caption": "text"}}, "columns: expected one of negatives, "),
         (

@@ -72,7 +72,6 @@ def log(tmp_path: Path) -> Log:
             "model": ["toy"] * count,
             "version": [1] * count,
             "fingerprint": [FINGERPRINT] * count,
-            "role": ["champion"] * count,
             "task": ["score"] * count,
             "latency": [0.1] * count,
             "image_hash": [f"{number:04x}{place:012x}" for place in range(count)],

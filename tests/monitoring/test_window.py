@@ -2,14 +2,12 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_equal
 
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.monitoring import window as windows
@@ -17,8 +15,7 @@ from compo_pipeline.monitoring.drift import PairRows
 from compo_pipeline.monitoring.report import measure
 from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
-from compo_pipeline.storage.files import write_plain_json
-from compo_pipeline.storage.requests import compact, compactable, hour_folder
+from compo_pipeline.storage.requests import hour_folder
 from compo_pipeline.versions.reference import Reference
 
 from .conftest import FINGERPRINT, NOW, WIDTH
@@ -29,32 +26,6 @@ Log = Callable[..., Path]
 
 def read(folder: Path | None, **settings: Any) -> Window:
     return read_window(folder, FINGERPRINT, WIDTH, MonitoringSettings(**settings), NOW)
-
-
-def test_compacted_files_have_the_figures_of_their_parts(
-    draw: Draw, log: Log, reference: Reference
-) -> None:
-    for number in range(12):
-        folder = log(draw(40, number, shift=0.5), time=NOW - timedelta(hours=1 + number % 3))
-
-    def found() -> tuple[Window, str]:
-        window = read(folder)
-        return window, repr(measure(window, reference, MonitoringSettings()))
-
-    before, figures = found()
-    runs = list(compactable(folder, "a", NOW))
-    assert [len(files) for files in runs] == [4, 4, 4]
-    for files in runs:
-        compact(files)
-    for deleted in (False, True):
-        for files in runs if deleted else []:
-            for path in files:
-                path.unlink()
-        after, again = found()
-        assert again == figures
-        for field in fields(Window):
-            values = getattr(before, field.name), getattr(after, field.name)
-            assert_equal(*values)
 
 
 def test_requests_are_read_as_they_were_logged(draw: Draw, log: Log) -> None:
@@ -118,8 +89,6 @@ def test_what_is_left_out_is_counted(draw: Draw, log: Log) -> None:
     broken = folder / hour_folder(NOW) / "b-0.parquet"
     broken.parent.mkdir(parents=True, exist_ok=True)
     broken.write_bytes(b"PAR1 and then nothing")
-    content = {"rows": 7, "reasons": {"full queue": 7}}
-    write_plain_json(folder / hour_folder(NOW) / "a.dropped.json", content)
     found = read(folder)
     assert len(found) == 3 + 1 + 1
     assert found.left_out == {
@@ -128,7 +97,7 @@ def test_what_is_left_out_is_counted(draw: Draw, log: Log) -> None:
         "damaged": 8,
         "no embedding": 3,
     }
-    assert sum(found.skipped.values()) == 1 and found.dropped == {"full queue": 7}
+    assert sum(found.skipped.values()) == 1
 
 
 def test_the_window_is_that_of_the_settings(draw: Draw, log: Log) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,7 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError, parse, plain
-from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
@@ -27,18 +25,9 @@ from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.pipelines.attention import create_pipeline
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_scenes.dataset import SceneSettings, write
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few rendered scenes with their regions."""
-    root = tmp_path_factory.mktemp("attention") / "scenes"
-    few = {"train": 1, "val": 1, "test": 6, "items": 1, "images": 4, "classified": 1}
-    write(SceneSettings(**few), root)
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +47,6 @@ def tuned(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def catalog(
     shipped: RunSettings,
-    scenes: Path,
     tuned: Path,
     tiny_clip: Path,
     mlflow_project: Path,
@@ -67,19 +55,20 @@ def catalog(
     """What the pipeline reads and writes, with the project's settings."""
     tracking.configure(TrackingSettings(), mlflow_project)
     identity = {"method": "c2lip", "variant": "default", "seed": 0}
-    (tmp_path / "no_control").mkdir()
+    (tmp_path / "data").mkdir()
+    Image.new("RGB", (90, 60), "red").save(tmp_path / "data" / "a.jpg")
+    caption = Caption("s", "i", "a.jpg", 90, 60, ("A red ball on a box.",), "", "test")
     inputs: dict[str, Any] = {
         "checkpoint": tuned,
-        "control_checkpoint": tmp_path / "no_control",
+        "valid_captions": [caption],
         "run": {"run_id": tracking.open_run("attention", {}), **identity},
         "params:attention": replace(shipped.attention, count=4),
         "params:evaluation": shipped.evaluation,
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
-        "params:data": DataSettings(scenes, "scenes", {"test": "test"}),
-        "params:ingest": shipped.ingest,
+        "params:data.root": str(tmp_path / "data"),
+        "params:language.model": "compo_en",
     }
     outputs: dict[str, Any] = {
-        "attention": FrameDataset(filepath=str(tmp_path / "attention.parquet")),
         "attention_report": FolderDataset(filepath=str(tmp_path / "report")),
     }
     return DataCatalog({**{k: MemoryDataset(v) for k, v in inputs.items()}, **outputs})
@@ -92,34 +81,16 @@ def of_ones_own(catalog: DataCatalog, told: str) -> None:
     catalog["params:attention"] = MemoryDataset(parse(AttentionSettings, values, "attention"))
 
 
-def test_regions_are_measured_drawn_and_kept_with_the_run(
-    catalog: DataCatalog, tuned: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    catalog["control_checkpoint"] = MemoryDataset(tuned)
+def test_phrases_of_a_split_are_drawn_and_kept_with_the_run(catalog: DataCatalog) -> None:
     SequentialRunner().run(create_pipeline(), catalog)
-    rows = catalog.load("attention")
-    assert list(rows.model.unique()) == ["base", "control", "fine_tuned"]
-    assert rows.image.nunique() == 6 and rows.problem.isna().all()
-    assert rows.share.between(0, 1).all() and rows.area.between(0, 1).all()
-    base, control, fine_tuned = (rows[rows.model == role].share for role in rows.model.unique())
-    assert list(control) == list(fine_tuned) != list(base)
-
-    written = {path.name for path in (catalog.load("attention_report") / "test").iterdir()}
-    assert written == {"attention.html", "attention.csv", "attention_01.png"}
-    assert "most attended patch on it" in capsys.readouterr().out
-
-    client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
-    kept = {file.path for file in client.list_artifacts(run, "attention/test")}
-    assert kept == {f"attention/test/{name}" for name in written}
-    metrics = client.get_run(run).data.metrics
-    assert metrics["attention/test/share/fine_tuned"] == pytest.approx(100 * fine_tuned.mean())
-    assert metrics["attention/test/share/chance"] == pytest.approx(
-        100 * rows[rows.model == "base"].area.mean()
-    )
+    page = (catalog.load("attention_report") / "test" / "attention.html").read_text()
+    assert "Attention of c2lip, default, seed 0" in page and page.count("data:image/jpeg") == 1
+    kept = mlflow.MlflowClient().list_artifacts(catalog.load("run")["run_id"], "attention/test")
+    assert [file.path for file in kept] == ["attention/test/attention.html"]
 
 
 def test_images_and_phrases_of_ones_own(
-    catalog: DataCatalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    catalog: DataCatalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     photos = tmp_path / "my photos"
     photos.mkdir()
@@ -127,25 +98,8 @@ def test_images_and_phrases_of_ones_own(
     (photos / "broken.jpg").write_text("no image")
     of_ones_own(catalog, f"attention.images={photos},attention.phrases=a red shirt; a grey horse")
     SequentialRunner().run(create_pipeline(), catalog)
-    rows = catalog.load("attention")
-    rows = rows[rows.model == "base"].set_index("image")
-    assert list(rows.loc["photo.jpg"].phrase) == ["a red shirt", "a grey horse"]
-    assert rows.share.map(math.isnan).all() and rows.loc["photo.jpg"].problem.isna().all()
-    assert set(rows.loc["broken.jpg"].problem) == {"unreadable image (not_an_image)"}
-    report = catalog.load("attention_report") / "own"
-    assert (report / "attention_01.png").is_file()
-    assert "2 of 4 phrases are drawn" in (report / "attention.html").read_text()
-    assert "unreadable: broken.jpg" in capsys.readouterr().out
-    kept = mlflow.MlflowClient().list_artifacts(catalog.load("run")["run_id"], "attention/own")
-    assert "attention/own/attention_01.png" in {file.path for file in kept}
-
-
-def test_where_no_image_can_be_read_nothing_is_drawn(catalog: DataCatalog, tmp_path: Path) -> None:
-    (tmp_path / "broken.jpg").write_text("no image")
-    of_ones_own(catalog, f"attention.images={tmp_path / 'broken.jpg'},attention.phrases=a dog")
-    SequentialRunner().run(create_pipeline(), catalog)
-    written = {path.name for path in (catalog.load("attention_report") / "own").iterdir()}
-    assert written == {"attention.html", "attention.csv"}
+    assert "2 of 4 phrases are drawn" in caplog.text and "broken.jpg is not drawn" in caplog.text
+    assert (catalog.load("attention_report") / "own" / "attention.html").is_file()
 
 
 def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:

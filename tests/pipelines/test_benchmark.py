@@ -541,45 +541,6 @@ def test_items_on_which_two_models_differ(
 
 
 @pytest.mark.parametrize(
-    ("other", "shown"),
-    [
-        (None, "What phrases attend to"),
-        ("scenes-base", r"the image towers of \w+ and scenes-base differ"),
-    ],
-)
-def test_attention_is_shown_where_it_is_asked_for(
-    benchmarks: BenchmarksSettings,
-    scored: tuple[list[Score], dict[str, Any]],
-    tiny_model: Callable[..., Path],
-    tmp_path: Path,
-    other: str | None,
-    shown: str,
-) -> None:
-    scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
-    names = {"a": f"local-dir:{tiny_model(0)}", "b": other or f"local-dir:{tiny_model(1)}"}
-    lists = {"two": {name: {"name": value} for name, value in names.items()}}
-
-    def page(attention: int) -> str:
-        evaluation = EvaluationSettings(device="cpu", gallery=1, attention=attention)
-        (page,) = run(
-            "benchmark",
-            "suite_report",
-            suite=scored[1],
-            suite_scores=scores,
-            benchmarks=benchmarks,
-            evaluation=evaluation,
-            data=data_of(tmp_path),
-            model_lists=lists,
-        )
-        return (written(page, tmp_path / "page") / "benchmark.html").read_text()
-
-    assert "What phrases attend to" not in page(0)
-    content = page(1)
-    assert re.search(shown, content)
-    assert content.count("Attention of phrases under a and b") == (other is None)
-
-
-@pytest.mark.parametrize(
     ("chosen", "named"),
     [
         ({"model": "c"}, r"suite\.diff\.model: .*'c'.*a, b.*--params models=two"),

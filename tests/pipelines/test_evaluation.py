@@ -204,7 +204,7 @@ def _run(catalog: DataCatalog) -> None:
 @pytest.fixture(scope="module")
 def done(catalog: Callable[..., DataCatalog]) -> DataCatalog:
     """The pipeline after one run."""
-    finished = catalog(attention=1)
+    finished = catalog()
     _run(finished)
     return finished
 

@@ -98,7 +98,7 @@ def write_log(folder: Path, fingerprint: str, shift: float = 0.0, content: bool 
     rows = [
         {
             "request": f"r{k}", "row": 0, "time": time, "model": NAME, "version": 1,
-            "fingerprint": fingerprint, "role": "champion", "task": "score", "latency": 0.1,
+            "fingerprint": fingerprint, "task": "score", "latency": 0.1,
             "image_hash": hashlib.sha256(images[k]).hexdigest()[:16], "image": image, "text": text,
             "candidates": 1, "tokens": 5, "words": 3, "unknown_words": 0,
             "caption": (NEW if shift and k % 2 else TEXTS[k % 2]) if content else None,

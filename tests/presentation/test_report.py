@@ -89,7 +89,7 @@ def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report
         links=links(tmp_path / "report", {"Views": (tmp_path / "views/index.html", "kedro run")}),
     )
     cards = sampled_cards([subtask], _scores(), MODELS, 10)
-    return report.ReportInputs(comparison, cards, None, quarantine, curves, FoilsSection(), facts)
+    return report.ReportInputs(comparison, cards, quarantine, curves, FoilsSection(), facts)
 
 
 def test_the_page_needs_nothing_but_itself(material: report.ReportInputs, tmp_path: Path) -> None:

@@ -25,18 +25,20 @@ import torch
 import uvicorn
 from fastapi.testclient import TestClient
 from PIL import Image
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as Metric
 from tests.waiting import until
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.serving import request_log, waiting
+from compo_pipeline.serving import request_log
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Exchange, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 from compo_pipeline.storage import requests
-from compo_pipeline.storage.requests import read_dropped, read_requests
+from compo_pipeline.storage.requests import read_requests
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.settings import RegistrationSettings
 
@@ -62,12 +64,27 @@ def loaded(tiny_clip: Path) -> LoadedModel:
     return load(tiny_clip)
 
 
+def counter() -> Metric:
+    return Metric("dropped", "rows", ["reason"], registry=CollectorRegistry())
+
+
+def dropped(log: RequestLog) -> dict[str, float]:
+    """Rows that were not written, by reason."""
+    (found,) = log._dropped.collect()
+    return {
+        each.labels["reason"]: each.value for each in found.samples if each.name.endswith("_total")
+    }
+
+
 class Logging:
     """A server with a request log, in this process."""
 
     def __init__(self, loaded: LoadedModel, folder: Path, **settings: Any) -> None:
         more = {"flush_seconds": 0.05, **settings}
-        self.folder, self.log = folder, RequestLog(RequestLogSettings(folder, **more), folder)
+        self.folder, self.log = (
+            folder,
+            RequestLog(RequestLogSettings(folder, **more), folder, counter()),
+        )
         self.loaded, self.served = loaded, Served("toy", 3, loaded.fingerprint)
         root = ServingSettings(image_root=folder.parent)
         deployment = Deployment(loaded, self.served, root, words=WORDS)
@@ -91,10 +108,6 @@ def logged(folder: Path) -> list[dict[str, Any]]:
     found = [row for each in read_requests(folder, *ALWAYS, skipped) for row in each.to_pylist()]
     assert not skipped
     return found
-
-
-def dropped(folder: Path) -> Counter[str]:
-    return read_dropped(folder, *ALWAYS, Counter())
 
 
 @pytest.fixture
@@ -137,7 +150,6 @@ def test_a_row_says_what_was_asked_and_answered(
             "request": name,
             "model": "toy",
             "version": 3,
-            "role": "champion",
             "task": "rank",
             "fingerprint": loaded.fingerprint,
             "width": [40, 50][k],
@@ -234,7 +246,8 @@ def test_a_share_of_the_requests_is_logged(served: Callable[..., Logging]) -> No
 def test_a_full_queue_drops_and_counts(
     served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, writing, go = served(queue=5), threading.Event(), threading.Event()
+    monkeypatch.setattr(request_log, "_QUEUE", 5000)
+    server, writing, go = served(), threading.Event(), threading.Event()
     write = requests.write_requests
 
     def slow(*given: Any) -> None:
@@ -248,19 +261,18 @@ def test_a_full_queue_drops_and_counts(
     for _ in range(4):
         server.ask({"text": "a"}, {"text": "b"}, task="embed")
     assert server.log.written == 0, "no request waits for the disk"
-    assert server.log.dropped == {"queue full": 4}
+    assert dropped(server.log) == {"queue full": 4}
     go.set()
     assert len(server.rows()) == server.log.written == 5
-    assert dropped(server.folder) == {"queue full": 4}
 
 
 def test_large_images_that_wait_are_bounded_by_bytes(
     served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_BYTES", len(CELLS[0]))
+    monkeypatch.setattr(request_log, "_QUEUE", len(CELLS[0]) + 1000)
     server = served()
     server.ask(ROWS[0], task="embed")
-    assert server.log.dropped == {"queue full": 1}
+    assert dropped(server.log) == {"queue full": 1}
     server.ask({"text": "a"}, task="embed")
     assert len(server.rows()) == 1
 
@@ -291,11 +303,11 @@ def test_what_cannot_be_written_is_counted_until_the_disk_works_again(
         patch.setattr(Path, "replace", broken)
         for count in (1, 2, 3):
             server.ask({"text": "a"}, task="embed")
-            until(lambda count=count: server.log.dropped == {reason: count})  # type: ignore[misc]
+            until(lambda count=count: dropped(server.log) == {reason: count})  # type: ignore[misc]
         assert not list(server.folder.rglob("*.parquet"))
     server.ask({"text": "b"}, task="embed")
     (row,) = server.rows()
-    assert row["task"] == "embed" and dropped(server.folder) == {reason: 3}
+    assert row["task"] == "embed" and dropped(server.log) == {reason: 3}
     lines = [line for line in caplog.messages if line.startswith("request log")]
     assert len(lines) == 1, "one line a minute at most"
     assert reason in lines[0]
@@ -307,53 +319,22 @@ def test_a_folder_that_vanishes_is_not_made_anew(served: Callable[..., Logging])
     until(lambda: server.log.written == 1)
     away = server.folder.rename(server.folder.with_name("away"))
     server.ask({"text": "b"}, task="embed")
-    until(lambda: server.log.dropped == {"folder gone": 1})
+    until(lambda: dropped(server.log) == {"folder gone": 1})
     assert not server.folder.exists()
     server.folder.touch()  # something else in its place
     server.ask({"text": "c"}, task="embed")
-    until(lambda: server.log.dropped == {"folder gone": 2})
+    until(lambda: dropped(server.log) == {"folder gone": 2})
     server.folder.unlink()
     away.rename(server.folder)
     server.ask({"text": "d"}, task="embed")
     assert len(server.rows()) == 2
-    assert dropped(server.folder) == {"folder gone": 2}
 
 
 def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file" / "log", tmp_path / "file"):
         with pytest.raises(SettingsError, match=r"^serving\.log\.folder: "):
-            RequestLog(RequestLogSettings(folder), folder)
-
-
-@pytest.mark.parametrize(
-    "jump", [timedelta(days=-20_000), timedelta(hours=-1), timedelta(days=9e5)]
-)
-def test_a_clock_that_jumps_opens_the_file_of_its_hour(
-    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch, jump: timedelta
-) -> None:
-    server = served(max_age_days=36_500)
-    real = [server.ask({"text": "a"}, task="embed")]
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + jump
-
-    with monkeypatch.context() as patch:
-        patch.setattr(request_log, "datetime", Clock)
-        patch.setattr(waiting, "datetime", Clock)
-        patch.setattr(request_log.time, "time", lambda: Clock.now(UTC).timestamp())
-        jumped = server.ask({"text": "b"}, task="embed")
-        until(lambda: server.log.written == 2)
-    real.append(server.ask({"text": "c"}, task="embed"))
-    times = {row["request"]: row["time"] for row in server.rows()}
-    assert set(times) == {*real, jumped}
-    moved = times[jumped] - times[real[0]] - jump
-    assert abs(moved) < timedelta(minutes=1)
-    hours = {path.parent for path in server.folder.rglob("*.parquet")}
-    assert len(hours) >= 2
-    assert not server.log.dropped
+            RequestLog(RequestLogSettings(folder), folder, counter())
 
 
 def sizes(folder: Path) -> int:
@@ -375,7 +356,7 @@ def test_two_servers_share_a_folder_and_its_bound(served: Callable[..., Logging]
     assert 0 < sizes(pair[0].folder) - foreign.stat().st_size <= most
     assert len({path.name.partition("-")[0] for path in pair[0].folder.rglob("*.parquet")}) == 2
     assert foreign.read_text() == "not of the log"
-    assert not pair[0].log.dropped and not pair[1].log.dropped
+    assert not dropped(pair[0].log) and not dropped(pair[1].log)
 
 
 def test_old_files_and_leftovers_of_killed_servers_are_deleted(
@@ -391,7 +372,9 @@ def test_old_files_and_leftovers_of_killed_servers_are_deleted(
     for path in (old, new, leftover):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-    os.utime(leftover, (time.time() - 7200,) * 2)
+    for path in (old, leftover, new):
+        days = 1 if path == new else 3
+        os.utime(path, (time.time() - days * 86_400,) * 2)
     server.ask({"text": "a"}, task="embed")
     until(lambda: not old.exists() and not leftover.exists())
     server.log.close()
@@ -406,12 +389,13 @@ def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Loggi
     pair = {"image": CELLS[0], "text": TEXTS[0]}
     TestClient(application).post("/invocations", json={"dataframe_records": [pair] * 100})
     (exchange,) = seen
-    log = RequestLog(RequestLogSettings(server.folder, flush_seconds=0.05), server.folder)
+    settings = RequestLogSettings(server.folder, flush_seconds=0.05)
+    log = RequestLog(settings, server.folder, counter())
 
     def add(count: int) -> int:
         for _ in range(count):
             log(exchange)
-            until(lambda: not log._waiting)
+            until(lambda: not log._waiting._queue)
         until(lambda: not log._rows)
         return tracemalloc.get_traced_memory()[0]
 
@@ -425,50 +409,6 @@ def test_the_same_request_many_times_takes_no_memory(served: Callable[..., Loggi
     assert len(found) == 10_000 and len({row["image_hash"] for row in found}) == 1
 
 
-def test_files_of_a_past_hour_become_one_and_are_deleted_later(
-    served: Callable[..., Logging], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two servers on one folder, each of which has asked for ten files in an hour."""
-    monkeypatch.setattr(request_log, "_COMPACTING", 0.05)
-    # Half past an hour that is over by the clock of the files.
-    now = datetime.now(UTC).replace(minute=30) - timedelta(hours=2)
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return now
-
-    monkeypatch.setattr(waiting, "datetime", Clock)
-    monkeypatch.setattr(request_log.RequestLog, "_now", lambda self: now.timestamp())
-    pair = [served() for _ in range(2)]
-    asked = []
-    for number in range(10):
-        for server in pair:
-            asked.append(server.ask({"text": f"{number}"}, task="embed"))
-            until(lambda server=server, n=number: server.log.written > n)  # type: ignore[misc]
-    folder = pair[0].folder / requests.hour_folder(now)
-
-    def files(compacted: bool) -> list[Path]:
-        return [
-            path for path in folder.glob("*.parquet") if (path.name.count("-") > 1) == compacted
-        ]
-
-    time.sleep(0.2)
-    assert len(files(compacted=False)) == 20 and not files(compacted=True)
-    now += timedelta(hours=1)
-    until(lambda: len(files(compacted=True)) == 2)
-    assert sorted(row["request"] for row in logged(pair[0].folder)) == sorted(asked)
-    pair[0].ask({"text": "now"}, task="embed")
-    until(lambda: pair[0].log.written == 11)
-    assert len(files(compacted=False)) == 20, "a reader may be about to read them"
-    pair[1].log.close()
-    now += timedelta(hours=3)
-    # A server deletes what is superseded of another one, too.
-    pair[0].ask({"text": "later"}, task="embed")
-    until(lambda: pair[0].log.written == 12 and not files(compacted=False))
-    assert len(logged(pair[0].folder)) == 22 and len(files(compacted=True)) == 2
-
-
 SERVER = """
 import sys
 from pathlib import Path
@@ -480,9 +420,10 @@ from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import RequestLogSettings, ServingSettings
 model, folder = map(Path, sys.argv[1:])
-log = RequestLog(RequestLogSettings(folder, flush_seconds=0.2), folder)
 served = Served("toy", 3, "f" * 16)
 deployment = Deployment(load(model), served, ServingSettings())
+settings = RequestLogSettings(folder, flush_seconds=0.2)
+log = RequestLog(settings, folder, deployment.metrics.dropped)
 client = TestClient(server.build(deployment, [log]))
 while True:
     body = {"dataframe_records": [{"text": "a"}], "params": {"task": "embed"}}
@@ -496,7 +437,7 @@ def test_a_kill_loses_the_rows_since_the_last_file_alone(tiny_clip: Path, tmp_pa
     command = [sys.executable, "-c", SERVER, str(tiny_clip), str(folder)]
     with printed.open("w") as output, subprocess.Popen(command, stdout=output) as process:
         try:
-            until(lambda: len(list(requests.log_files(folder))) >= 10)
+            until(lambda: len(list(folder.rglob("*.parquet"))) >= 10)
         finally:
             process.send_signal(signal.SIGKILL)
     # Requests in their order, and how many of them were in files when each was answered.

@@ -1,10 +1,8 @@
 """Texts and images that others published for captions: a table, joined to caption rows.
 
 The layouts are those of public loaders: NegCLIP's `CsvDataset` (src/training/data.py of
-vinid/neg_clip, a copy is in xiaoxing2001/DeGLA), SPARCL's `COCO_neg_pos`
-(finetuning/src/datasets/COCO_neg_pos.py of lihaoxin05/SPARCL) and C2LIP's `CC3m_NP_PKL_Dataset`
-(src/training/data.py of SamsungLabs/concept_centric_clip), whose pickle `compo-pipeline
-import-phrases` converts.
+vinid/neg_clip, a copy is in xiaoxing2001/DeGLA) and SPARCL's `COCO_neg_pos`
+(finetuning/src/datasets/COCO_neg_pos.py of lihaoxin05/SPARCL).
 """
 
 from __future__ import annotations

@@ -48,9 +48,6 @@ class EvaluationSettings:
     """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
     """Number of items shown in the report of each kind: fixed, broken, still wrong."""
-    attention: NonNegativeInt = 0
-    """Number of these items, of each kind, that are shown with what their phrases attend to under
-    both models; the models must have features of image patches."""
 
 
 @settings

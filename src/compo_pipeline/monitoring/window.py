@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.monitoring.drift import PairRows
 from compo_pipeline.monitoring.settings import MonitoringSettings
-from compo_pipeline.storage.requests import read_dropped, read_requests
+from compo_pipeline.storage.requests import read_requests
 from compo_pipeline.versions.reference import Reference
 
 Floats = NDArray[np.floating]
@@ -73,7 +73,6 @@ class Window:
         sizes: requests of each cluster, with those that were not read [C].
         left_out: requests that are not compared, by reason.
         skipped: files of the log that were not read, by reason.
-        dropped: requests that servers could not log, by reason.
     """
 
     since: datetime
@@ -93,7 +92,6 @@ class Window:
     sizes: NDArray[np.int64]
     left_out: dict[str, int]
     skipped: dict[str, int]
-    dropped: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -163,7 +161,6 @@ def read_window(
         left_out["time in the future"] = future
     if unread := sizes.total() - read:
         left_out["not drawn (monitoring.rows), or one of many of an image"] = unread
-    dropped = read_dropped(folder, since, until, skipped)
     if not read:
         counts = {**left_out, **{f"files: {reason}": n for reason, n in skipped.items()}}
         others = ", ".join(f"{reason}: {count}" for reason, count in counts.items()) or "none"
@@ -196,7 +193,6 @@ def read_window(
         sizes=np.array([sizes[name] for name in names]),
         left_out=dict(left_out),
         skipped=dict(skipped),
-        dropped=dict(dropped),
     )
 
 

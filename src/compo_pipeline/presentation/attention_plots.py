@@ -6,6 +6,7 @@ After C2LIP, Fig. 2: green for more attention, violet for less, white for no dif
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,25 +22,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.analysis.attention import (
-    AttentionResult,
-    Grid,
-    attention_results,
-    transform_mask,
-)
-from compo_pipeline.evaluation.analysis.cases import Case
-from compo_pipeline.evaluation.analysis.localisation import Located, measure
-from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.evaluation.analysis.attention import Case, attend
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.presentation.pages import thumbnail
+from compo_pipeline.presentation.pages import write as write_page
 from compo_pipeline.presentation.plots import STYLE
 
 ROWS = 6  # of a grid
 _MAPS = 3  # right of the image: before, after, and the difference
 _DPI = 150
+_GRID_SIDE = 2200  # pixels of a grid on the page, at most
 _SIDE = 448  # pixels of a drawn image, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
 # Outliers among the patches have the last colour, so that the others differ visibly.
 _PERCENTILES = (1.0, 99.0)
+
+log = logging.getLogger(__name__)
 
 
 class TowersDiffer(SettingsError):
@@ -73,13 +72,9 @@ class AttentionPanel:
     """File name of the image."""
     pixels: NDArray[np.floating]
     """[H, H, 3] in 0..1, the models' input; H is a multiple of G."""
-    base: Grid
+    base: NDArray[np.floating]
     """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
-    fine_tuned: Grid
-    region: Grid | None
-    """[H, H] in 0..1, where the named thing is; None if unknown."""
-    rows: tuple[Located, Located]
-    """Measured row of each of the two models."""
+    fine_tuned: NDArray[np.floating]
     names: tuple[str, str] = ("base", "fine-tuned")
     """Names of the two models."""
 
@@ -95,45 +90,33 @@ def panels_of(
     towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
     if towers[0] != towers[1]:
         raise TowersDiffer(base.name, tuned.name)
-    before, after = (
-        list(attention_results(loaded, cases, 16, 1, limits)) for loaded in (base, tuned)
-    )
-    found = (_make_panel(base, *pair, limits) for pair in zip(before, after, strict=True))
-    return [panel for panel in found if panel is not None]
+    of_image: dict[tuple[Path, str], list[str]] = {}
+    for case in cases:
+        of_image.setdefault((case.root, case.image), []).append(case.phrase)
+    panels = []
+    for place, phrases in of_image.items():
+        try:
+            image = load(*place, limits)
+        except ImageError as error:
+            log.warning("%s is not drawn: %s", Path(*place), error)
+            continue
+        pixels = base.preprocess(image)
+        before = attend(base, pixels, phrases)
+        after = attend(tuned, tuned.preprocess(image), phrases)
+        shown = pixels.numpy().transpose(1, 2, 0) * np.array(base.std) + np.array(base.mean)
+        # Pixels at the edge that the last patches do not reach are left out.
+        side = before.shape[1]
+        edge = side * (len(shown) // side)
+        shown = shown[:edge, :edge].clip(0, 1)
+        maps = zip(phrases, side**2 * before, side**2 * after, strict=True)
+        panels += [AttentionPanel(phrase, place[1], shown, *both) for phrase, *both in maps]
+    return panels
 
 
-def _make_panel(
-    base: LoadedModel, before: AttentionResult, after: AttentionResult, limits: Limits
-) -> AttentionPanel | None:
-    """The attention panel of a phrase under two models; None if a model could not be measured."""
-    if before.attention is None or after.attention is None:
-        return None
-    case, plain = before.case, before.attention.plain
-    pixels = base.preprocess(load(case.root, case.image, limits)).numpy().transpose(1, 2, 0)
-    shown = (pixels * np.array(base.std) + np.array(base.mean)).clip(0, 1)
-    region = None if before.covered is None or case.region is None else case.region.mask()
-    # Pixels at the edge that the last patches do not reach are left out.
-    edge = len(plain) * (len(shown) // len(plain))
-    return AttentionPanel(
-        phrase=case.phrase,
-        image=case.image,
-        pixels=shown[:edge, :edge],
-        base=plain.size * plain,
-        fine_tuned=plain.size * after.attention.plain,
-        region=None if region is None else transform_mask(base, region)[:edge, :edge],
-        rows=(measure(before), measure(after)),
-    )
-
-
-def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
-    """Write the attention grids as `attention_<nn>.png`; removes the grids of an earlier run."""
-    for earlier in folder.glob("attention_*.png"):
-        earlier.unlink()
-    paths: list[Path] = []
-    for number, grid in enumerate(render(panels), 1):
-        paths.append(folder / f"attention_{number:02d}.png")
-        grid.save(paths[-1])
-    return paths
+def write(name: str, panels: Sequence[AttentionPanel], file: Path) -> None:
+    """Write the page of a run's grids of attention maps."""
+    grids = [thumbnail(grid, _GRID_SIDE) for grid in render(panels)]
+    write_page(file, "attention.html", {"title": f"Attention of {name}", "grids": grids})
 
 
 def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
@@ -197,21 +180,8 @@ def _plot_row(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales)
     line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
     label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
     label.set_parse_math(False)
-    for ax, title in zip(line[1:], _map_titles(panel), strict=True):
-        _plot_outline(ax, panel)
+    for ax, title in zip(line[1:], (*panel.names, "difference"), strict=True):
         ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
-
-
-def _map_titles(panel: AttentionPanel) -> tuple[str, str, str]:
-    """Titles of a panel's three maps, with the attention share in the region if it is known."""
-    (first, second), (before, after) = panel.names, panel.rows
-    if np.isnan(before.share):
-        return first, second, "difference"
-    return (
-        f"{first}: {100 * before.share:.1f}% on it",
-        f"{second}: {100 * after.share:.1f}%",
-        f"difference (uniform: {100 * before.area:.1f}%)",
-    )
 
 
 def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -227,17 +197,6 @@ def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
     """An array resized bicubically to side x side pixels, clipped to 0..1."""
     image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(image).clip(0, 1)
-
-
-def _plot_outline(ax: Axes, panel: AttentionPanel) -> None:
-    """Plot the border of a panel's region, light and dark, so that it shows on any image."""
-    if panel.region is None or not (panel.region > 0.5).any():
-        return
-    left, right = ax.get_xlim()
-    edge = np.linspace(left, right, len(panel.region) + 1)
-    middle = (edge[1:] + edge[:-1]) / 2
-    for colour, width in (("white", 2.0), ("#22201c", 0.9)):
-        ax.contour(middle, middle, panel.region, [0.5], colors=colour, linewidths=width)
 
 
 def _plot_colour_bar(

@@ -19,7 +19,6 @@ from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import diagnosis_page, pages, plots
 from compo_pipeline.presentation.diagnosis_page import ENVIRONMENT
 from compo_pipeline.presentation.foils_page import FoilsSection
-from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.records import Rejected
@@ -50,8 +49,6 @@ class ReportInputs:
     comparison: Comparison
     cards: Sequence[ItemCard]
     """Items that are shown."""
-    attention: ItemAttention | None
-    """Attention of phrases of these items; None if it is not shown."""
     quarantine: Sequence[Rejected]
     """Rows that validation rejected."""
     curves: pd.DataFrame
@@ -96,7 +93,6 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "environment": ENVIRONMENT,
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
         "cards": inputs.cards,
-        "attention": inputs.attention,
         "published": published_results(
             rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
         ),

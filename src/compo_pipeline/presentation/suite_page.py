@@ -14,7 +14,6 @@ from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
-from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES, number_table
 from compo_pipeline.run.console import table as plain_table
@@ -50,7 +49,6 @@ def write(
     facts: Mapping[str, str],
     folder: Path,
     cards: Mapping[str, Sequence[ItemCard]] = MappingProxyType({}),
-    attention: Mapping[str, ItemAttention] = MappingProxyType({}),
 ) -> Path:
     """Write several models' scores as `benchmark.html` and `benchmark.md`; returns the folder.
 
@@ -60,7 +58,6 @@ def write(
         facts: about the run, label to text.
         folder: for the files.
         cards: of `cards_of`.
-        attention: of phrases of their items, by the model's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     panels = _frontier_panels(suite)
@@ -69,7 +66,6 @@ def write(
         "facts": facts,
         "suite": suite,
         "cards": cards,
-        "attention": attention,
         "frontier": plots.frontier(panels, folder / FRONTIER),
         "panels": panels,
         "axes": [suite.trade_off[0], *suite.trade_off[1]],

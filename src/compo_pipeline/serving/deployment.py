@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -21,7 +21,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import WEIGHTS_FILE
 from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.serving.batching import Batcher, TextCache
-from compo_pipeline.serving.exchange import CHALLENGER, Deployed, Served
+from compo_pipeline.serving.exchange import Deployed, Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.telemetry import Metrics
 from compo_pipeline.versions import versions
@@ -30,8 +30,10 @@ from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, SigningSettings
 from compo_pipeline.versions.verification import load_verified_model, verified_files
 
-# Seconds after which a refused version is tried again at the latest.
-_RETRY = 3600.0
+if TYPE_CHECKING:
+    from compo_pipeline.serving.challenger import Shadow
+
+_RETRY = 600  # seconds after which a refused version is tried again
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,6 @@ class Deployment:
         loaded: LoadedModel,
         served: Served,
         settings: ServingSettings,
-        metrics: Metrics | None = None,
         tracer: trace.Tracer | None = None,
         words: frozenset[str] | None = None,
         threads: int = 1,
@@ -63,13 +64,12 @@ class Deployment:
             loaded: the model.
             served: its name, version and fingerprint.
             settings: of the server.
-            metrics: of the server; None starts new ones.
             tracer: of the server's spans; None makes none.
             words: of its training captions; None if they are not known.
             threads: torch's, for a forward pass.
         """
         self.settings = settings
-        self.metrics = metrics or Metrics()
+        self.metrics = Metrics()
         self.tracer = tracer or trace.get_tracer(__name__)
         # Absolute and without links, as the model compares paths.
         root = None if settings.image_root is None else settings.image_root.resolve()
@@ -110,35 +110,11 @@ class Deployment:
             return encoder(inputs)
 
 
-class Challenger:
-    """The challenger model, loaded beside the champion, which can be replaced while in use.
-
-    A request reads `current` once.
-    """
-
-    def __init__(
-        self,
-        prepare: Callable[[LoadedModel], ImageTextModel],
-        loaded: LoadedModel,
-        served: Served,
-        words: frozenset[str] | None = None,
-    ) -> None:
-        """Try a loaded model; `prepare` is `alone` or `batched` of the deployment beside it."""
-        self._prepare = prepare
-        self.swap(loaded, served, words)
-
-    def swap(
-        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
-    ) -> None:
-        """Replace the challenger by another model; `words` are its training captions' words."""
-        self.current = Deployed(self._prepare(loaded), served, words)
-
-
 class Follower:
     """Reloads a served model (champion or challenger) when its alias moves to another version.
 
     The new version is verified as at the start. One that fails, or finds no memory, is refused, and
-    tried again after twice as long each time, an hour at most.
+    tried again ten minutes later.
     """
 
     def __init__(
@@ -148,7 +124,7 @@ class Follower:
         name: str,
         alias: str,
         device: str,
-        challenger: Challenger | None = None,
+        challenger: Shadow | None = None,
     ) -> None:
         """Follow the alias of a registered model.
 
@@ -160,15 +136,14 @@ class Follower:
             device: where its models go.
             challenger: what the alias is of; None is the model that answers.
         """
-        self._settings, self._reloads = deployment.settings, deployment.metrics.reloads
+        self._reloads = deployment.metrics.reloads
         self._signing, self._device, self._name, self._alias = signing, device, name, alias
         self._followed = deployment if challenger is None else challenger
         self._role, self._does = (
-            (CHAMPION, "answers") if challenger is None else (CHALLENGER, "is tried")
+            (CHAMPION, "answers") if challenger is None else ("challenger", "is tried")
         )
         self._refused: int | None = None
-        self._unreachable = ""
-        self._wait = self._next = 0.0
+        self._unreachable, self._next = "", 0.0
 
     def look(self) -> None:
         """Load the version that the alias names, unless it is served; errors are only logged."""
@@ -197,10 +172,7 @@ class Follower:
         current = self._followed.current.served
         reason = error.message if isinstance(error, PlainError) else repr(error)
         if version is not None:
-            again = version == self._refused
-            shortest = self._settings.reload_seconds
-            self._wait = min(2 * self._wait, _RETRY) if again else shortest
-            self._refused, self._next = version, time.monotonic() + self._wait
+            self._refused, self._next = version, time.monotonic() + _RETRY
         elif reason == self._unreachable:
             return
         else:

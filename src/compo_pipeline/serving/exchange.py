@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compo_pipeline import __version__
-from compo_pipeline.versions.settings import CHAMPION
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.versions.model import Answered, ImageTextModel
-
-# Roles of a version that is tried, and of one that answers a share of the requests meanwhile.
-CHALLENGER, CANARY = "challenger", "canary"
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,6 @@ class Exchange:
     Attributes:
         id: of the request, as in the log.
         deployed: which model answered.
-        role: `champion`, or `canary` of a challenger that answers a share of the requests.
         status: of the response.
         seconds: from the request's header to the response.
         table: the columns image and text; None if the body cannot be read as a table.
@@ -55,7 +50,6 @@ class Exchange:
 
     id: str
     deployed: Deployed
-    role: str = CHAMPION
     status: int = 200
     seconds: float = 0.0
     table: pd.DataFrame | None = None

@@ -2,7 +2,7 @@
 
 A request hands on what it was asked and what it answered; one thread computes the rows and writes
 them. A request never waits for it: what does not fit into the queue, and what cannot be written, is
-dropped and counted by reason. A second thread, of low priority, makes the files of a past hour one.
+dropped and counted by reason.
 
 n rows of a request, K candidates, D width of the embeddings.
 """
@@ -12,13 +12,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -30,20 +27,9 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
-from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange, lower_priority
-from compo_pipeline.storage.files import is_full_disk, write_plain_json
-from compo_pipeline.storage.requests import (
-    DROPPED,
-    MOST_ORDERED,
-    REQUESTS,
-    compact,
-    compactable,
-    hour_folder,
-    hour_of,
-    log_files,
-    superseded,
-    write_requests,
-)
+from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange
+from compo_pipeline.storage.files import is_full_disk
+from compo_pipeline.storage.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
 from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
 from compo_pipeline.versions.reference import length_in_words, lengths_in_tokens, unknown_words
 
@@ -51,14 +37,10 @@ if TYPE_CHECKING:
     from compo_pipeline.serving.exchange import Deployed, Exchange
     from compo_pipeline.versions.model import ImageTextModel
 
-# Bytes of the rows that may wait for a file, and those of a row beside its vectors and content.
-_FILE, _ROW = 64_000_000, 1000
+# Bytes of the requests that may wait, and of those whose rows wait for a file.
+_QUEUE, _FILE = 200_000_000, 64_000_000
 _TOKENIZED = 64  # texts at once: requests wait for the tokenizer meanwhile
 _BETWEEN_LINES = 60  # seconds between lines about dropped rows
-# Seconds after which a file that was not completed is one of a killed server, and after which
-# nobody reads those that a compacted file supersedes.
-_LEFTOVER = 3600
-_COMPACTING = 60  # seconds between two looks for hours that are over
 _LAST = 10  # seconds in which the rows of a server that ends are written
 _DAY = 86_400
 
@@ -66,23 +48,22 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Writes answered requests to Parquet files in threads; called with each exchange.
+    """Writes answered requests to Parquet files in a thread; called with each exchange.
 
     Attributes:
         server: id of this process in the names of its files.
         written: number of rows in files.
-        dropped: number of rows that were not written, by reason.
     """
 
     def __init__(
-        self, settings: RequestLogSettings, folder: Path, metric: metrics.Counter | None = None
+        self, settings: RequestLogSettings, folder: Path, dropped: metrics.Counter
     ) -> None:
         """Start the writer.
 
         Args:
-            settings: of the log.
-            folder: of the log; it is made where it is missing.
-            metric: counts the rows that are not written, by `reason`.
+            settings: settings of the log.
+            folder: the log's folder; it is made where it is missing.
+            dropped: counts the rows that are not written, by `reason`.
 
         Raises:
             SettingsError: the folder cannot be written to.
@@ -97,30 +78,13 @@ class RequestLog:
         if not writable:
             raise SettingsError(f"serving.log.folder: '{folder}' is not writable")
         self.server, self.written = uuid4().hex[:8], 0
-        self.dropped: Counter[str] = Counter()
-        self._settings, self._folder, self._metric = settings, folder, metric
-        self._files = 0
-        self._waiting = ExchangeQueue(settings.queue)
-        self._counting = threading.Lock()
-        # By hour: columns of rows for a file; counts of dropped rows, and whether a file has them.
-        self._rows: dict[str, dict[str, list[Any]]] = {}
-        self._size = 0
-        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self._uncounted: set[str] = set()
-        self._told: Counter[str] = Counter()
+        self._settings, self._folder, self._dropped = settings, folder, dropped
+        self._waiting = ExchangeQueue(_QUEUE)
+        self._rows: dict[str, dict[str, list[Any]]] = {}  # columns of a file, by hour
+        self._size = self._files = 0
         self._line = float("-inf")
-        # A clock that jumps ahead deletes no file: ages are by the clock that does not jump.
-        self._started = time.time() - time.monotonic()
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in (
-                (self._run_writer, "request log"),
-                (self._run_compaction, "compaction"),
-            )
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._run_thread, name="request log", daemon=True)
+        self._thread.start()
 
     def __call__(self, exchange: Exchange) -> None:
         """Put an answered request into the queue; a sample of the requests, by their ids."""
@@ -131,17 +95,15 @@ class RequestLog:
             return
         queued = QueuedExchange.from_exchange(exchange)
         if not self._waiting.put(queued):
-            self._count_dropped("queue full", hour_folder(queued.time), queued.rows)
+            self._drop("queue full", queued.rows)
 
     def close(self) -> None:
-        """Write the queued rows, and end the threads, waiting a few seconds for each."""
+        """Write the queued rows, and end the thread, waiting a few seconds for it."""
         self._waiting.end()
-        self._ended.set()
-        for thread in self._threads:
-            thread.join(_LAST)
+        self._thread.join(_LAST)
 
-    def _run_writer(self) -> None:
-        """Main loop of the writing thread: a Parquet file of new rows every `flush_seconds`."""
+    def _run_thread(self) -> None:
+        """Write a Parquet file of new rows every `flush_seconds`."""
         due = time.monotonic() + self._settings.flush_seconds
         while True:
             queued = self._waiting.get(due)
@@ -154,154 +116,76 @@ class RequestLog:
             if ending:
                 return
 
-    def _run_compaction(self) -> None:
-        """Main loop of the second thread: merge the log files of each past hour into one."""
-        lower_priority()
-        refused: set[tuple[Path, ...]] = set()
-        while not self._ended.wait(_COMPACTING):
-            until = datetime.fromtimestamp(self._now(), UTC) - timedelta(
-                hours=1, seconds=2 * self._settings.flush_seconds
-            )
-            for files in compactable(self._folder, self.server, until):
-                if self._ended.is_set() or tuple(files) in refused:
-                    continue
-                try:
-                    compact(files, lambda: not self._ended.is_set())
-                except InterruptedError:
-                    return
-                except Exception as error:  # noqa: BLE001  its files are read as they are
-                    refused.add(tuple(files))
-                    log.warning("request log: %s is not compacted: %s", files[0].parent, error)
-
-    def _now(self) -> float:
-        """Current time in seconds since 1970, without forward jumps of the system clock."""
-        return min(time.time(), self._started + time.monotonic())
-
     def _add_rows(self, queued: QueuedExchange) -> None:
         """Compute the log rows of a queued request, for the next file."""
-        hour = hour_folder(queued.time)
         try:
             columns = dict(_columns(queued, self._settings.content))
         except Exception:
             log.exception("request %s: it cannot be put into the request log", queued.exchange.id)
-            self._count_dropped("cannot be computed", hour, queued.rows)
+            self._drop("cannot be computed", queued.rows)
             return
-        rows = self._rows.setdefault(hour, {name: [] for name in REQUESTS.names})
+        names = REQUESTS.names
+        rows = self._rows.setdefault(hour_folder(queued.time), {name: [] for name in names})
         for name, values in rows.items():
             values += columns.get(name) or [None] * queued.rows
-        self._size += queued.rows * _ROW
-        self._size += sum(
-            len(content)
-            for name in ("image", "text", "caption", "image_bytes")
-            for content in columns.get(name) or ()
-            if content is not None
-        )
+        self._size += queued.size
 
     def _flush(self) -> None:
-        """Write waiting rows and counts of dropped rows to files, and delete the oldest files."""
+        """Write the waiting rows to files, and delete the oldest files."""
         for hour, columns in self._rows.items():
-            rows = len(columns["row"])
             path = self._folder / hour / f"{self.server}-{self._files:06d}.parquet"
             try:
                 self._require_folder()
                 write_requests(path, pa.table(columns, schema=REQUESTS))
                 self._files += 1
-                self.written += rows
+                self.written += len(columns["row"])
             except OSError as error:
-                self._count_dropped(_drop_reason(error), hour, rows)
+                self._drop(_drop_reason(error), len(columns["row"]))
             except Exception:
                 log.exception("a file of the request log cannot be written")
-                self._count_dropped("cannot be computed", hour, rows)
+                self._drop("cannot be computed", len(columns["row"]))
         self._rows, self._size = {}, 0
-        problem = ""
         try:
-            self._require_folder()
-            self._write_counts()
             self._delete_oldest()
         except OSError as error:
-            problem = f"its oldest files cannot be deleted: {error}"
-        self._log_drops(problem)
+            self._warn(f"its oldest files cannot be deleted: {error}")
 
     def _require_folder(self) -> None:
         """Raise an error if the log's folder is gone, as after an unmount."""
         if not self._folder.is_dir():
             raise FileNotFoundError(f"{self._folder} is gone")
 
-    def _count_dropped(self, reason: str, hour: str, rows: int) -> None:
-        """Count rows that are not logged, by reason and hour."""
-        with self._counting:
-            self.dropped[reason] += rows
-            self._counts[hour][reason] += rows
-            self._uncounted.add(hour)
-        if self._metric is not None:
-            self._metric.labels(reason).inc(rows)
+    def _drop(self, reason: str, rows: int) -> None:
+        """Count rows that are not logged, by reason."""
+        self._dropped.labels(reason).inc(rows)
+        self._warn(f"{reason}: rows are dropped; compo_log_rows_dropped_total counts them")
 
-    def _write_counts(self) -> None:
-        """Write a JSON file per hour with the counts of dropped rows."""
-        with self._counting:
-            counts = {hour: dict(self._counts[hour]) for hour in self._uncounted}
-            self._uncounted = set()
-        for hour, reasons in counts.items():
-            content = {"rows": sum(reasons.values()), "reasons": reasons}
-            try:
-                write_plain_json(self._folder / hour / f"{self.server}{DROPPED}", content)
-            except OSError:
-                with self._counting:
-                    self._uncounted.add(hour)
-
-    def _log_drops(self, problem: str) -> None:
-        """Log a problem and new counts of dropped rows, at most once a minute."""
-        with self._counting:
-            dropped = Counter(self.dropped)
-        new = dropped - self._told
-        if (new or problem) and time.monotonic() >= self._line + _BETWEEN_LINES:
-            reasons = ", ".join(f"{reason}: {count} rows dropped" for reason, count in new.items())
-            log.warning("request log %s: %s", self._folder, reasons or problem)
-            self._told, self._line = dropped, time.monotonic()
+    def _warn(self, problem: str) -> None:
+        """Log a problem, at most once a minute."""
+        if time.monotonic() >= self._line + _BETWEEN_LINES:
+            log.warning("request log %s: %s", self._folder, problem)
+            self._line = time.monotonic()
 
     def _delete_oldest(self) -> None:
         """Delete the oldest log files beyond the limits of total size and age."""
-        now = self._now()
-        found = sorted(self._deletable_files(now))
-        total = sum(size for *_, size in found)
-        days = timedelta(days=self._settings.max_age_days, hours=1)
-        oldest = datetime.fromtimestamp(now, UTC) - days
-        for hour, _, path, size in found:
-            if total <= self._settings.max_bytes and hour > oldest:
+        found = []
+        for path in self._folder.glob("date=*/hour=*/**/*"):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                status = path.stat()
+                if path.is_file():
+                    found.append((status.st_mtime, path, status.st_size))
+        total, now = sum(size for *_, size in found), time.time()
+        for written, path, size in sorted(found):
+            age = (now - written) / _DAY
+            if total <= self._settings.max_bytes and age <= self._settings.max_age_days:
                 break
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             total -= size
-            if now - hour.timestamp() > _DAY:
+            if age > 1:
                 # Not of today: another server may be about to write into the folder.
                 with suppress(OSError):  # not empty
-                    path.parent.rmdir()
-                    path.parent.parent.rmdir()
-
-    def _deletable_files(self, now: float) -> Iterator[tuple[datetime, float, Path, int]]:
-        """Yield hour, modification time, path and bytes of log files that may be deleted.
-
-        A superseded file that nobody reads any more is of the first hour of all.
-        """
-        paths = [
-            path for path in log_files(self._folder) if path.name.endswith((".parquet", DROPPED))
-        ]
-        stale = superseded(paths)
-        for path in paths:
-            unfinished = path.parent.name.startswith(".")
-            whole = path.parent if unfinished else path
-            hour = hour_of(whole, self._folder)
-            if hour is None:
-                continue
-            with suppress(OSError):  # deleted meanwhile
-                status = path.stat()
-                if unfinished and now - status.st_mtime <= _LEFTOVER:
-                    continue
-                if path in stale and now - stale[path].stat().st_mtime > _LEFTOVER:
-                    hour = datetime.min.replace(tzinfo=UTC)
-                yield hour, status.st_mtime, whole, status.st_size
+                    for folder in path.relative_to(self._folder).parents[:-1]:
+                        (self._folder / folder).rmdir()
 
 
 def _drop_reason(error: OSError) -> str:
@@ -327,7 +211,6 @@ def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[s
         ("model", served.model),
         ("version", served.version),
         ("fingerprint", served.fingerprint),
-        ("role", exchange.role),
         ("task", answered.task),
         ("latency", exchange.seconds),
     ):

@@ -36,7 +36,7 @@ from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores, use_one_core
 from compo_pipeline.serving import telemetry
-from compo_pipeline.serving.challenger import Canary, Shadow, Trial
+from compo_pipeline.serving.challenger import Shadow, Trial
 from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
@@ -89,7 +89,7 @@ def run(
         version: its number, instead of an alias.
         host: address to listen on.
         port: likewise.
-        trial: of a challenger beside it.
+        trial: a challenger in shadow beside it.
 
     Raises:
         SettingsError: there is no such version.
@@ -135,19 +135,17 @@ def run(
             follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
     tracer = trace.get_tracer(__name__, tracer_provider=tracing)
     deployment = Deployment(loaded, served, settings, tracer=tracer, words=words, threads=threads)
-    request_log = None
+    request_log = shadow = follows_challenger = None
     if settings.log.folder is not None:
-        dropped = deployment.metrics.dropped
-        request_log = RequestLog(settings.log, settings.log.folder, dropped)
-    shadow = canary = follows_challenger = None
+        request_log = RequestLog(settings.log, settings.log.folder, deployment.metrics.dropped)
     if trial is not None:
-        shadow, canary, follows_challenger = trial.load(deployment, registration, device)
+        shadow, follows_challenger = trial.load(deployment, registration, device)
     follows_champion = None if follow is None else follow(deployment, device=device)
     followers = [each for each in (follows_champion, follows_challenger) if each is not None]
     observers = [each for each in (request_log, shadow) if each is not None]
     at_end = [observer.close for observer in observers]
     at_end += [] if tracing is None else [tracing.shutdown]
-    application = build(deployment, observers, followers, shadow, canary, at_end)
+    application = build(deployment, observers, followers, shadow, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     uvicorn.run(application, host=host, port=port, **server_options(settings))
@@ -171,7 +169,6 @@ def build(
     observers: Sequence[Observer] = (),
     followers: Sequence[Follower] = (),
     shadow: Shadow | None = None,
-    canary: Canary | None = None,
     at_end: Sequence[Callable[[], object]] = (),
 ) -> Starlette:
     """The web application: `/invocations`, `/ping`, `/health`, `/version`, `/metrics`, `/shadow`.
@@ -182,7 +179,6 @@ def build(
             raises is logged.
         followers: look every `serving.reload_seconds` for another version, one after the other.
         shadow: for `/shadow`; it is one of the observers.
-        canary: answers a share of the requests.
         at_end: are called, in a thread, when the server ends and all requests are answered; after
             SIGTERM nothing else is.
     """
@@ -237,7 +233,7 @@ def build(
                 with tracer.start_as_current_span("read"):
                     body = await _read_body(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                answer = partial(_answer, exchange, body, kind, canary)
+                answer = partial(_answer, exchange, body, kind)
                 return await _compute_in_thread(
                     request, pool, metrics.queue, partial(in_span, answer)
                 )
@@ -421,7 +417,6 @@ def _answer(
     exchange: Exchange,
     body: bytes,
     content_type: str,
-    canary: Canary | None,
     ended: threading.Event,
 ) -> str:
     """Parse a request's body and compute the answer, as JSON in the format of MLflow's server.
@@ -434,11 +429,10 @@ def _answer(
     table, params = read_table(body, content_type, model.limits.rows)
     exchange.table, exchange.params = table, params
     try:
-        answered = canary.answer(exchange, body) if canary else model.answer(table, params)
-        exchange.answered = answered
+        exchange.answered = model.answer(table, params)
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
         # The variable is that of MLflow's server.
         reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
         raise Refusal(status, reason, error.error_code) from None
-    return write_answer(answered.output)
+    return write_answer(exchange.answered.output)

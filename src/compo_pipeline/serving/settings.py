@@ -57,8 +57,6 @@ class RequestLogSettings:
     """Days after which a file is deleted."""
     flush_seconds: PositiveFloat = 60.0
     """Seconds after which a row is in a file: what is lost where the server is killed."""
-    queue: PositiveInt = 10_000
-    """Rows that may wait for the disk; further ones are dropped and counted."""
 
 
 @settings

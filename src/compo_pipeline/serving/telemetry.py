@@ -48,7 +48,6 @@ class Metrics:
         shadow: requests that a challenger was to be asked besides, by `outcome`.
         agreement: per cent of these that it orders as the champion does: `value`, and `low` and
             `high` of its 95% interval.
-        canary: requests that a challenger was to answer, by `outcome`.
     """
 
     def __init__(self) -> None:
@@ -81,9 +80,6 @@ class Metrics:
         )
         self.agreement = self._create_metric(
             Gauge, "shadow_agreement_percent", "Requests with the champion's order", "end"
-        )
-        self.canary = self._create_metric(
-            Counter, "canary_requests", "Requests for the challenger to answer", "outcome"
         )
 
     def _create_metric(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from compo_pipeline.serving.exchange import Exchange
 
-_BYTES = 200_000_000
+_ROW = 1000  # bytes of a row beside its cells and vectors
 _NICE = 10
 
 
@@ -22,15 +22,15 @@ class QueuedExchange:
 
     Attributes:
         exchange: request and answer.
-        rows: of its table.
-        time: when it was answered.
+        rows: number of rows of its table.
         size: bytes of its cells, candidates and vectors.
+        time: when it was answered.
     """
 
     exchange: Exchange
     rows: int
+    size: int
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
-    size: int = 0
 
     @classmethod
     def from_exchange(cls, exchange: Exchange) -> QueuedExchange:
@@ -41,30 +41,25 @@ class QueuedExchange:
         cells = [*(cell for name in table for cell in table[name]), *(answered.candidates or ())]
         size = sum(map(len, cells)) + sum(each.nbytes for each in arrays if each is not None)
         without = replace(exchange, answered=replace(answered, output=answered.output[[]]))
-        return cls(without, len(table), size=size)
+        return cls(without, len(table), size + _ROW * len(table))
 
 
 class ExchangeQueue:
-    """Thread-safe first-in, first-out queue of exchanges, limited in rows and bytes."""
+    """Thread-safe first-in, first-out queue of exchanges, limited in bytes."""
 
-    def __init__(self, rows: int) -> None:
-        """Create a queue of at most so many rows, and of 200 MB."""
-        self._most, self._rows, self._bytes = rows, 0, 0
+    def __init__(self, most: int) -> None:
+        """Create a queue of at most so many bytes."""
+        self._most, self._bytes = most, 0
         self._queue: deque[QueuedExchange] = deque()
         self._changed = threading.Condition()
         self.ended = False
 
-    def __len__(self) -> int:
-        """The number of exchanges."""
-        return len(self._queue)
-
     def put(self, queued: QueuedExchange) -> bool:
         """Add an exchange to the queue; False if it is full."""
         with self._changed:
-            if self._rows + queued.rows > self._most or self._bytes + queued.size > _BYTES:
+            if self._bytes + queued.size > self._most:
                 return False
             self._queue.append(queued)
-            self._rows += queued.rows
             self._bytes += queued.size
             self._changed.notify()
             return True
@@ -76,7 +71,6 @@ class ExchangeQueue:
             if not self._queue:
                 return None
             queued = self._queue.popleft()
-            self._rows -= queued.rows
             self._bytes -= queued.size
             return queued
 

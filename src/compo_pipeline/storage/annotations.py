@@ -17,7 +17,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Annotation
 from compo_pipeline.storage.tables import Groups, Table
 
-Layout = Literal["columns", "neg_clip", "sparcl", "c2lip"]
+Layout = Literal["columns", "neg_clip", "sparcl"]
 KEYS = ("sample_id", "image", "caption")
 """Columns by which records are joined to caption rows."""
 
@@ -75,7 +75,6 @@ LAYOUTS: Mapping[Layout, AnnotationColumns] = {
         negative_images="negative_image",
         positive_images="positive_image",
     ),
-    "c2lip": AnnotationColumns(image="image", caption="caption", phrases="phrases"),
 }
 """Columns of published files; docs/how-to/negatives-of-others.md."""
 
@@ -88,8 +87,7 @@ class AnnotationSettings:
     """The table: CSV, TSV, JSON lines or Parquet, as seen from the project's folder; null: none."""
     layout: Layout = "columns"
     """`columns` reads those that are named below. `neg_clip` is NegCLIP's train_neg_clip.tsv,
-    `sparcl` SPARCL's csv of five captions an image, each with a negative and a positive, `c2lip`
-    what `compo-pipeline import-phrases` wrote of C2LIP's pickle."""
+    `sparcl` SPARCL's csv of five captions an image, each with a negative and a positive."""
     columns: AnnotationColumns = field(default_factory=AnnotationColumns)
     """Names of columns, of the layout `columns`."""
     drawn: PositiveInt | None = None

@@ -72,7 +72,8 @@ def test_dressed_as_the_caption(answer: str, caption: str, text: str) -> None:
         ("A cat on a mat in a very large red house.", "11 words where the caption has 5"),
         ("a DOG, on a mat!", "unchanged"),
         ("A spoon in a cup.", "keeps less than 50%"),
-        ("A puppy on a mat.", "says the same"),
+        ("A spotted dog on mats.", ""),
+        ("A dog mat.", "only leaves words out"),
         ("A cat on a mat.", ""),
     ],
 )
@@ -83,11 +84,9 @@ def test_refusal(bare_request: Bare, text: str, reason: str) -> None:
 
 def test_the_role_decides(bare_request: Bare) -> None:
     positive = bare_request(CAPTION, "positive")
-    assert reason_to_reject(positive, ANSWER, DEFAULTS) == "says 'cat' in place of 'dog'"
-    assert reason_to_reject(positive, "A dog on a rug.", DEFAULTS) != "unchanged"
-    assert (
-        reason_to_reject(positive, "Dogs on the mat.", DEFAULTS) == "says 'dogs' in place of 'dog'"
-    )
+    assert reason_to_reject(positive, "A hound lies on a rug.", DEFAULTS) == ""
+    for text in ("No dog on a mat.", "A dog isn't on a mat."):
+        assert "denies" in reason_to_reject(positive, text, DEFAULTS)
 
 
 def test_limits(bare_request: Bare) -> None:

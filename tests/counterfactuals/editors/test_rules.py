@@ -69,14 +69,6 @@ def test_the_next_rule_where_one_finds_nothing(tagged: Tagged) -> None:
     assert isinstance(made, EditedCaption)
 
 
-def test_drafts_that_say_the_same_are_refused(tagged: Tagged) -> None:
-    caption = tagged("[ A/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
-    careless = RulesSettings(negatives=("negclip",), careful=False)
-    (made,) = write(careless, requests(caption, "negative"))
-    assert isinstance(made, EditFailure)
-    assert "another order" in made.reason and "'A cat and a dog'" in made.reason
-
-
 def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
     captions = [parsed(text) for text in ("Two dogs near a red car.", "A man sits on a couch.")]
     asked = [one for caption in captions for one in requests(caption, "negative", 10)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 from compo_pipeline.chat.answers import PREAMBLE, bare_text, refuses
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.meaning import kept_share, negative_flaw, positive_flaw
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
@@ -22,6 +22,8 @@ _MARKS = '** __ ` # | \\ < > { } [ ] ( -> → � " “ ” « »'.split()
 _CLOSING = re.compile(r"[\s.!?…]*$")
 _SPOKEN = re.compile(r"[^\W_]+")
 _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
+_ARTICLES = frozenset({"a", "an", "the"})
+_DENIAL = re.compile(r"\b(no|not|without|never|none|nobody|nothing|cannot|neither|nor)\b|n['’]t\b")
 # Words by which a short text may be longer at any share: "being", "by".
 _SPARE = 2
 
@@ -79,12 +81,24 @@ def _speaks_of_task(text: str) -> bool:
 
 
 def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:
-    """Flaw in the meaning of an edit, such as a negative that is still true; empty if none."""
+    """Flaw in the meaning of an edit that its words give away; empty if none.
+
+    A word of the caption may always be missing, whatever the share of words to keep.
+    """
     if request.role == "positive":
-        return positive_flaw(request.parse, text)
-    if kept_share(request.caption, text) < settings.kept:
+        denied = {bool(_DENIAL.search(each.casefold())) for each in (request.caption, text)}
+        return "denies what the caption says, or the other way round" if len(denied) > 1 else ""
+    ours, theirs = (
+        [word for word in _SPOKEN.findall(each.casefold()) if word not in _ARTICLES]
+        for each in (request.caption, text)
+    )
+    missing = (Counter(ours) - Counter(theirs)).total()
+    if missing > max(1, len(ours) * (1 - settings.kept)):
         return f"keeps less than {settings.kept:.0%} of the caption's words"
-    return negative_flaw(request.parse, text)
+    rest = iter(ours)
+    if all(word in rest for word in theirs):
+        return "only leaves words out"
+    return ""
 
 
 def _count_sentences(text: str) -> int:

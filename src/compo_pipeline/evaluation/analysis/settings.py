@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, PositiveInt
 
 from compo_pipeline.configuration.settings import Share, settings
 
 
 @settings
 class AttentionSettings:
-    """Settings of the attention analysis: images, phrases, regions and sample sizes."""
+    """Settings of the attention analysis: images and phrases, and how many are drawn."""
 
     images: str | None = None
-    """An image or a folder of your own images; null takes those of `split`."""
+    """An image or a folder of your own images; null takes images of `split` and the phrases
+    of their captions."""
     phrases: str | None = None
     """Phrases for your own images, separated by ";"; every phrase is used with every image."""
-    regions: str | None = None
-    """File of COCO instances for the images; null is that of `split` among the data's annotations,
-    and none for your own images."""
     split: str = "test"
-    """The dataset's split whose regions are used."""
-    limit: PositiveInt | None = 1000
-    """Number of images that are measured, drawn at random; null for all."""
-    count: NonNegativeInt = 18
-    """Number of phrases drawn in grids, at random among those measured."""
+    """The dataset's split whose captions are used."""
+    count: PositiveInt = 18
+    """Number of phrases that are drawn, at random."""
     seed: int = 0
-    """Seed of both random samples."""
+    """Seed of the random sample."""
 
     def __post_init__(self) -> None:
         """Check that there are images for the phrases and phrases for the images."""
-        if self.images is None and self.phrases is not None:
-            raise ValueError("phrases: these are for your own images; set images too")
-        if self.images is not None and (self.phrases is None) == (self.regions is None):
+        if (self.images is None) != (self.phrases is None):
             raise ValueError(
-                'images: for your own images set phrases ("a red shirt; a grey horse"), or regions '
-                "to a file of COCO instances that names things in them"
+                'images and phrases: for your own images set both ("a red shirt; a grey horse")'
             )
 
     @property

@@ -4,65 +4,31 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.attention.nodes import (
-    choose_cases,
-    draw_attention,
-    log_attention,
-    measure_attention,
-    write_attention,
-)
+from compo_pipeline.pipelines.attention.nodes import draw_attention, log_attention
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that measures and draws the attention of phrases on image patches."""
+    """Kedro pipeline that draws the attention of phrases on image patches."""
     return Pipeline(
         [
             node(
-                choose_cases,
-                inputs=["params:attention", "params:data", "params:ingest"],
-                outputs="attention_cases",
-                name="choose_cases",
-            ),
-            node(
-                measure_attention,
-                inputs=[
-                    "attention_cases",
-                    "checkpoint",
-                    "control_checkpoint",
-                    "params:model",
-                    "params:evaluation",
-                ],
-                outputs="attention",
-                name="measure_attention",
-            ),
-            node(
                 draw_attention,
                 inputs=[
-                    "attention",
-                    "attention_cases",
+                    "valid_captions",
                     "checkpoint",
                     "params:model",
                     "params:evaluation",
+                    "params:data.root",
+                    "params:language.model",
                     "params:attention",
+                    "run",
                 ],
-                outputs="attention_panels",
+                outputs="attention_report",
                 name="draw_attention",
             ),
             node(
-                write_attention,
-                inputs=[
-                    "attention",
-                    "attention_panels",
-                    "attention_cases",
-                    "run",
-                    "params:attention",
-                ],
-                outputs="attention_report",
-                name="write_attention",
-            ),
-            node(
                 log_attention,
-                inputs=["attention", "attention_report", "run", "params:attention"],
+                inputs=["attention_report", "run", "params:attention"],
                 outputs=None,
                 name="log_attention",
             ),

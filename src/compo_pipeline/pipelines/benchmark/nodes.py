@@ -25,7 +25,6 @@ from compo_pipeline.evaluation.suite import Suite, score_suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
 from compo_pipeline.presentation.item_cards import ItemCard
 from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.run.provenance import Site
@@ -92,34 +91,9 @@ def choose_suite_cards(
     return suite_page.cards_of(Suite.from_json(suite), suite_scores, items, evaluation.gallery)
 
 
-def attend_suite_cards(
-    cards: Mapping[str, Sequence[ItemCard]],
-    items: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
-    evaluation: EvaluationSettings,
-    language_model: str,
-) -> dict[str, ItemAttention]:
-    """Attention maps for phrases of the sampled item cards, of each listed model and the first.
-
-    Empty where `evaluation.attention` is 0.
-    """
-    if not evaluation.attention or not cards:
-        return {}
-    parser = partial(parses_of, language_model)
-    baseline = next(iter(models))
-    first = models[baseline]()
-    return {
-        name: item_attention(
-            own, items, (first, models[name]()), (baseline, name), parser, evaluation.attention
-        )
-        for name, own in cards.items()
-    }
-
-
 def write_suite_page(
     suite: Mapping[str, Any],
     cards: Mapping[str, Sequence[ItemCard]],
-    attention: Mapping[str, ItemAttention],
     models: str,
     benchmarks: BenchmarksSettings,
     site: Site,
@@ -140,7 +114,7 @@ def write_suite_page(
     }
     suite_page.show(found)
     title = f"Models of the list {models}"
-    return partial(suite_page.write, found, title, facts, cards=cards, attention=attention)
+    return partial(suite_page.write, found, title, facts, cards=cards)
 
 
 def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:

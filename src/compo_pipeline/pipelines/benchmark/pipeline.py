@@ -6,7 +6,6 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.benchmark.nodes import (
     add_published_values,
-    attend_suite_cards,
     choose_suite_cards,
     hash_training_rows,
     log_suite,
@@ -75,23 +74,10 @@ def create_pipeline() -> Pipeline:
                 name="choose_suite_cards",
             ),
             node(
-                attend_suite_cards,
-                inputs=[
-                    "suite_cards",
-                    "suite_items",
-                    "listed_models",
-                    "params:evaluation",
-                    "params:language.model",
-                ],
-                outputs="suite_attention",
-                name="attend_suite_cards",
-            ),
-            node(
                 write_suite_page,
                 inputs=[
                     "suite",
                     "suite_cards",
-                    "suite_attention",
                     "params:models",
                     "params:benchmarks",
                     "params:site",

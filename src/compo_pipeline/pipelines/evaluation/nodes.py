@@ -42,12 +42,10 @@ from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import foils_page, report
-from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
 from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
@@ -137,26 +135,6 @@ def choose_cards(
     return sampled_cards(items, scores, models, evaluation.gallery)
 
 
-def attend_cards(
-    cards: Sequence[ItemCard],
-    comparison: Mapping[str, Any],
-    items: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
-    evaluation: EvaluationSettings,
-    language_model: str,
-) -> dict[str, ItemAttention]:
-    """Attention maps for phrases of the sampled item cards, of base and fine-tuned model.
-
-    Empty where `evaluation.attention` is 0.
-    """
-    if not evaluation.attention or not cards:
-        return {}
-    names = "base", Comparison.from_json(comparison).labels[FINE_TUNED]
-    pair, parser = (models[BASE](), models[FINE_TUNED]()), partial(parses_of, language_model)
-    found = item_attention(cards, items, pair, names, parser, evaluation.attention)
-    return {FINE_TUNED: found}
-
-
 def collect_facts(
     comparison: Mapping[str, Any],
     run: Mapping[str, Any],
@@ -196,7 +174,6 @@ def collect_foils(
 def write_report(
     comparison: Mapping[str, Any],
     cards: Sequence[ItemCard],
-    attention: Mapping[str, ItemAttention],
     quarantine: Sequence[Rejected],
     training_curves: pd.DataFrame,
     foils: foils_page.FoilsSection,
@@ -204,9 +181,7 @@ def write_report(
 ) -> FolderWriter:
     """Return a function that writes the run's evaluation report, an HTML page in a folder."""
     found = Comparison.from_json(comparison)
-    inputs = report.ReportInputs(
-        found, cards, attention.get(FINE_TUNED), quarantine, training_curves, foils, facts
-    )
+    inputs = report.ReportInputs(found, cards, quarantine, training_curves, foils, facts)
     return partial(report.write, inputs)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.evaluation.nodes import (
-    attend_cards,
     choose_cards,
     collect_facts,
     collect_foils,
@@ -67,19 +66,6 @@ def create_pipeline() -> Pipeline:
                 name="choose_cards",
             ),
             node(
-                attend_cards,
-                inputs=[
-                    "item_cards",
-                    "comparison",
-                    "benchmark_items",
-                    "compared_models",
-                    "params:evaluation",
-                    "params:language.model",
-                ],
-                outputs="item_attention",
-                name="attend_cards",
-            ),
-            node(
                 collect_facts,
                 inputs=["comparison", "run", "checkpoint", "params:benchmarks", "params:site"],
                 outputs="report_facts",
@@ -103,7 +89,6 @@ def create_pipeline() -> Pipeline:
                 inputs=[
                     "comparison",
                     "item_cards",
-                    "item_attention",
                     "quarantine",
                     "training_curves",
                     "foils_section",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from PIL import Image
 
-from compo_pipeline.evaluation.analysis.cases import Case
+from compo_pipeline.evaluation.analysis.attention import Case
 from compo_pipeline.evaluation.embed import tokenize_texts
 from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.methods import registry as methods
