@@ -292,27 +292,6 @@ def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
     click.echo(f"No longer named: {', '.join(moved)}" if moved else "Nothing to do.")
 
 
-@cli.command()
-@click.pass_obj
-def recipes(project: ProjectMetadata) -> None:
-    """List the recipes of papers: rows, steps, disk and GPU hours, as a Markdown table."""
-    from compo_pipeline.project import plan, settings
-
-    conf = Path(project.project_path) / "conf"
-    click.echo(
-        plan.markdown(
-            {
-                folder.name: settings.run_settings(
-                    settings.configured_values(settings.loader_of(conf, folder.name, {}))
-                )
-                for folder in sorted(conf.iterdir())
-                if folder.is_dir()
-            }
-        ),
-        nl=False,
-    )
-
-
 @cli.command(name="worker")
 @click.option("-e", "--env", help="Kedro's environment, as on the host that runs the pipeline.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
