@@ -218,34 +218,3 @@ def test_data_and_results_on_object_storage_have_the_same_bytes(
     # Another machine goes on from the store alone.
     scores = next(name for name in local if name.endswith("scores.parquet"))
     assert (run_elsewhere("evaluation") / scores).read_bytes() == local[scores]
-
-
-@pytest.mark.slow
-def test_a_rehearsal_leaves_the_real_run_alone_and_is_never_promoted(attempts, workspace):
-    def real():
-        files = (workspace / "data").rglob("smoke/**/*")
-        return {path: path.read_bytes() for path in files if path.is_file()}
-
-    def started(pipeline):
-        command = ["kedro", "run", "--env=smoke", f"--pipeline={pipeline}", "--params=subset=20"]
-        return subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False)
-
-    before = real()
-    done = started("train_eval")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    assert "A rehearsal on 20 training rows" in done.stdout
-    assert before and real() == before
-    (report,) = (workspace / "data" / "08_reporting").glob("smoke-rehearsal-20/**/report.html")
-    assert 'class="rehearsal"' in report.read_text()
-    (card,) = (workspace / "data" / "07_model_output").glob("smoke-rehearsal-20/**/README.md")
-    assert "**A rehearsal on 20 training rows" in card.read_text()
-    with sqlite3.connect(workspace / "mlruns" / "mlflow.db") as store:
-        tagged = "select count(*) from {} where key = 'rehearsal' and value = '20'"
-        # The method's and the control's; the version.
-        assert store.execute(tagged.format("tags")).fetchone() == (2,)
-        assert store.execute(tagged.format("model_version_tags")).fetchone() == (1,)
-        aliases = dict(store.execute("select name, alias from registered_model_aliases"))
-    assert set(aliases) == {"compo-clip-smoke"}
-    refused = started("promotion")
-    assert refused.returncode != 0
-    assert "Error: subset: a rehearsal on 20 rows is never promoted" in refused.stderr

@@ -111,7 +111,7 @@ def test_conf_base_repeats_no_default():
     content = "".join(path.read_text(encoding="utf-8") for path in FILES)
     interpolated = set(re.findall(r"\$\{(?:oc\.select:)?([\w.]+)[},]", content))
     # DVC wants a key that a stage names to stand in its file.
-    interpolated |= set(re.findall(r"- ([\w.]+)$", DVC.read_text(), re.MULTILINE))
+    interpolated |= set(re.findall(r"[\w.]+", DVC.read_text()))
     repeated = []
     for path, values in keys.read(CONF / "base", "parameters").items():
         for key, value in leaves(values):

@@ -2,98 +2,45 @@
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kedro.framework.project import pipelines
 
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks
-from compo_pipeline.project.in_use import InUse, RunLock
 from compo_pipeline.project.settings import run_settings
 from compo_pipeline.storage.files import atomic_folder
 
-COMMAND = "kedro run --pipeline=train_eval"
-HOLDER = """
-import sys
-from pathlib import Path
-from compo_pipeline.project.in_use import RunLock
-checkpoint = Path(sys.argv[1])
-lock = RunLock()
-lock.acquire(checkpoint, [checkpoint], sys.argv[2])
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return tmp_path / "data/06_models/scenes/clic/default/seed=0/checkpoint"
-
-
-def holder(checkpoint: Path) -> "subprocess.Popen[str]":
-    """Another process that has the lock."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(checkpoint), COMMAND],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
-    return process
-
-
-def test_a_second_command_of_a_run_is_told_who_has_it_until_that_is_killed(
-    checkpoint: Path,
-) -> None:
-    other, lock = holder(checkpoint), RunLock()
-    report = Path(str(checkpoint).replace("06_models", "08_reporting")).with_name("report")
-    try:
-        with pytest.raises(InUse) as raised:
-            lock.acquire(checkpoint, [report], COMMAND)
-        assert f"process {other.pid} of " in raised.value.message and COMMAND in str(raised.value)
-        assert "\n" not in raised.value.message
-        # Another seed, and what all runs of a data set share, are free.
-        lock.acquire(Path(str(checkpoint).replace("=0", "=1")), [report], COMMAND)
-        lock.acquire(checkpoint, [checkpoint.parents[3] / "data_docs"], COMMAND)
-    finally:
-        other.kill()
-        other.communicate()
-    lock.acquire(checkpoint, [report], COMMAND)
-    again = RunLock()
-    with pytest.raises(InUse):
-        again.acquire(checkpoint, [report], COMMAND)
-    lock.release()
-    again.acquire(checkpoint, [report], COMMAND)
-    again.release()
-
 
 @pytest.mark.parametrize("pipeline", ["train_eval", "evaluation", "export", "views"])
-def test_a_pipeline_that_writes_into_a_run_locks_it(
-    context: Callable[..., Any],
-    bootstrapped: Path,
-    checkpoint: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    pipeline: str,
+def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
+    context: Callable[..., Any], bootstrapped: Path, tmp_path: Path, pipeline: str
 ) -> None:
-    monkeypatch.chdir(bootstrapped)
-    loaded, hooks = context(), ProjectHooks()
-    monkeypatch.setattr(loaded.catalog["checkpoint"], "_filepath", checkpoint)
-    hooks._parameters = loaded.params
-    hooks._settings = run_settings(hooks._parameters)
-    other = holder(checkpoint)
-    try:
-        with pytest.raises(InUse):
-            hooks._lock_run([pipeline], pipelines[pipeline], loaded.catalog)
-        hooks._lock_run(["validation"], pipelines["validation"], loaded.catalog)
-        hooks._lock_run(["tuning"], pipelines["tuning"], loaded.catalog)
-    finally:
-        other.kill()
-        other.communicate()
+    loaded = context()
+    own = run_settings(loaded.params)
+
+    def hooks(seed: int) -> ProjectHooks:
+        made = ProjectHooks()
+        resume = tmp_path / f"data/06_models/scenes/clic/default/seed={seed}/resume"
+        made._settings = replace(own, paths=replace(own.paths, resume=str(resume)))
+        return made
+
+    first, second = hooks(0), hooks(0)
+    first._lock_run(pipelines[pipeline], loaded.catalog)
+    with pytest.raises(SettingsError, match="seed=0 is in use by another command; wait"):
+        second._lock_run(pipelines[pipeline], loaded.catalog)
+    # Another seed, what all runs of a data set share, and workers of one study are free.
+    hooks(1)._lock_run(pipelines[pipeline], loaded.catalog)
+    second._lock_run(pipelines["validation"], loaded.catalog)
+    second._lock_run(pipelines["tuning"], loaded.catalog)
+    first._unlock()
+    second._lock_run(pipelines[pipeline], loaded.catalog)
+    second._unlock()
 
 
 def test_a_folder_that_another_writer_removes_meanwhile_is_made_again(

@@ -19,7 +19,6 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.project import plan
 from compo_pipeline.project.settings import all_values, loader_of, run_settings
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
@@ -328,11 +327,8 @@ def steps_of(env: str, rows: int, batch: int) -> int:
     return min(done, RECIPES[env].get("training.max_steps", done))
 
 
-def test_the_table_of_recipes_is_what_their_environments_say(context, project):
-    """And its steps are those of its rows."""
+def test_the_table_of_recipes_has_the_steps_of_its_rows(project):
     page = (project / "docs" / "reference" / "recipes.md").read_text(encoding="utf-8")
-    settings = {env: run_settings(context(env).params) for env in sorted(RECIPES)}
-    assert plan.markdown(settings) in page, "run `compo-pipeline recipes`"
     lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert [line[0].strip("`") for line in lines] == sorted(RECIPES)
     for env, _, _, rows, epochs, steps, *_ in lines:

@@ -5,7 +5,6 @@ Telemetry is switched off and the log set up here for that reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -273,52 +272,6 @@ def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
 
     moved = tracking.relocate(_settings(project, env, params).tracking, project.project_path)
     click.echo(f"No longer named: {', '.join(moved)}" if moved else "Nothing to do.")
-
-
-@cli.command()
-@click.option(
-    "-e", "--env", "envs", multiple=True, default=("base",), help="Environment; may be repeated."
-)
-@click.option("--all", "every", is_flag=True, help="All environments that have a file.")
-@click.option("--stdout", is_flag=True, help="Print the files instead of writing them.")
-@click.pass_obj
-def dvc(project: ProjectMetadata, envs: Sequence[str], every: bool, stdout: bool) -> None:
-    """Write dvc.yaml files: DVC stages of environments, generated from the Kedro pipelines.
-
-    The file is dvc.yaml for base, recipes/<env>/dvc.yaml for any other environment.
-    """
-    from compo_pipeline.project import dvc_stages
-    from compo_pipeline.storage.files import write_text
-
-    folder = Path(project.project_path)
-    for env in dvc_stages.written(folder) if every else envs:
-        text, file = dvc_stages.text(folder, env), folder / dvc_stages.place_of(env)
-        if stdout:
-            click.echo(text, nl=False)
-        else:
-            write_text(file, text)
-            click.echo(f"Written: {file}")
-
-
-@cli.command()
-@click.pass_obj
-def recipes(project: ProjectMetadata) -> None:
-    """List the recipes of papers: rows, steps, disk and GPU hours, as a Markdown table."""
-    from compo_pipeline.project import plan, settings
-
-    conf = Path(project.project_path) / "conf"
-    click.echo(
-        plan.markdown(
-            {
-                folder.name: settings.run_settings(
-                    settings.configured_values(settings.loader_of(conf, folder.name, {}))
-                )
-                for folder in sorted(conf.iterdir())
-                if folder.is_dir()
-            }
-        ),
-        nl=False,
-    )
 
 
 @cli.command(name="worker")

@@ -6,7 +6,7 @@ from typing import Any
 from kedro.config import OmegaConfigLoader
 from omegaconf.errors import OmegaConfBaseException
 
-from compo_pipeline.configuration import keys, rehearsal
+from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks, TrackingHook
 from compo_pipeline.run import console, offline
@@ -43,7 +43,6 @@ CONFIG_LOADER_CLASS = ConfigLoader
 CONFIG_LOADER_ARGS = {
     "base_env": "base",
     "default_run_env": "local",
-    "custom_resolvers": {"dataset_name": rehearsal.dataset_name},
     # Soft: an override replaces one value, not its siblings, in environments and `--params`.
     "merge_strategy": {"parameters": "soft", "catalog": "soft", "globals": "soft"},
 }

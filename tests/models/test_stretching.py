@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.models.encoding import encode_texts
 from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import LoadedModel, dimensions, load
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import find_source
 from compo_pipeline.models.weights import stretch
@@ -64,9 +64,6 @@ def test_model_mask_and_tokenizer_have_the_length(
     assert stretched.config["model_cfg"]["text_cfg"]["context_length"] == 248
     assert stretched.fingerprint != base.fingerprint
     assert stretched.image_fingerprint == base.image_fingerprint
-    told = dimensions(LONG)
-    parameters = [each.numel() for each in model.parameters()]
-    assert told.image + told.text == sum(parameters)
 
 
 @settings(max_examples=30, deadline=None)

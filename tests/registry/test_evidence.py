@@ -13,13 +13,10 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
-from compo_pipeline.models.weights import RECORD_FILE, read_record
-from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score, ScoredItem, from_table, to_table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import verification
@@ -245,15 +242,6 @@ def test_scores_of_other_weights_are_refused(
     finding = refusal(versions[alias], "evidence")
     assert f"version {versions[alias].version} has scores of other weights" in finding
     assert f"registration.rescore={alias}" in finding
-
-
-def test_a_rehearsal_is_refused_although_its_tag_is_gone(
-    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion]
-) -> None:
-    export = export_of(versions["challenger"])
-    write_json(export / RECORD_FILE, {**read_record(export), rehearsal.TAG: 100})
-    sealed(versions["challenger"])
-    assert "is a rehearsal on 100 training rows" in refusal(versions["challenger"], "evidence")
 
 
 def test_scores_of_another_base_are_refused(

@@ -292,14 +292,6 @@ def test_a_champion_is_not_promoted_again(model: str) -> None:
     assert "promotion.outcome" not in tags(model, 3)
 
 
-def test_a_rehearsal_is_refused_whoever_gave_it_the_alias(model: str) -> None:
-    client = mlflow.MlflowClient()
-    client.set_model_version_tag(model, "3", "rehearsal", "1000")
-    with pytest.raises(PromotionError, match=r"version 3 of .* a rehearsal on 1000 training rows"):
-        promoted(model, Known({3: 36}))
-    assert at(model) == {"challenger": 3}
-
-
 def test_nothing_to_promote(model: str) -> None:
     mlflow.MlflowClient().delete_registered_model_alias(model, "challenger")
     with pytest.raises(PromotionError, match=r"registration\.alias"):

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import keys
-from compo_pipeline.configuration.rehearsal import KEY as SUBSET
-from compo_pipeline.configuration.rehearsal import dataset_name
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.evaluation.suite import find_comparison_set
@@ -127,7 +125,7 @@ def find_cells(
     for label, cell in chosen.cells.items():
         key = f"{KEY}.{name}.cells.{label}"
         named = _read_globals(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
-        if dataset_name(named["dataset"], shared.get(SUBSET)) != dataset:
+        if shared.get("dataset", named["dataset"]) != dataset:
             raise SettingsError(
                 f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
                 f"'{dataset}', that of this run"

@@ -32,7 +32,7 @@ VariantName = Annotated[
     str,
     Field(pattern=rf"^{_ONE}(\+{_ONE})*$", max_length=_LONGEST, coerce_numbers_to_str=True),
 ]
-_NAMES = frozenset({"dataset", "method", "variant", "seed", "set", "subset"})
+_NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
 # So is the division of their rows: a variant chooses by views.split which of them train.

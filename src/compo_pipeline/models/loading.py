@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
@@ -147,31 +147,6 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
         quick_gelu=bool(model_cfg.get("quick_gelu", False)),
         config=config,
     )
-
-
-class Dimensions(NamedTuple):
-    """Numbers of parameters in a model's image tower and outside it, and the embedding width."""
-
-    image: int
-    text: int
-    width: int
-
-
-def dimensions(settings: ModelSettings) -> Dimensions:
-    """Parameter counts and embedding width of a model, which is built without its weights.
-
-    Raises:
-        SettingsError: there is no such model.
-    """
-    plan = replace(sources.find_source(settings), weights=None)
-    if settings.context_length is not None:
-        plan = sources.with_longer_context(plan)
-    model_cfg = sources.architecture(plan.model_cfg)
-    with torch.device("meta"):
-        model: Any = _load_module(plan, 0, weights.read, model_cfg)
-    image = sum(each.numel() for each in model.visual.parameters())
-    every = sum(each.numel() for each in model.parameters())
-    return Dimensions(image, every - image, int(model_cfg["embed_dim"]))
 
 
 def _load_module(

@@ -5,7 +5,6 @@ Only the installed package is needed, no checkout of its repository.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,12 @@ from compo_pipeline.storage.files import atomic_folder, write_text
 
 _PACKAGE = Path(__file__).parents[1]
 _TEMPLATES = _PACKAGE / "resources" / "project"
-# The configuration: of an installed package, and of a checkout.
-_CONF = _TEMPLATES / "conf", _PACKAGE.parents[1] / "conf"
+# Configuration and DVC stages: of an installed package, and of a checkout.
+_ORIGINS = _TEMPLATES, _PACKAGE.parents[1]
+STAGES = ("dvc.yaml", "recipes/dvc.yaml", "recipes/recipes.yml")
+# What stages of a checkout depend on, and those of a project of the installed package.
+_OUR_CODE = re.compile(r"(?:^( *- )src/compo_\S+\n)+", re.MULTILINE)
+_OWN_CODE = r"\1requirements.txt\n\1src\n"
 _METHOD = "cyclip.py"
 _LOCAL = "local"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -51,19 +54,12 @@ def create(folder: Path) -> Path:
     with atomic_folder(folder) as made:
         for path, text in _project_files(values):
             write_text(made / path, text)
-        conf = next(each for each in _CONF if each.is_dir())
-        shutil.copytree(
-            conf, made / "conf", ignore=shutil.ignore_patterns(_LOCAL), dirs_exist_ok=True
-        )
-    # What Kedro says of its logging is in the configuration.
-    os.environ.setdefault("KEDRO_LOGGING_CONFIG", str(folder / "conf" / "logging.yml"))
-    from kedro.framework.startup import bootstrap_project
-
-    bootstrap_project(folder.resolve())
-    from compo_pipeline.project import dvc_stages
-
-    for env in ("base", "table"):
-        write_text(folder / dvc_stages.place_of(env), dvc_stages.text(folder.resolve(), env))
+        origin = next(each for each in _ORIGINS if (each / "dvc.yaml").is_file())
+        local = shutil.ignore_patterns(_LOCAL)
+        shutil.copytree(origin / "conf", made / "conf", ignore=local, dirs_exist_ok=True)
+        for path in STAGES:
+            text = (origin / path).read_text(encoding="utf-8")
+            write_text(made / path, _OUR_CODE.sub(_OWN_CODE, text))
     return folder
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
+from filelock import FileLock, Timeout
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
-from compo_pipeline.project import plan, resources
-from compo_pipeline.project.in_use import RunLock
+from compo_pipeline.project import resources
 from compo_pipeline.project.settings import (
     check_runner,
     check_settings,
@@ -36,7 +35,7 @@ from compo_pipeline.storage.settings import refresh_all
 from compo_pipeline.tracking.settings import TrackingSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from kedro.config import OmegaConfigLoader
     from kedro.framework.context import KedroContext
@@ -63,7 +62,7 @@ class ProjectHooks:
         self._settings: RunSettings
         self._place: Callable[[str], str]
         self._parameters: Mapping[str, Any] = {}
-        self._lock = RunLock()
+        self._lock: FileLock | None = None
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
@@ -79,7 +78,7 @@ class ProjectHooks:
         values = prepared_values(loader, context.project_path)
         self._settings = run_settings(values)
         self._place = place_of(loader, values)
-        values["site"] = site_of(loader, values["command"], values["subset"])
+        values["site"] = site_of(loader, values["command"])
         self._parameters = loader["parameters"] = values
 
     @hook_impl
@@ -89,45 +88,37 @@ class ProjectHooks:
         """Check settings, inputs and resources before the first node starts, and lock the run.
 
         Raises:
-            SettingsError: a value that a node cannot use, or a missing resource.
+            SettingsError: a value that a node cannot use, a missing resource, or another command
+                that writes the same run.
             MissingInput: an input of the pipeline does not exist.
-            InUse: another command writes the same run.
         """
         check_settings(self._settings, pipeline, self._place)
         check_runner(str(run_params["runner"]), self._settings, pipeline)
         refresh_all(self._parameters, read_parameters(pipeline))
-        if self._settings.subset is not None:
-            log.warning(
-                "%s Its folders and its model are those of %s.",
-                rehearsal.note(self._settings.subset),
-                self._settings.dataset,
-            )
         resources.check_inputs(pipeline, catalog)
         resources.check_resources(self._settings, pipeline, catalog)
-        if {"source", "checkpoint"} <= pipeline.all_outputs():
-            for line in plan.lines(self._settings):
-                log.info("%s", line)
-        self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
+        self._lock_run(pipeline, catalog)
 
-    def _lock_run(
-        self, names: Sequence[str], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
-    ) -> None:
-        """Lock the run's folders if the pipeline writes them, except for a tuning study."""
-        outputs = pipeline.all_outputs()
-        if "study" in outputs:
-            return
+    def _lock_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+        """Lock the run's folder if the pipeline writes into it; workers share a tuning study."""
+        outputs, run = pipeline.all_outputs(), Path(self._settings.paths.resume).parent
         described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
-        written = [Path(each["filepath"]) for each in described if "filepath" in each]
-        checkpoint = Path(catalog["checkpoint"]._describe()["filepath"])
-        chosen = f" --pipeline={','.join(names)}" if names else ""
-        command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
-        self._lock.acquire(checkpoint, written, command)
+        name = "/".join(run.parts[-4:])  # <dataset>/<method>/<variant>/seed=<n>
+        if "study" in outputs or not any(name in str(each.get("filepath")) for each in described):
+            return
+        self._lock = FileLock(run / "in_use.lock")
+        run.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise SettingsError(
+                f"{run} is in use by another command; wait for its end, or name another run by "
+                "--params variant=<name> or seed=<n>"
+            ) from None
 
-    @hook_impl
-    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        """Log the numbers of training rows and steps, once validation has counted them."""
-        if dataset_name == "valid_captions":
-            log.info("%s", plan.exact_line(self._settings, data))
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
@@ -136,7 +127,7 @@ class ProjectHooks:
         Raises:
             Alarm: a report of monitoring has one.
         """
-        self._lock.release()
+        self._unlock()
         next_steps.show_results(pipeline, catalog, self._parameters)
         if MONITORING in pipeline.all_outputs():
             from compo_pipeline.monitoring.report import check as check_alarm
@@ -157,7 +148,7 @@ class ProjectHooks:
             SettingsError: naming the damaged file and the pipeline that writes it, or the store.
             RemoteError: naming the URL.
         """
-        self._lock.release()
+        self._unlock()
         if is_full_disk(error):
             named = (each for each in causes(error) if isinstance(each, DiskFullError))
             disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"

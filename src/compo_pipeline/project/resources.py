@@ -13,7 +13,6 @@ from compo_pipeline.configuration.settings import PlainError, SettingsError, ove
 from compo_pipeline.datasets.annotations import check as check_table
 from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
 from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
-from compo_pipeline.project import plan
 from compo_pipeline.project.data_problems import (
     counterfactual_problems,
     language_problems,
@@ -66,8 +65,6 @@ def check_resources(
     """
     if problems := list(dict.fromkeys(_problems(parameters, pipeline, catalog))):
         raise SettingsError("\n".join(problems))
-    if {"source", "checkpoint"} <= pipeline.all_outputs():
-        plan.check_disk(parameters)
 
 
 def _problems(

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from kedro.config import MissingConfigException
-from pydantic import Field, PositiveInt, StrictInt
+from pydantic import Field, StrictInt
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.configuration import keys, rehearsal, variants
+from compo_pipeline.configuration import keys, variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.plugins import plugin_fields
 from compo_pipeline.configuration.settings import (
@@ -57,7 +57,6 @@ from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, fin
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ExportSettings, ModelSettings, needs_network
 from compo_pipeline.monitoring.settings import MonitoringSettings
-from compo_pipeline.project.recipe import RecipeFacts
 from compo_pipeline.run import offline
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
@@ -138,17 +137,12 @@ class Parameters:
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
     recaption: RecaptionSettings = field(default_factory=RecaptionSettings)
-    recipe: RecipeFacts = field(default_factory=RecipeFacts)
-    """What the recipe's paper says of its data and its cost."""
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
     serving: ServingSettings = field(default_factory=ServingSettings)
     spaces: Open[Open[Any]] = field(default_factory=dict)
     """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
     bounds."""
-    subset: PositiveInt | None = None
-    """Training rows of a rehearsal of the whole chain, by `--params` alone; null: all rows, no
-    rehearsal (docs/reference/recipes.md)."""
     suite: SuiteSettings = field(default_factory=SuiteSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
@@ -238,7 +232,7 @@ def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
     if parsed["data"]["captioned"] is None:
         parsed["data"]["captioned"] = parsed[RECAPTION]["captioner"] is None
     parsed["command"] = {"env": loader.env, "params": dict(runtime)}
-    return _with_generated_benchmarks(rehearsal.applied(parsed, runtime))
+    return _with_generated_benchmarks(parsed)
 
 
 def prepared_values(loader: OmegaConfigLoader, project: Path) -> dict[str, Any]:
@@ -267,17 +261,15 @@ def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
         return {}
 
 
-def site_of(
-    loader: OmegaConfigLoader, command: Mapping[str, Any], rehearsed: int | None = None
-) -> dict[str, Any]:
-    """The parameter `site` as a dict: page paths, running command, rows of a rehearsal."""
+def site_of(loader: OmegaConfigLoader, command: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameter `site` as a dict: page paths and running command."""
     entries = loader["catalog"].items()
     pages = {
         name: str(Path(entry["filepath"], entry["page"]))
         for name, entry in entries
         if not name.startswith("_") and "page" in entry
     }
-    return {"command": dict(command), "pages": pages, "rehearsed": rehearsed}
+    return {"command": dict(command), "pages": pages}
 
 
 def run_settings(values: Mapping[str, Any]) -> RunSettings:
@@ -330,11 +322,6 @@ def check_settings(
         SettingsError: a value cannot be used; names its YAML key.
     """
     read = read_parameters(pipeline)
-    if parameters.subset is not None and "promotion" in read:
-        raise SettingsError(
-            f"subset: a rehearsal on {parameters.subset:,} rows is never promoted; leave it out to "
-            "promote the version of the real run"
-        )
     for key in sorted(read):
         own = getattr(parameters, key, None)
         if hasattr(own, "device") and any(hasattr(own, name) for name in _PRECISIONS):

@@ -122,8 +122,7 @@ def show_results(
                 rows.append((label, os.path.relpath(path)))
     if "metrics" in outputs and catalog.exists("metrics"):
         path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
-        commit = ", to be committed: `dvc metrics diff` compares commits"
-        rows.append(("Metrics", path if parameters.get("subset") else f"{path}{commit}"))
+        rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
     if "validation_result" in outputs and catalog.exists("validation_result"):
         rows += [("Captions", one) for one in catalog.load("validation_result")["warnings"]]
     commands: list[tuple[str, str]] = []

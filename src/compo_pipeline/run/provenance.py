@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.run.next_steps import kedro_run
 
@@ -50,8 +49,6 @@ class Site:
     """How the run was started."""
     pages: dict[str, str] = field(default_factory=dict)
     """File of each page, by catalog entry."""
-    rehearsed: int | None = None
-    """Training rows of a rehearsal; null for any other run."""
 
     def page(self, entry: str) -> Path:
         """Path of the HTML page of a catalog entry."""
@@ -66,12 +63,10 @@ class Site:
         return kedro_run(pipeline, self.command.env, self.command.params)
 
     def facts(self, pipeline: str) -> dict[str, str]:
-        """Date, command line and commit to show on a page, and the note if it is a rehearsal."""
+        """Date, command line and commit to show on a page."""
         commit, dirty = git_state(Path.cwd())
         changes = ", with uncommitted changes" if dirty else ""
-        rows = self.rehearsed
         return {
-            **({} if rows is None else {rehearsal.TAG: rehearsal.note(rows)}),
             "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
             "command": self.run(pipeline),
             "commit": f"{commit[:12]}{changes}",

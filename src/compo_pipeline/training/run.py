@@ -174,6 +174,10 @@ class Trainer:
             adapters = settings.lora.rank, loaded.name, method.trains, self.inputs.seed
             lora.attach(loaded.model, *adapters, settings.lora.convolution)
         speed_up(loaded.model, settings, self.device)
+        if ranks.first:
+            rows = filter(None, [f"{len(self.inputs.captions):,} rows", self.inputs.rows])
+            size = f"batches of {batches.batch_size:,}, epochs: {settings.epochs}"
+            log.info("%s: %s; %s steps (%s)", name, ", ".join(rows), f"{len(batches):,}", size)
         progress = Training(
             loaded,
             method,

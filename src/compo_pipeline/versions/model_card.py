@@ -10,7 +10,6 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.methods import registry as methods
@@ -42,7 +41,7 @@ def write_card(
     """
     record = read_record(folder)
     training = record.get("training", {})
-    fingerprint, rows = training.get("fingerprint", {}), record.get(rehearsal.TAG)
+    fingerprint = training.get("fingerprint", {})
     recipe = ("objective", "training", "seed", "views")
     environment = Environment(
         loader=PackageLoader("compo_pipeline.versions"),
@@ -66,7 +65,6 @@ def write_card(
         unknown=UNKNOWN,
         bom=BOM_FILE,
         training_rows=record.get("rows"),
-        rehearsal=rows and rehearsal.note(rows),
         rows=[row for row in comparison.rows if row.headline],
         limits=card_limits(comparison, waive),
         settings=yaml.safe_dump(

@@ -23,9 +23,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
@@ -372,11 +370,6 @@ def _decide_by_gate(
             f"promotion: version {decision.version} of {decision.name} was rolled back; register "
             f"another one, or delete its tag {OUTCOME} to let it try again"
         )
-    if rehearsal.TAG in challenger.tags:
-        raise PromotionError(
-            f"promotion: version {decision.version} of {decision.name} is a rehearsal on "
-            f"{challenger.tags[rehearsal.TAG]} training rows; register the run without `subset`"
-        )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
         champion = versions.aliased_version(decision.name, CHAMPION, decision.previous)
@@ -423,12 +416,6 @@ def _gate_checks(
     with tempfile.TemporaryDirectory() as temporary:
         files = verified_files(challenger, Path(temporary) / "challenger", signing)
         _require_own_scores(files, alias)
-        # The registry's tag can be deleted.
-        if rows := read_record(files.export).get(rehearsal.TAG):
-            raise Incomparable(
-                f"version {files.lineage.version} is a rehearsal on {rows} training rows; register "
-                "the run without `subset`"
-            )
         if selecting := files.evidence.selecting:
             named = ", ".join(f"{name} ({key})" for name, key in selecting.items())
             raise Incomparable(

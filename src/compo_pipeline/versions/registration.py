@@ -26,7 +26,6 @@ from mlflow.types.schema import Array
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
 from compo_pipeline.evaluation.conclusions import headline
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -124,7 +123,6 @@ def export_with_card(
     metadata = {
         **read_record(checkpoint),
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
-        rehearsal.TAG: run.get(rehearsal.TAG),
         "rows": run.get("rows"),
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
@@ -155,7 +153,7 @@ def register(
 
     If an intact version of the same checkpoint in the same precision exists, scored in the same way
     and with the same overlaps with the training data, that version gets the alias, and no second
-    one is created. A rehearsal gets no alias.
+    one is created.
 
     Args:
         folder: written by `export_with_card`, with its evidence.
@@ -170,7 +168,7 @@ def register(
     """
     client, name = mlflow.MlflowClient(), settings.name
     tags = _version_tags(folder, run, manifest, comparison)
-    alias = None if rehearsal.TAG in tags else settings.alias
+    alias = settings.alias
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
     existing = find_same_model(client, name, tags, read_evidence(folder), settings.signing)
     if existing is None and (earlier := latest_of_model(client, name, tags)):
@@ -233,7 +231,6 @@ def _version_tags(
         "precision": record["precision"],
         "export_format": str(record["export_format"]),
         "benchmarks": json.dumps(headlines),
-        rehearsal.TAG: record.get(rehearsal.TAG),
     }
     return {name: str(value) for name, value in tags.items() if value is not None}
 

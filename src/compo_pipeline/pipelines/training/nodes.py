@@ -14,7 +14,6 @@ import pandas as pd
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration import rehearsal
 from compo_pipeline.configuration.settings import SettingsError, plain
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, choose_ratio, mix
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -55,7 +54,6 @@ def open_run(
     control: bool,
     dataset: str,
     variant: str,
-    rehearsed: int | None,
 ) -> dict[str, Any]:
     """Open the MLflow run of the training, or the run of an interrupted training with equal inputs.
 
@@ -71,8 +69,6 @@ def open_run(
     tags["data_hash"] = inputs.data_hash
     if inputs.rows:
         tags["rows"] = inputs.rows
-    if rehearsed is not None:
-        tags[rehearsal.TAG] = str(rehearsed)
     run_id = _find_or_open_run(
         trainer.fingerprint(trained),
         inputs.resume / "run.json",
@@ -96,7 +92,6 @@ def open_run(
         "variant": variant,
         "seed": inputs.seed,
         "rows": inputs.rows,
-        rehearsal.TAG: rehearsed,
     }
 
 

@@ -33,7 +33,6 @@ def create_pipeline() -> Pipeline:
                     "params:evaluation.control",
                     "params:dataset",
                     "params:variant",
-                    "params:subset",
                 ],
                 outputs="run",
                 name="open_run",

@@ -10,7 +10,7 @@ from typing import Any
 from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration import rehearsal, variants
+from compo_pipeline.configuration import variants
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.datasets.settings import DataSettings
@@ -91,13 +91,9 @@ def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedR
     return TunedRun(command.env, {**dict(leaves(given)), "variant": name}, method)
 
 
-def open_record(
-    training: TrainingInputs, method: str, dataset: str, variant: str, rehearsed: int | None
-) -> TuningRecord:
+def open_record(training: TrainingInputs, method: str, dataset: str, variant: str) -> TuningRecord:
     """MLflow logger of the study and its trials."""
     tags = {"dataset": dataset, "method": method, "variant": variant}
-    if rehearsed is not None:
-        tags[rehearsal.TAG] = str(rehearsed)
     return TuningRecord.here(tags | {"seed": str(training.seed), "data_hash": training.data_hash})
 
 

@@ -67,7 +67,6 @@ def create_pipeline() -> Pipeline:
                     "params:method",
                     "params:dataset",
                     "params:variant",
-                    "params:subset",
                 ],
                 outputs="tuning_record",
                 name="open_record",
