@@ -104,7 +104,7 @@ def test_a_file_that_asks_for_one_is_refused(context) -> None:
         rehearsal.applied(values, {})
 
 
-@pytest.mark.parametrize("pipeline", ["promotion", "rollback", "copy", "repair"])
+@pytest.mark.parametrize("pipeline", ["promotion", "rollback"])
 def test_nothing_of_a_rehearsal_is_promoted(context, pipeline) -> None:
     parameters = run_settings(context("coco", subset=ROWS).params)
     with pytest.raises(SettingsError, match=r"^subset: .* is never promoted"):

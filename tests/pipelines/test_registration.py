@@ -128,18 +128,6 @@ def test_the_card_says_of_held_out_rows_what_the_run_does(
     assert f"- Training rows: {entries['run']['rows']}\n" in card
 
 
-def test_a_rehearsal_gets_a_tag_and_no_alias(entries: dict[str, Any], tmp_path: Path) -> None:
-    entries["run"]["rehearsal"] = 1000
-    entries["params:registration"] = RegistrationSettings("rehearsed-clip", alias="fresh")
-    registered = run(entries, tmp_path / "export")
-    assert registered["alias"] is None
-    client = mlflow.MlflowClient()
-    assert client.get_registered_model("rehearsed-clip").aliases == {}
-    assert client.get_model_version("rehearsed-clip", "1").tags["rehearsal"] == "1000"
-    card = (tmp_path / "export" / "README.md").read_text()
-    assert "A rehearsal on 1,000 training rows" in card.partition("\n# ")[2].partition("- Base")[0]
-
-
 @pytest.mark.parametrize(
     ("split", "key"),
     [("val", "tuning.benchmarks.retrieval.split"), ("mine", "training.validation.split")],

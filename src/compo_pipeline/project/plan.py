@@ -127,10 +127,10 @@ def markdown(recipes: Mapping[str, RunSettings]) -> str:
 
 def licences(parameters: RunSettings) -> str:
     """Licences of a recipe's base model, images and captions, as text."""
-    from compo_pipeline.versions.materials import UNKNOWN, base_material, with_licence
+    from compo_pipeline.versions.materials import UNKNOWN, base_material
 
     named = parameters.registration.licences
-    base = with_licence(base_material(parameters.model), named).licence
+    base = base_material(parameters.model).licensed(named).licence
     shown = {"base": base, "images": named.images, "captions": named.captions}
     return "; ".join(f"{name} {licence or UNKNOWN}" for name, licence in shown.items())
 
