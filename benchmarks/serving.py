@@ -314,9 +314,8 @@ def register_two(folder: Path) -> str:
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import load
-    from compo_pipeline.versions import lineage, verification
+    from compo_pipeline.versions import lineage, registration, verification
     from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
-    from compo_pipeline.versions.layout import exported_folder
     from compo_pipeline.versions.reference import write_reference
     from compo_pipeline.versions.settings import SigningSettings
 
@@ -328,7 +327,7 @@ def register_two(folder: Path) -> str:
     for number in ("1", "2"):
         files = folder / number
         shipped(files)
-        exported = exported_folder(files)
+        exported = verification.exported_folder(files)
         export(loaded, exported, metadata={})
         verification.write_probes(exported)
         evidence = Evidence(loaded.fingerprint, "", scored=(), titles={}, overlaps=())
@@ -339,7 +338,7 @@ def register_two(folder: Path) -> str:
         digest = lineage.files_digest(lineage.file_digests(files))
         client.set_model_version_tag(NAME, number, lineage.FILES_TAG, digest)
         version = client.get_model_version(NAME, number)
-        verification.seal(version, files, SigningSettings())
+        registration.sign(version, files, SigningSettings())
     client.set_registered_model_alias(NAME, "champion", "1")
     return uri
 

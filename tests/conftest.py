@@ -443,15 +443,15 @@ def version_files(
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.weights import read_record
-    from compo_pipeline.versions import layout, registration, verification
+    from compo_pipeline.versions import registration, verification
     from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
     from compo_pipeline.versions.reference import write_reference
 
     logged = tmp_path_factory.mktemp("logged") / "model"
     mlflow.pyfunc.save_model(
         logged,
-        python_model=str(layout.SERVED_CODE),
-        artifacts={layout.ARTEFACT: str(tiny_clip)},
+        python_model=str(verification.SERVED_CODE),
+        artifacts={registration.ARTEFACT: str(tiny_clip)},
         pip_requirements=registration.requirements(tiny_clip),
     )
 
@@ -479,7 +479,7 @@ def sealed() -> Callable[..., Any]:
     """
     import mlflow
 
-    from compo_pipeline.versions import lineage, signing, verification
+    from compo_pipeline.versions import lineage, registration, signing
     from compo_pipeline.versions.settings import SigningSettings
 
     def seal(version: Any, keys: SigningSettings | None = None, *, forge: bool = False) -> Any:
@@ -493,7 +493,8 @@ def sealed() -> Callable[..., Any]:
         if forge:
             lineage.write_lineage(tagged, files)
         else:
-            verification.seal(tagged, files, keys or SigningSettings())
+            for file in registration.sign(tagged, files, keys or SigningSettings()):
+                assert file.is_file()
         return tagged
 
     return seal

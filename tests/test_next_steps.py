@@ -88,16 +88,10 @@ def test_what_is_wrong_with_the_captions_stands_in_the_last_lines(catalog: DataC
 
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
-    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"settle": 0}}}
-    parameters = {"command": typed, "promotion": {"dry_run": False, "settle": 0}}
+    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"waive": ["retrieval"]}}}
+    parameters = {"command": typed, "promotion": {"dry_run": False, "waive": ["retrieval"]}}
     lines = printed(catalog, parameters, "decision", "promotion_report")
     assert "  compo-pipeline serve --env=smoke --params seed=1" in lines
-
-
-def test_a_copy_or_repair_makes_no_champion_to_serve(catalog: DataCatalog) -> None:
-    """Their page is that of a promotion; they decide nothing."""
-    catalog["promotion_report"] = catalog["report"]
-    assert "serve" not in "".join(printed(catalog, PARAMETERS, "promotion_report"))
 
 
 def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:

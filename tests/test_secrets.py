@@ -24,10 +24,9 @@ from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
-from compo_pipeline.presentation import promotion_page
 from compo_pipeline.project.hooks import ProjectHooks
 from compo_pipeline.run import next_steps
-from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Parse
 from compo_pipeline.storage.remote import RemoteError
 from compo_pipeline.tracking import runs as tracking
@@ -37,15 +36,12 @@ from compo_pipeline.tuning import results, study
 from compo_pipeline.tuning.settings import StorageSettings
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.promotion import (
-    Contested,
     Incomparable,
     PromotionError,
     promote,
-    repair,
     roll_back,
 )
 from compo_pipeline.versions.settings import (
-    CopySettings,
     Gate,
     GateRule,
     PromotionSettings,
@@ -69,7 +65,6 @@ URLS = (
 RUNTIME: dict[str, Any] = {
     "tracking": {"uri": URLS[0]},
     "tuning": {"study": {"storage": {"url": URLS[1]}, "warm_start": {"url": URLS[4]}}},
-    "promotion": {"copy": {"to": URLS[6]}},
     "counterfactuals": {"endpoint": {"url": URLS[0], "more": {"api_key": SECRET}}},
 }
 
@@ -213,20 +208,7 @@ def test_an_endpoint_shows_no_secret(
     assert SECRET not in caught.value.message + caplog.text
 
 
-def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
-    gate = Gate(version=1, rules={"itt": GateRule("rise", figure="a/b/c")})
-    for url in URLS:
-        settings = PromotionSettings(gate=gate, copy=CopySettings(to=url))
-        command = CommandOptions(params={"promotion": {"copy": {"to": url}}})
-        site = Site(command, {"promotion_report": str(tmp_path / promotion_page.PAGE)})
-        promotion_page.copy_page("compo-clip", settings, "version 1", site)(tmp_path)
-        pages = [path.read_text() for path in tmp_path.glob("promotion.*")]
-        assert len(pages) == 2 and not re.search(SECRET, "".join(pages))
-
-
-@pytest.mark.parametrize(
-    "error", [Contested, PromotionError, RemoteError, Incomparable, VersionError]
-)
+@pytest.mark.parametrize("error", [PromotionError, RemoteError, Incomparable, VersionError])
 def test_no_error_of_one_line_shows_a_secret(error: type[PlainError]) -> None:
     raised = error(f"no answer of {URLS[0]}")
     assert SECRET not in f"{raised} {raised.message} {raised!r}"
@@ -260,7 +242,6 @@ def test_no_command_about_versions_shows_the_secret_of_a_dead_server(tmp_path: P
         lambda: verified(version, tmp_path, unsigned),
         lambda: promote("compo-clip", "challenger", promotion, unsigned),
         lambda: roll_back("compo-clip", promotion, unsigned),
-        lambda: repair("compo-clip", promotion, unsigned),
     ):
         with pytest.raises(PlainError) as caught:
             command()
@@ -279,7 +260,7 @@ def test_an_error_of_mlflow_ends_a_run_in_one_line_without_a_secret() -> None:
     assert SECRET not in caught.value.message
     # An error of one line stays, whatever it followed from.
     try:
-        with tracking.store_errors("sqlite://", "promotion.copy.to"):
+        with tracking.store_errors("sqlite://", "tracking.uri"):
             raise MlflowException("no answer")
     except SettingsError as error:
         hooks.on_pipeline_error(error, pipeline, DataCatalog())

@@ -30,14 +30,13 @@ TRAIN_EVAL = (
     "registration",
 )
 # Packages whose results are in memory: parts of other pipelines, and no pipelines of their own.
-_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _SUITE, _LIST, _DECISION = PARTS = (
+_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _SUITE, _LIST = PARTS = (
     "training_inputs",
     "benchmark_items",
     "training_rows",
     "training_negatives",
     "suite_items",
     "listed_models",
-    "decision",
 )
 # Part of ingest; alone it begins with the data.
 _RECAPTION = "recaption"
@@ -53,8 +52,6 @@ SUMS = {
     "benchmark": (_SUITE, _LIST, "benchmark"),
     "diagnosis": (_LIST, _NEGATIVES, "diagnosis"),
     "benchmark_diff": (_SUITE, "benchmark_diff"),
-    "promotion": ("promotion", _DECISION),
-    "rollback": ("rollback", _DECISION),
     "comparison": ("raw", _RECAPTION, "ingest", "validation", "foils", "comparison"),
     "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
     "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),

@@ -23,7 +23,6 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.settings import ModelSettings
@@ -236,11 +235,9 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     }
 
 
-def test_scores_come_with_the_shapes_of_their_items(done: DataCatalog) -> None:
+def test_scores_come_with_their_items(done: DataCatalog) -> None:
     items = list(done.load("scored_items"))
     scores = list(done.load("scores"))
-    for model in ("base", "control", "clic"):
-        check_verdicts([score for score in scores if score.model == model], items)
     scored = {each["benchmark"] for each in done.load("comparison")["scored"]}
     assert scored == {score.benchmark for score in scores} == {item.benchmark for item in items}
 

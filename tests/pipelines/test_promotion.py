@@ -1,4 +1,4 @@
-"""The pipelines of promotion, rollback and repair as Kedro runs them."""
+"""The pipelines of promotion and rollback as Kedro runs them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
@@ -154,15 +154,6 @@ def test_a_promotion_by_a_gate_of_ones_own(
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
     (unsigned,) = [each for each in caplog.messages if "registration.signing" in each]
     assert "whoever can write the store can forge evidence" in unsigned
-
-
-def test_aliases_are_repaired_without_data(
-    run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("repair")
-    assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
-    assert "Every alias names a version" in (tmp_path / "report" / "promotion.md").read_text()
-    assert f"{NAME}: Every alias names a version" in capsys.readouterr().out
 
 
 def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:

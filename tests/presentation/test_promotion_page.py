@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.pipelines.copy import nodes as copy_nodes
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.records import Score
-from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.promotion import Decision
-from compo_pipeline.versions.settings import Gate, GateRule, PromotionSettings, RegistrationSettings
+from compo_pipeline.versions.settings import Gate, GateRule
 
 RULE = GateRule("hold", figure="sugar_crepe_pp/itt/swap_att", by=1.0)
 GATE = Gate(version=1, rules={"itt": RULE}, items=20)
@@ -142,21 +140,3 @@ def test_nothing_is_suggested_after_a_promotion(tmp_path: Path) -> None:
     pages = written(decision(judged(40), outcome="promoted", dry_run=True), tmp_path)
     for page in pages:
         assert "What to do next" not in page and "dry run: nothing was changed" in page
-
-
-def test_a_copy_names_its_target_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_nodes, "connect", lambda *_: None)
-    # What a dry run returns that would create a version.
-    monkeypatch.setattr(copy_nodes, "copy_version", lambda *_, **__: None)
-    copy: Any = {"to": "http://me:secret@host", "gives": "candidate"}
-    settings = PromotionSettings(gate=GATE, dry_run=True, copy=copy)
-    registration = RegistrationSettings("compo-clip")
-    version = copy_nodes.copy_to_registry(settings, registration, TrackingSettings())
-    copy_nodes.write_copy(version, settings, registration, site_of(tmp_path))(tmp_path)
-    for page in (tmp_path / "promotion.md", tmp_path / "promotion.html"):
-        text = page.read_text()
-        assert "http://***@host" in text and "secret" not in text
-        assert "a new version" in text and "candidate" in text and "dry run" in text
-        assert "today" in text and "kedro run --pipeline=copy --env=toy" in text

@@ -33,8 +33,7 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import load
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking

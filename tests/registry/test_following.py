@@ -26,7 +26,6 @@ from compo_pipeline.serving.deployment import Deployment, Follower
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.versions import model, versions
-from compo_pipeline.versions.layout import exported_folder
 from compo_pipeline.versions.model import RequestLimits
 from compo_pipeline.versions.settings import SigningSettings
 
@@ -82,7 +81,7 @@ def registry(
     shutil.copytree(folder / "2", folder / "3")
     tags = client.get_model_version(NAME, "2").tags
     sealed(client.create_model_version(NAME, str(folder / "3"), tags=tags))
-    weights = exported_folder(folder / "3") / "open_clip_model.safetensors"
+    (weights,) = (folder / "3").glob("artifacts/*/open_clip_model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)

@@ -14,7 +14,6 @@ import mlflow
 import pandas as pd
 import pytest
 import torch
-from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
@@ -28,16 +27,13 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import registration, versions
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.versions.materials import data_materials
 from compo_pipeline.versions.reference import write_reference
 from compo_pipeline.versions.registration import (
-    MadeFrom,
     Registered,
-    _delete_pending,
     export_with_card,
     register,
     requirements,
@@ -49,7 +45,7 @@ SETTINGS = RegistrationSettings()
 RUN = {"method": "clic", "variant": "default", "seed": 7}
 MANIFEST: dict[str, Any] = {"data_hash": "d" * 64, "count": 3, "files": {}}
 DATA = DataSettings(root=Path("data"), format="table", splits={})
-MADE_FROM = MadeFrom(MANIFEST, (), data_materials("toy", DATA, MANIFEST))
+MATERIALS = [*data_materials("toy", DATA, MANIFEST)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +67,7 @@ def registered_in_a_run(
     run = {**RUN, "run_id": run_id}
     tuned = replace(comparison.models["fine_tuned"], fingerprint=load(checkpoint).fingerprint)
     scored = replace(comparison, models={**comparison.models, "fine_tuned": tuned})
-    export_with_card(checkpoint, folder, run, MADE_FROM, scored, settings)
+    export_with_card(checkpoint, folder, run, MANIFEST, MATERIALS, scored, settings)
     write_evidence(folder, Evidence.from_comparison(scored), {role: [] for role in MODELS}, [])
     write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:
@@ -118,7 +114,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "4",
+        "export_format": "5",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {
@@ -176,23 +172,6 @@ def test_a_description_that_a_kill_prevented_is_added_later(
         assert version_of("challenger").description.startswith(expected)
 
 
-def test_a_model_that_a_kill_left_pending_is_deleted_by_the_next_registration(
-    registered: Registered, tmp_path: Path
-) -> None:
-    client = mlflow.MlflowClient()
-    run = client.get_run(registered.run_id)
-    (tmp_path / "half a model").touch()
-    pending = client.create_logged_model(run.info.experiment_id, source_run_id=registered.run_id)
-    client.log_model_artifacts(pending.model_id, str(tmp_path))
-    files = Path(pending.artifact_location.removeprefix("file://").replace("%20", " "))
-    assert any(files.iterdir())
-    _delete_pending(RunLog(registered.run_id))
-    left = client.search_logged_models([run.info.experiment_id])
-    of_run = [model for model in left if model.source_run_id == registered.run_id]
-    assert [model.status for model in of_run] == [LoggedModelStatus.READY]
-    assert not files.exists()
-
-
 def test_a_version_that_a_kill_left_without_lineage_is_not_used_again(
     registered: Registered,
     checkpoint: Path,
@@ -204,7 +183,7 @@ def test_a_version_that_a_kill_left_without_lineage_is_not_used_again(
         raise KeyboardInterrupt
 
     settings = replace(SETTINGS, name="killed-clip")
-    monkeypatch.setattr(registration, "seal", dies)
+    monkeypatch.setattr(registration, "sign", dies)
     with pytest.raises(KeyboardInterrupt):
         registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
     monkeypatch.undo()

@@ -1,10 +1,10 @@
 """Evidence of a version that is registered again is computed from its files alone."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import mlflow
 import pytest
@@ -15,18 +15,18 @@ from PIL import Image
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
-from compo_pipeline.evaluation.contamination import Overlap, training_rows
+from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.pipelines.rescore.nodes import rescore_version
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.versions import rescoring
+from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.evidence import read_evidence, write_evidence
 from compo_pipeline.versions.promotion import PromotionError, promote
-from compo_pipeline.versions.rescoring import Benchmarking, TrainingDataset, rescore
 from compo_pipeline.versions.settings import (
     Gate,
     GateRule,
@@ -56,8 +56,19 @@ def models(tiny_model: Callable[..., Path]) -> tuple[Path, Path]:
     return tiny_model(seed=1), tiny_model(seed=2)
 
 
+class Asked(NamedTuple):
+    """What a version is scored again with."""
+
+    items: BenchmarkItems
+    known: TrainingRows
+    captions: list[Caption]
+    manifest: dict[str, Any]
+    root: Path
+    base: ModelSettings
+
+
 @pytest.fixture
-def asked(subtask: Subtask, models: tuple[Path, Path]) -> Benchmarking:
+def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
     """Training rows with two sentences of the items, and no image of them."""
     caption = Caption(
         sample_id="0",
@@ -69,17 +80,19 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Benchmarking:
         source="train",
         split="train",
     )
-    return Benchmarking(
+    return Asked(
         items=BenchmarkItems([subtask], {}),
-        data=TrainingDataset(
-            captions=[caption],
-            root=subtask.images,
-            known=training_rows([caption], [], subtask.images, EVALUATION),
-            data_hash=DATA,
-        ),
+        known=training_rows([caption], [], subtask.images, EVALUATION),
+        captions=[caption],
+        manifest={"data_hash": DATA},
+        root=subtask.images,
         base=ModelSettings(f"local-dir:{models[0]}"),
-        evaluation=EVALUATION,
     )
+
+
+def rescore(asked: Asked, settings: RegistrationSettings) -> SimpleNamespace:
+    store = TrackingSettings(experiment="rescoring", uri=mlflow.get_tracking_uri())
+    return SimpleNamespace(**rescore_version(*asked, EVALUATION, settings, store))
 
 
 def forged(right: bool) -> list[Score]:
@@ -105,13 +118,16 @@ def challenger(
     run_id = tracking.open_run("scored", {})
     folder = tmp_path / "version"
     same = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
-    tags, _ = scored_files(subtask, *models, folder, {}, **same)
+    run = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 0}
+    training = {"training": {"fingerprint": {"model": load(models[0]).fingerprint}}}
+    tags, _ = scored_files(subtask, *models, folder, {}, **same, **run, **training, export_format=5)
     clean = Overlap("sugar_crepe_pp", "swap_att", IMAGES, 0, 0, None, 2 * IMAGES, 0)
     (export,) = (folder / "artifacts").iterdir()
     evidence = replace(read_evidence(export), overlaps=(clean,))
     scores = {FINE_TUNED: forged(True), BASE: forged(False)}
     write_evidence(export, evidence, scores, scored_items([subtask]))
-    tags |= {**same, "data_hash": DATA}
+    (export / "README.md").write_text("---\n---\nA card.")
+    tags |= {**same, "data_hash": DATA, "dataset": "toy"}
     made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
     client.set_registered_model_alias(NAME, "challenger", made.version)
     yield made
@@ -133,18 +149,15 @@ def aliases() -> dict[str, int]:
 
 @pytest.mark.usefixtures("challenger")
 def test_forged_evidence_is_replaced_by_what_the_files_give(
-    asked: Benchmarking,
+    asked: Asked,
     models: tuple[Path, Path],
     tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
     assert decided() == ("promoted", {})
-    made = rescore(asked, SETTINGS, 0.0)
+    made = rescore(asked, SETTINGS)
     assert (made.version, made.alias, made.fresh) == (2, "challenger", True)
     version = mlflow.MlflowClient().get_model_version_by_alias(NAME, "challenger")
     assert version.tags["rescored_from"] == f"models:/{NAME}/1"
-    assert any("stored verdicts" in line and "differ" in line for line in caplog.messages)
 
     files = verified(version, tmp_path / "copy", SigningSettings())
     (overlap,) = files.evidence.overlaps
@@ -171,25 +184,13 @@ def cosines(model: LoadedModel, subtask: Subtask, item: Item) -> list[float]:
 
 
 @pytest.mark.usefixtures("challenger")
-def test_verdicts_that_are_the_same_are_told(
-    asked: Benchmarking, caplog: pytest.LogCaptureFixture
-) -> None:
-    rescore(asked, SETTINGS, 0.0)
-    caplog.set_level(logging.INFO)
-    caplog.clear()
-    rescore(asked, SETTINGS, 0.0)
-    said = f"0 of {2 * IMAGES} stored verdicts of {NAME} version 2 and its base differ"
-    assert any(line.startswith(said) for line in caplog.messages)
-
-
-@pytest.mark.usefixtures("challenger")
-def test_a_champion_stays_champion(asked: Benchmarking) -> None:
+def test_a_champion_stays_champion(asked: Asked) -> None:
     """It keeps its aliases, and what its promotion wrote."""
     client = mlflow.MlflowClient()
     decision = promote(NAME, "challenger", PromotionSettings(gate=GATE), SigningSettings())
     assert decision.outcome == "promoted"
     promoted = client.get_model_version(NAME, "1").tags
-    made = rescore(asked, replace(SETTINGS, alias=None, rescore="champion"), 0.0)
+    made = rescore(asked, replace(SETTINGS, alias=None, rescore="champion"))
     assert made.alias == "champion"
     assert aliases() == {"challenger": 2, "champion": 2}
     tags = client.get_model_version(NAME, "2").tags
@@ -199,12 +200,10 @@ def test_a_champion_stays_champion(asked: Benchmarking) -> None:
 
 @pytest.mark.usefixtures("challenger")
 @pytest.mark.parametrize(("outcome", "stays"), [("rolled back", True), ("refused", False)])
-def test_a_version_that_was_rolled_back_stays_so(
-    asked: Benchmarking, outcome: str, stays: bool
-) -> None:
+def test_a_version_that_was_rolled_back_stays_so(asked: Asked, outcome: str, stays: bool) -> None:
     client = mlflow.MlflowClient()
     client.set_model_version_tag(NAME, "1", "promotion.outcome", outcome)
-    rescore(asked, SETTINGS, 0.0)
+    rescore(asked, SETTINGS)
     assert ("promotion.outcome" in client.get_model_version(NAME, "2").tags) == stays
     if stays:
         with pytest.raises(PromotionError, match="version 2 .*was rolled back"):
@@ -213,27 +212,9 @@ def test_a_version_that_was_rolled_back_stays_so(
         assert set(decided()[1]) == {"itt"}
 
 
-def test_an_alias_that_moved_meanwhile_is_not_taken_back(
-    challenger: ModelVersion, asked: Benchmarking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, register = mlflow.MlflowClient(), rescoring.register_files
-    client.set_registered_model_alias(NAME, "champion", "1")
-    champion = replace(SETTINGS, rescore="champion")
-    other = client.create_model_version(NAME, challenger.source, challenger.run_id)
-
-    def slow(*arguments: Any) -> Any:
-        made = register(*arguments)
-        client.set_registered_model_alias(NAME, "champion", other.version)
-        return made
-
-    monkeypatch.setattr(rescoring, "register_files", slow)
-    assert rescore(asked, champion, 0.0).alias is None
-    assert aliases() == {"champion": 2, "challenger": 3}
-
-
 def test_with_keys_the_new_evidence_is_signed(
     challenger: ModelVersion,
-    asked: Benchmarking,
+    asked: Asked,
     sealed: Callable[..., ModelVersion],
     key_pair: Callable[[str], SigningSettings],
     tmp_path: Path,
@@ -242,40 +223,39 @@ def test_with_keys_the_new_evidence_is_signed(
     sealed(challenger, keys)
     public = SigningSettings(keys.public_key)
     with pytest.raises(SettingsError, match=r"registration\.signing\.private_key"):
-        rescore(asked, replace(SETTINGS, signing=public), 0.0)
-    made = rescore(asked, replace(SETTINGS, signing=keys), 0.0)
+        rescore(asked, replace(SETTINGS, signing=public))
+    made = rescore(asked, replace(SETTINGS, signing=keys))
     version = mlflow.MlflowClient().get_model_version(NAME, str(made.version))
     assert verified(version, tmp_path / "copy", public).tables().version
     assert set(decided(public)[1]) == {"itt"}
 
 
 @pytest.mark.usefixtures("challenger")
-def test_another_base_is_refused(asked: Benchmarking, models: tuple[Path, Path]) -> None:
+def test_another_base_is_refused(asked: Asked, models: tuple[Path, Path]) -> None:
     with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
-        rescore(replace(asked, base=ModelSettings(f"local-dir:{models[1]}")), SETTINGS, 0.0)
+        rescore(asked._replace(base=ModelSettings(f"local-dir:{models[1]}")), SETTINGS)
 
 
 def test_a_version_that_does_not_name_its_base_is_refused(
-    challenger: ModelVersion, asked: Benchmarking, sealed: Callable[..., ModelVersion]
+    challenger: ModelVersion, asked: Asked, sealed: Callable[..., ModelVersion]
 ) -> None:
     mlflow.MlflowClient().delete_model_version_tag(NAME, "1", "base_fingerprint")
     sealed(challenger)
     with pytest.raises(SettingsError, match="does not say from which"):
-        rescore(asked, SETTINGS, 0.0)
+        rescore(asked, SETTINGS)
 
 
 @pytest.mark.usefixtures("challenger")
-def test_files_of_other_weights_than_the_tag_says_are_refused(asked: Benchmarking) -> None:
+def test_files_of_other_weights_than_the_tag_says_are_refused(asked: Asked) -> None:
     mlflow.MlflowClient().set_model_version_tag(NAME, "1", "fingerprint", "f0")
     with pytest.raises(VersionError, match=r"version 1 .*names the fingerprint .*names f0"):
-        rescore(asked, SETTINGS, 0.0)
+        rescore(asked, SETTINGS)
 
 
 @pytest.mark.usefixtures("challenger")
-def test_a_version_of_other_data_or_without_alias_is_refused(asked: Benchmarking) -> None:
+def test_a_version_of_other_data_or_without_alias_is_refused(asked: Asked) -> None:
     with pytest.raises(SettingsError, match=r"dataset: version 1 .*dddd.*, this dataset has eeee"):
-        other = replace(asked.data, data_hash="e" * 64)
-        rescore(replace(asked, data=other), SETTINGS, 0.0)
+        rescore(asked._replace(manifest={"data_hash": "e" * 64}), SETTINGS)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"alias": None}, "alias: .*got null"),
         ({"alias": "nobody"}, "alias: .*'nobody'"),
@@ -283,5 +263,5 @@ def test_a_version_of_other_data_or_without_alias_is_refused(asked: Benchmarking
     ]
     for changes, named in cases:
         with pytest.raises(SettingsError, match=rf"registration\.{named}"):
-            rescore(asked, replace(SETTINGS, **changes), 0.0)
+            rescore(asked, replace(SETTINGS, **changes))
     assert aliases() == {"challenger": 1}

@@ -16,7 +16,7 @@ from compo_pipeline.benchmarks import foils, retrieval
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.language.concepts import Binding, bindings, objects, relations
-from compo_pipeline.storage.records import Parse
+from compo_pipeline.storage.records import Parse, ScoredItem
 
 Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 """Distinct texts to their parses."""
@@ -68,6 +68,16 @@ def item_slices(
         for of_rows in [source_of if task.benchmark in _OF_ROWS else {}]
         for item in task.items
     }
+
+
+def scored_items(
+    subtasks: Iterable[Subtask], slices: ItemSlices = MappingProxyType({})
+) -> Iterator[ScoredItem]:
+    """Yield each benchmark item with its slices, as a record to store."""
+    for task in subtasks:
+        for item in task.items:
+            key = task.benchmark, task.name, item.item
+            yield ScoredItem(*key, tuple(slices.get(key, ())))
 
 
 def _texts_to_parse(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A promotion's decision, a copy or a repair as an HTML page, as markdown and in the terminal."""
+"""A promotion's decision as an HTML page, as markdown and in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from compo_pipeline.configuration.settings import masked
 from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS
 from compo_pipeline.presentation import pages
 from compo_pipeline.run.console import table as plain_table
@@ -19,7 +18,6 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.versions.gate import ITEMS, Check
 from compo_pipeline.versions.promotion import Decision, PromotionError
-from compo_pipeline.versions.settings import PromotionSettings
 
 # The markdown is for comments on a pull request.
 PAGE, MARKDOWN = "promotion.html", "promotion.md"
@@ -49,55 +47,6 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         links=_report_links(site),
         checks=[_check_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),
-    )
-
-
-def copy_page(name: str, settings: PromotionSettings, version: str, site: Site) -> FolderWriter:
-    """A function that writes the page of a copy to another registry, as HTML and Markdown.
-
-    Args:
-        name: of the registered model.
-        settings: of the copy.
-        version: which version of the other registry it is.
-        site: the command that is running, and where pages are.
-    """
-    copy = settings.copy
-    return partial(
-        _write_page,
-        title=f"{name}: copied",
-        dry_run=settings.dry_run,
-        reason=f"The version with the alias '{copy.alias}' is {version} of the other registry, "
-        f"with the alias '{copy.gives}'.",
-        facts={"target": masked(str(copy.to)), **site.facts("copy")},
-        links=_report_links(site),
-        checks=[],
-        next_steps=[],
-    )
-
-
-def repair_page(
-    name: str, settings: PromotionSettings, repaired: Sequence[str], site: Site
-) -> FolderWriter:
-    """A function that writes the page of an alias repair, as HTML and Markdown; prints the result.
-
-    Args:
-        name: of the registered model.
-        settings: dry run.
-        repaired: a sentence for each alias.
-        site: the command that is running, and where pages are.
-    """
-    reason = " ".join(repaired) or "Every alias names a version that exists."
-    dry = "dry run: " if settings.dry_run else ""
-    terminal(None).print(f"{dry}{name}: {reason}", markup=False)
-    return partial(
-        _write_page,
-        title=f"{name}: aliases repaired",
-        dry_run=settings.dry_run,
-        reason=reason,
-        facts=site.facts("repair"),
-        links=_report_links(site),
-        checks=[],
-        next_steps=[],
     )
 
 
@@ -208,7 +157,7 @@ def _check_cells(check: Check) -> dict[str, str]:
 
 
 def _write_page(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
-    """Write the page of a decision, copy or repair as HTML and Markdown."""
+    """Write the page of a decision as HTML and Markdown."""
     if dry_run:
         title += " (dry run: nothing was changed)"
     for name in (MARKDOWN, PAGE):

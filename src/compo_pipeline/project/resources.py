@@ -75,7 +75,7 @@ def _problems(
     if "prepare" in read:
         yield from refusal(engines.check, parameters.prepare)
     if "registration" in read:
-        signs = bool({"registered", "rescored", "copied_version"} & outputs)
+        signs = bool({"registered", "rescored"} & outputs)
         yield from _signing_problems(parameters.registration, signs=signs)
         # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
         judged = parameters.registration.alias is not None and "registered" in outputs

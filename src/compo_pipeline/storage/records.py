@@ -242,21 +242,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoredItem:
-    """Row of the table `scored_items`: a benchmark item's numbers of texts and images, and slices.
-
-    `positives`, `negatives` and `other_images` are numbers of texts and images, `right_images` is
-    as in a benchmark's item. `ties_right` says whether a tie is right in the subtask's choices.
-    `slices` are names such as `attribute=red`.
-    """
+    """Row of the table `scored_items`: a benchmark item and its slices, such as `attribute=red`."""
 
     benchmark: str
     subtask: str
     item: str
-    positives: int
-    negatives: int
-    other_images: int
-    right_images: int
-    ties_right: bool
     slices: tuple[str, ...]
 
 

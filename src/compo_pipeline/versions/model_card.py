@@ -14,9 +14,10 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.roles import ROLE_LABELS, absent_roles
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.versions.layout import BOM_FILE, CARD
 from compo_pipeline.versions.materials import UNKNOWN, Material
 from compo_pipeline.versions.settings import RegistrationSettings
+
+CARD = "README.md"
 
 
 def write_card(
@@ -63,10 +64,9 @@ def write_card(
         license=settings.licence,
         materials=materials,
         unknown=UNKNOWN,
-        bom=BOM_FILE,
         training_rows=record.get("rows"),
         rows=[row for row in comparison.rows if row.headline],
-        limits=card_limits(comparison, waive),
+        limits=list(_limits(comparison, waive)),
         settings=yaml.safe_dump(
             {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
         ),
@@ -75,12 +75,7 @@ def write_card(
     return folder / CARD
 
 
-def card_limits(comparison: Comparison, waive: Collection[Role]) -> list[str]:
-    """Sentences for the model card on the model's limits, as the run's evaluation shows them."""
-    return list(_limitations(comparison, waive))
-
-
-def _limitations(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
+def _limits(comparison: Comparison, waive: Collection[Role]) -> Iterator[str]:
     """Yield sentences about unmeasured roles, metrics below the base or at chance, and overlaps."""
     for role in absent_roles(row.benchmark for row in comparison.rows):
         waived = " The promotion gate waives it (promotion.waive)." if role in waive else ""

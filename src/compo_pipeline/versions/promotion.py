@@ -1,7 +1,7 @@
 """Promotion: the alias `champion` moves to a challenger that passes the gate, or back.
 
-A store in a local file is locked while an alias is decided on. On a server the last write to an
-alias wins: a concurrent move is detected, not prevented.
+A store in a local file is locked while an alias is decided on. On a server a champion that another
+process moved during the comparison ends the promotion.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import mlflow
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.exceptions import MlflowException
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration.settings import PlainError
@@ -28,7 +26,6 @@ from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
 from compo_pipeline.versions.gate import Check
-from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.settings import (
     CHAMPION,
     PREVIOUS,
@@ -44,7 +41,7 @@ from compo_pipeline.versions.verification import (
 )
 from compo_pipeline.versions.versions import DECISION_TAG, OUTCOME
 
-Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
+Outcome = Literal["promoted", "refused", "unchanged", "rolled back"]
 
 log = logging.getLogger(__name__)
 
@@ -55,60 +52,6 @@ class PromotionError(PlainError, RuntimeError):
 
 class Incomparable(PlainError, ValueError):
     """Exception: scores are of different weights, items, images, code or settings."""
-
-
-class Contested(PlainError, RuntimeError):
-    """Exception: another process moved a registry alias at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aliases:
-    """Reads and moves the aliases of one registered model, and detects concurrent moves.
-
-    `settle` is the number of seconds after which a moved alias is read again.
-    """
-
-    name: str
-    settle: float = 0.0
-
-    def version(self, alias: str) -> int | None:
-        """Number of the version that has the alias; None if no version has it."""
-        # The model's own list: asking for one alias cannot tell a missing one from an error.
-        aliases = mlflow.MlflowClient().get_registered_model(self.name).aliases
-        return int(aliases[alias]) if alias in aliases else None
-
-    def move(self, alias: str, before: int | None, to: int) -> None:
-        """Move an alias to a version; an error if another process moved it at the same time.
-
-        Args:
-            alias: its name.
-            before: the version that had it when the move was decided.
-            to: the version that gets it.
-
-        Raises:
-            Contested: another version had it before the move, or has it after the move.
-        """
-        self.expect(alias, before, "before it was moved; nothing was changed by this move")
-        mlflow.MlflowClient().set_registered_model_alias(self.name, alias, str(to))
-        time.sleep(self.settle)
-        self.expect(alias, to, "after it was moved: another process moved it at the same time")
-
-    def expect(self, alias: str, version: int | None, when: str) -> None:
-        """Raise an error unless an alias names the expected version.
-
-        Raises:
-            Contested: another one has it.
-        """
-        found = self.version(alias)
-        if found != version:
-            expected, actual = (
-                "no version" if number is None else f"version {number}"
-                for number in (version, found)
-            )
-            raise Contested(
-                f"contested: the alias '{alias}' of {self.name} should be at {expected} "
-                f"and is at {actual} {when}. Look at the registry, then run again"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +86,8 @@ class Decision:
 
     @property
     def failed(self) -> bool:
-        """Whether the outcome makes the command end with an error (refused or contested)."""
-        return self.outcome in ("refused", "contested")
+        """Whether the outcome makes the command end with an error."""
+        return self.outcome == "refused"
 
     @property
     def waived(self) -> list[Role]:
@@ -189,12 +132,13 @@ def promote(
         signing: the configured keys.
 
     Raises:
-        PromotionError: there is no challenger, or it was champion and was rolled back.
+        PromotionError: no version has the alias, it was rolled back, or another process moved the
+            alias `champion` meanwhile.
         SettingsError: an alias names a version that does not exist.
     """
-    _warn_unsigned(signing)
-    with locked_aliases(name, settings.settle) as aliases:
-        number, champion = aliases.version(alias), aliases.version(CHAMPION)
+    with _locked(name, signing):
+        aliases = _aliases(name)
+        number, champion = aliases.get(alias), aliases.get(CHAMPION)
         if number is None:
             raise PromotionError(
                 f"promotion: no version of {name} has the alias '{alias}'; register one, or name "
@@ -213,13 +157,21 @@ def promote(
         )
         if number == champion:
             return decision
-        decision = _decide_by_gate(decision, alias, settings, signing)
+        decision = _decide(decision, alias, settings, signing)
         if settings.dry_run:
             return decision
+        if (found := _aliases(name).get(CHAMPION)) != champion:
+            raise PromotionError(
+                f"promotion: the champion of {name} was version {champion or 'none'} when the "
+                f"versions were compared, and is version {found or 'none'} now; run again"
+            )
         # Before the alias moves: after a kill, no champion may lack its record.
         _write_tags(decision)
         if decision.outcome == "promoted":
-            decision = _move_aliases(decision, aliases)
+            # Before `champion`: after a kill between the two, a rollback is still possible.
+            if champion is not None:
+                _set_alias(name, PREVIOUS, champion)
+            _set_alias(name, CHAMPION, number)
         return decision
 
 
@@ -238,9 +190,9 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
         SettingsError: the alias `previous` names a version that does not exist.
         VersionError: the previous champion's files are not those that were registered.
     """
-    _warn_unsigned(signing)
-    with locked_aliases(name, settings.settle) as aliases:
-        champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
+    with _locked(name, signing):
+        aliases = _aliases(name)
+        champion, previous = aliases.get(CHAMPION), aliases.get(PREVIOUS)
         if champion is None or previous is None or champion == previous:
             raise PromotionError(
                 f"there is nothing to roll back in {name}: champion is version "
@@ -264,102 +216,38 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
             return decision
         # Before the alias moves: without its tag, the version would pass the same gate again.
         _write_tags(decision)
-        try:
-            aliases.move(CHAMPION, champion, previous)
-            mlflow.MlflowClient().delete_registered_model_alias(name, PREVIOUS)
-        except Contested as error:
-            # The tag stays: wherever the alias is now, this version was rolled back.
-            decision = replace(decision, outcome="contested", reason=error.message)
+        _set_alias(name, CHAMPION, previous)
+        mlflow.MlflowClient().delete_registered_model_alias(name, PREVIOUS)
         return decision
 
 
-def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> list[str]:
-    """Delete a model's aliases whose version does not exist any more.
-
-    The alias `champion` goes back to the previous champion instead, if its files are intact.
-
-    Args:
-        name: the registered model.
-        settings: dry run.
-        signing: the configured keys.
-
-    Returns:
-        A sentence for each such alias.
-
-    Raises:
-        Contested: another process moved an alias at the same time.
-    """
-    with locked_aliases(name, settings.settle) as aliases:
-        client, found = mlflow.MlflowClient(), tracking.registered_model(name).aliases
-        numbers = {alias: int(number) for alias, number in found.items()}
-        gone = {each: n for each, n in numbers.items() if versions.get(name, n) is None}
-        previous = None
-        if CHAMPION in gone and PREVIOUS in numbers.keys() - gone.keys():
-            previous = _intact_version(name, numbers[PREVIOUS], signing)
-        done = []
-        for alias, number in sorted(gone.items()):
-            restored = previous if alias == CHAMPION else None
-            then = "it is deleted" if restored is None else f"it goes back to version {restored}"
-            done.append(
-                f"The alias '{alias}' names version {number}, which does not exist: {then}."
-            )
-            if settings.dry_run:
-                continue
-            if restored is None:
-                client.delete_registered_model_alias(name, alias)
-            else:
-                aliases.move(CHAMPION, number, restored)
-                client.delete_registered_model_alias(name, PREVIOUS)
-        return done
-
-
-def _intact_version(name: str, number: int, signing: SigningSettings) -> int | None:
-    """Number of the version that was champion before; None if its files were changed."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            verified(versions.aliased_version(name, PREVIOUS, number), Path(folder), signing)
-    except VersionError as error:
-        log.warning("Not made champion again: %s", error.message)
-        return None
-    return number
-
-
-def _warn_unsigned(signing: SigningSettings) -> None:
-    """Log a warning if no public key is configured, so that evidence could be forged."""
+@contextmanager
+def _locked(name: str, signing: SigningSettings) -> Iterator[None]:
+    """Context manager: decide alone on a model's aliases, if the store is a local file."""
     if signing.public_key is None:
         log.warning(
             "registration.signing is not set: whoever can write the store can forge evidence."
         )
-
-
-@contextmanager
-def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
-    """Context manager: a model's aliases, under a lock if the store is a local file.
-
-    Args:
-        name: of the registered model.
-        settle: seconds after which a moved alias of a server is read again.
-    """
     tracking.registered_model(name)
     file = tracking.local_file(mlflow.get_registry_uri())
-    if file is None:
-        yield Aliases(name, settle)
-        return
-    tracking.refuse_read_only(file)
-    lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
-    with tracking.store_errors():
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            log.info("Waiting for another promotion in the same store.")
-            lock.acquire()
-    try:
-        yield Aliases(name)
-    finally:
-        lock.release()
+    with (
+        tracking.store_errors(),
+        FileLock(file.with_name(f"{file.name}.promotion.lock")) if file else nullcontext(),
+    ):
+        yield
 
 
-def _decide_by_gate(
+def _aliases(name: str) -> dict[str, int]:
+    """Numbers of a registered model's versions, by alias."""
+    found = tracking.registered_model(name).aliases
+    return {alias: int(number) for alias, number in found.items()}
+
+
+def _set_alias(name: str, alias: str, number: int) -> None:
+    mlflow.MlflowClient().set_registered_model_alias(name, alias, str(number))
+
+
+def _decide(
     decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
     """Compare the challenger with the champion by the gate: a decision to promote or to refuse."""
@@ -375,7 +263,7 @@ def _decide_by_gate(
         champion = versions.aliased_version(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
-        checks = _gate_checks(challenger, champion, alias, settings, signing)
+        checks = _judge(challenger, champion, alias, settings, signing)
     except VersionError as error:
         checks = (Check("files", "", False, error.message),)
     except Incomparable as error:
@@ -392,19 +280,19 @@ def _decide_by_gate(
     return replace(decision, outcome="promoted", reason=f"It passed every check.{waived}")
 
 
-def _gate_checks(
+def _judge(
     challenger: ModelVersion,
     champion: ModelVersion | None,
     alias: str,
     settings: PromotionSettings,
     signing: SigningSettings,
 ) -> tuple[Check, ...]:
-    """The gate's checks of a challenger's evidence against that of its opponent (champion or base).
+    """The gate's checks of a challenger's evidence against that of its opponent.
 
     Args:
-        challenger: its alias is `alias`.
-        champion: None compares with the challenger's base.
-        alias: of the challenger.
+        challenger: the version that may become champion.
+        champion: the version that is champion; None compares with the challenger's base.
+        alias: of the challenger, for the command in an error.
         settings: the gate, and what it waives.
         signing: the configured keys.
 
@@ -416,15 +304,15 @@ def _gate_checks(
     with tempfile.TemporaryDirectory() as temporary:
         files = verified_files(challenger, Path(temporary) / "challenger", signing)
         _require_own_scores(files, alias)
-        if selecting := files.evidence.selecting:
-            named = ", ".join(f"{name} ({key})" for name, key in selecting.items())
+        evidence, ours = files.evidence, files.tables()
+        if evidence.selecting:
+            named = ", ".join(f"{name} ({key})" for name, key in evidence.selecting.items())
             raise Incomparable(
                 f"version {files.lineage.version} was scored on items that select weights or "
                 f"settings: {named}; {_rescoring_hint(alias)}"
             )
-        ours = files.tables()
         if champion is None:
-            if files.evidence.base != files.lineage.base_fingerprint:
+            if evidence.base != files.lineage.base_fingerprint:
                 raise Incomparable(
                     f"version {files.lineage.version} has scores of another base than the one that "
                     f"it was fine-tuned from; {_rescoring_hint(alias)}"
@@ -432,7 +320,6 @@ def _gate_checks(
             theirs = ours.base
         else:
             theirs = _champion_scores(champion, Path(temporary) / "champion", files, alias, signing)
-        evidence = files.evidence
         return gate.judge(
             ours.version,
             theirs,
@@ -443,38 +330,6 @@ def _gate_checks(
             settings.waive,
             _find_agreement(challenger, champion, settings, signing),
         )
-
-
-def _find_agreement(
-    challenger: ModelVersion,
-    champion: ModelVersion | None,
-    settings: PromotionSettings,
-    signing: SigningSettings,
-) -> Agreement | str:
-    """The stored agreement of challenger and champion on requests, or a text why it is missing."""
-    asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
-    if not asking:
-        return ""
-    instead = " and ".join(f"promotion.gate.rules.{name}" for name in asking)
-    if champion is None:
-        return f"there is no champion to compare with; set {instead} to null for the first version"
-    # Of verified files.
-    ours, theirs = (
-        Lineage.from_registry(challenger).fingerprint,
-        Lineage.from_registry(champion).fingerprint,
-    )
-    assert ours is not None and theirs is not None
-    try:
-        found = read_agreement(challenger, ours, theirs, signing)
-    except ValueError as error:
-        return f"{error}; `{COLLECT}` stores another one"
-    if found is None:
-        return (
-            f"version {challenger.version} was not compared with version {champion.version} in "
-            f"use: `{COLLECT}` does that and stores the result when it ends, or set {instead} to "
-            "null"
-        )
-    return found
 
 
 def _champion_scores(
@@ -502,6 +357,31 @@ def _champion_scores(
         ) from error
 
 
+def _find_agreement(
+    challenger: ModelVersion,
+    champion: ModelVersion | None,
+    settings: PromotionSettings,
+    signing: SigningSettings,
+) -> Agreement | str:
+    """The stored agreement of challenger and champion on requests, or a text why it is missing."""
+    asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
+    if not asking:
+        return ""
+    instead = " and ".join(f"promotion.gate.rules.{name}" for name in asking)
+    if champion is None:
+        return f"there is no champion to compare with; set {instead} to null for the first version"
+    # Both are of verified files.
+    pair = challenger.tags["fingerprint"], champion.tags["fingerprint"]
+    try:
+        found = read_agreement(challenger, *pair, signing)
+    except ValueError as error:
+        return f"{error}; `{COLLECT}` stores another one"
+    return found or (
+        f"version {challenger.version} was not compared with version {champion.version} in use: "
+        f"`{COLLECT}` does that and stores the result when it ends, or set {instead} to null"
+    )
+
+
 def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
     """Refuse a version whose evidence was computed from weights other than the version's."""
     if files.evidence.version != files.lineage.fingerprint:
@@ -519,30 +399,12 @@ def _rescoring_hint(alias: str) -> str:
     )
 
 
-def _move_aliases(decision: Decision, aliases: Aliases) -> Decision:
-    """Move `champion` and `previous`; contested if another process moved one of the aliases."""
-    try:
-        aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
-        # Before `champion`: after a kill between the two, a rollback is still possible.
-        if decision.previous is not None:
-            aliases.move(PREVIOUS, aliases.version(PREVIOUS), decision.previous)
-        aliases.move(CHAMPION, decision.previous, decision.version)
-    except Contested as error:
-        decision = replace(decision, outcome="contested", reason=error.message)
-        _write_tags(decision)
-    return decision
-
-
 def _write_tags(decision: Decision) -> None:
     """Write a decision into the MLflow tags of its version."""
-    client = mlflow.MlflowClient()
     for key, value in decision.tags().items():
-        tag = (decision.name, str(decision.version), key, value)
-        try:
-            client.set_model_version_tag(*tag)
-        except MlflowException:
-            # Of two first writes at once, a server refuses the later one.
-            client.set_model_version_tag(*tag)
+        mlflow.MlflowClient().set_model_version_tag(
+            decision.name, str(decision.version), key, value
+        )
 
 
 def _now() -> str:

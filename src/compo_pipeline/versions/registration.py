@@ -1,4 +1,4 @@
-"""Registration: export a checkpoint with its model card and register it in MLflow's registry."""
+"""Registration: export a checkpoint with its model card, register it in MLflow, and sign it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import base64
 import io
 import json
 import logging
-import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlflow
 import pandas as pd
-from mlflow.entities import LoggedModelStatus
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.models import ModelSignature
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import Array
 from PIL import Image
@@ -35,34 +31,50 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.run.provenance import UNKNOWN_COMMIT
 from compo_pipeline.storage.files import file_sha256
-from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking.run_log import RunLog
-from compo_pipeline.versions import versions
-from compo_pipeline.versions.copies import find_same_model, latest_of_model
-from compo_pipeline.versions.croissant import write_croissant
-from compo_pipeline.versions.evidence import read_evidence
-from compo_pipeline.versions.layout import (
-    ARTEFACT,
-    CARD,
+from compo_pipeline.versions import signing, versions
+from compo_pipeline.versions.evidence import Evidence, read_evidence
+from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest, write_lineage
+from compo_pipeline.versions.materials import Material
+from compo_pipeline.versions.model_card import CARD, write_card
+from compo_pipeline.versions.settings import (
+    CHAMPION,
+    PREVIOUS,
+    RegistrationSettings,
+    SigningSettings,
+)
+from compo_pipeline.versions.verification import (
     SERVED_CODE,
-    SERVING_PACKAGES,
-    TOKENIZER_PACKAGE,
+    VersionError,
+    download,
+    exported_folder,
+    load_checked,
+    refuse_code,
+    verified,
+    write_probes,
 )
-from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest
-from compo_pipeline.versions.materials import (
-    DATA_PARTS,
-    Material,
-    with_licence,
-    write_bom,
-)
-from compo_pipeline.versions.model_card import card_limits, write_card
-from compo_pipeline.versions.settings import CHAMPION, PREVIOUS, RegistrationSettings
-from compo_pipeline.versions.verification import seal, write_probes
 
 # Tags that identify a run for readers.
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
-EXPORT_FORMAT = 4
+EXPORT_FORMAT = 5
+# Name of the exported folder among the logged model's artefacts.
+ARTEFACT = "model"
+# Packages that the served code imports. MLflow's own inference would load the model in a new
+# process and look packages up.
+SERVING_PACKAGES = (
+    "mlflow",
+    "numpy",
+    "open_clip_torch",
+    "pandas",
+    "pillow",
+    "safetensors",
+    "timm",
+    "torch",
+    "torchvision",
+)
+# Tags that versions of the same model have in common.
+_SAME_MODEL = ("checkpoint_sha256", "precision")
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -81,36 +93,25 @@ class Registered:
     fresh: bool
 
 
-class MadeFrom(NamedTuple):
-    """The data manifest, caption rows, and models and data sets that a checkpoint was made from."""
-
-    manifest: Mapping[str, Any]
-    """Of the data."""
-    captions: Sequence[Caption]
-    """Valid rows of all splits."""
-    materials: tuple[Material, ...]
-    """Base model, data, and the models that prepared them."""
-
-
 def export_with_card(
     checkpoint: Path,
     folder: Path,
     run: Mapping[str, Any],
-    made_from: MadeFrom,
+    manifest: Mapping[str, Any],
+    materials: Sequence[Material],
     comparison: Comparison,
     settings: RegistrationSettings,
     waive: Collection[Role] = (),
 ) -> Path:
-    """Export a checkpoint into the folder to register, with model card and bill of materials.
-
-    It has weights, provenance, probes, model card, bill of materials, and metadata of the data.
+    """Export a checkpoint into the folder to register: weights, provenance, probes, model card.
 
     Args:
         checkpoint: of a run.
         folder: of the export.
         run: that trained the checkpoint: `run_id`, method, variant and seed, and what is said of
             its `rows`.
-        made_from: data, and what else the checkpoint was made from.
+        manifest: of the data (`data_hash`, `count`).
+        materials: models and data sets that the checkpoint was made from, for the card.
         comparison: result of the run's evaluation.
         settings: name, precision and licences.
         waive: roles without which the version may pass its gate, for the card.
@@ -129,15 +130,8 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    record = read_record(folder)
-    materials = [with_licence(one, settings.licences) for one in made_from.materials]
-    data = [one for one in materials if one.part in DATA_PARTS]
-    card = (made_from.manifest, materials, comparison, run["run_id"], waive)
-    write_card(folder, settings, *card)
-    figures = [row for row in comparison.rows if row.headline]
-    limits = card_limits(comparison, waive)
-    write_bom(folder, settings.name, settings.licence, record, materials, figures, limits)
-    write_croissant(folder, data, made_from.manifest, made_from.captions)
+    licensed = [one.licensed(settings.licences) for one in materials]
+    write_card(folder, settings, manifest, licensed, comparison, run["run_id"], waive)
     return folder
 
 
@@ -148,6 +142,7 @@ def register(
     comparison: Comparison,
     root: str,
     settings: RegistrationSettings,
+    further: Mapping[str, str] | None = None,
 ) -> Registered:
     """Log an exported folder to the active run as a model, register it, and sign it if configured.
 
@@ -162,39 +157,39 @@ def register(
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.
         settings: name, alias and keys.
+        further: tags of a new version besides its own, which they replace.
 
     Raises:
         SettingsError: a key cannot be used.
     """
     client, name = mlflow.MlflowClient(), settings.name
-    tags = _version_tags(folder, run, manifest, comparison)
-    alias = settings.alias
+    tags = {**_version_tags(folder, run, manifest, comparison), **(further or {})}
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
-    existing = find_same_model(client, name, tags, read_evidence(folder), settings.signing)
-    if existing is None and (earlier := latest_of_model(client, name, tags)):
+    made = earlier = _latest_of_model(client, name, tags)
+    fresh = earlier is None or not _is_same(earlier, read_evidence(folder), settings.signing)
+    if fresh:
         # The same model would pass the same gate again, whatever its new evidence is.
-        tags |= versions.rollback_tags(earlier)
-    registered = existing or _new_version(folder, run, tags, comparison, settings)
-    if existing is None:
-        summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
-        log.info("%s version %s is registered: %s", name, registered.version, summary)
-    else:
-        log.info("%s version %s is this checkpoint already", name, registered.version)
+        tags |= {} if earlier is None else versions.rollback_tags(earlier)
+        made = _new_version(folder, run, tags, comparison, settings)
+    assert made is not None
+    shown = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
+    said = f"is registered: {shown}" if fresh else "is this checkpoint already"
+    log.info("%s version %s %s", name, made.version, said)
     # An earlier call may have been killed between a version and its description.
-    if not registered.description:
-        client.update_model_version(name, registered.version, _version_description(folder))
+    if not made.description:
+        client.update_model_version(name, made.version, _version_description(folder))
     if not client.get_registered_model(name).description:
-        about = _model_description(comparison.dataset, alias)
+        about = _model_description(comparison.dataset, settings.alias)
         client.update_registered_model(name, about)
-    if alias is not None:
-        client.set_registered_model_alias(name, alias, registered.version)
+    if settings.alias is not None:
+        client.set_registered_model_alias(name, settings.alias, made.version)
     return Registered(
         name=name,
-        version=int(registered.version),
-        alias=alias,
-        run_id=registered.run_id or run.run_id,
-        model_uri=f"models:/{name}/{registered.version}",
-        fresh=existing is None,
+        version=int(made.version),
+        alias=settings.alias,
+        run_id=made.run_id or run.run_id,
+        model_uri=f"models:/{name}/{made.version}",
+        fresh=fresh,
     )
 
 
@@ -203,9 +198,49 @@ def requirements(folder: Path) -> list[str]:
     config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     names = list(SERVING_PACKAGES)
     if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
-        names.append(TOKENIZER_PACKAGE)
+        names.append("transformers")
     # A local build's suffix (+cpu) is on no package index.
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+def sign(made: ModelVersion, files: Path, keys: SigningSettings) -> list[Path]:
+    """Write the lineage and, with keys, the signature of a new version's folder.
+
+    Args:
+        made: the version, with the tags that the lineage repeats.
+        files: MLflow's model folder, copied back from the store.
+        keys: the configured keys.
+
+    Returns:
+        The new files, for the store.
+
+    Raises:
+        SettingsError: the private key cannot be used.
+        ValueError: the folder is not what was logged.
+    """
+    refuse_code(files, signed=False)
+    load_checked(exported_folder(files), made.tags["fingerprint"])
+    written = [write_lineage(made, files)]
+    if keys.public_key is not None:
+        written.append(signing.sign(files, keys))
+    return written
+
+
+def _latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:
+    """The latest version of the same checkpoint in the same precision; None if there is none."""
+    same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
+    found = client.search_model_versions(f"name = '{name}' AND {same}")
+    return max(found, key=lambda each: int(each.version), default=None)
+
+
+def _is_same(found: ModelVersion, evidence: Evidence, keys: SigningSettings) -> bool:
+    """Whether a version's files are those that were registered, with the same evidence."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return verified(found, Path(folder), keys).evidence == evidence
+    except VersionError as error:
+        log.warning("Not used again: %s", error.message)
+        return False
 
 
 def _version_tags(
@@ -242,51 +277,26 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
-    """Log the exported model to the MLflow run and register it as a new version."""
-    _delete_pending(run)
-    with _without_bytecode():
-        info = mlflow.pyfunc.log_model(
-            name="model",
-            python_model=str(SERVED_CODE),
-            artifacts={ARTEFACT: str(folder)},
-            signature=_model_signature(),
-            input_example=_input_example(),
-            pip_requirements=requirements(folder),
-            tags=dict(tags),
-        )
+    """Log the exported model to the MLflow run, register it as a new version, and sign it."""
+    info = mlflow.pyfunc.log_model(
+        name="model",
+        python_model=str(SERVED_CODE),
+        artifacts={ARTEFACT: str(folder)},
+        signature=_model_signature(),
+        input_example=_input_example(),
+        pip_requirements=requirements(folder),
+        tags=dict(tags),
+    )
     run.metrics(run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
-    client = mlflow.MlflowClient()
     with tempfile.TemporaryDirectory() as temporary:
         # MLflow writes MLmodel itself, so the logged folder is what is hashed and signed.
-        logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))
+        logged = download(info.model_uri, Path(temporary))
         own = {**tags, FILES_TAG: files_digest(file_digests(logged))}
-        version = mlflow.register_model(info.model_uri, settings.name, tags=own)
+        made = mlflow.register_model(info.model_uri, settings.name, tags=own)
         # Only now is the version's number known. After a kill in between it cannot be used.
-        for file in seal(version, logged, settings.signing):
-            client.log_model_artifact(info.model_id, str(file))
-    return version
-
-
-@contextmanager
-def _without_bytecode() -> Iterator[None]:
-    """Context manager: imports write no `__pycache__` into the folder that MLflow logs."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _delete_pending(run: RunLog) -> None:
-    """Delete logged models of the run that a killed registration left pending, and their files."""
-    client = mlflow.MlflowClient()
-    experiment = client.get_run(run.run_id).info.experiment_id
-    of_run = f"source_run_id = '{run.run_id}'"
-    for model in client.search_logged_models([experiment], of_run):
-        if model.status == LoggedModelStatus.PENDING:
-            files: Any = get_artifact_repository(model.artifact_location)
-            files.delete_artifacts()
-            client.delete_logged_model(model.model_id)
+        for file in sign(made, logged, settings.signing):
+            mlflow.MlflowClient().log_model_artifact(info.model_id, str(file))
+    return made
 
 
 def _model_description(dataset: str, alias: str | None) -> str:

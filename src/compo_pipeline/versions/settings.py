@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.configuration.settings import Name, Open, Share, Title, settings
+from compo_pipeline.configuration.settings import Name, Open, Share, settings
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -64,8 +64,8 @@ class SigningSettings:
     """Settings of signing (YAML key `registration.signing`): PEM files of an elliptic-curve key."""
 
     public_key: Path | None = None
-    """The public key, which verifies. With it, unsigned versions are neither promoted, copied nor
-    served; null: versions are neither signed nor verified."""
+    """The public key, which verifies. With it, unsigned versions are neither promoted nor served;
+    null: versions are neither signed nor verified."""
     private_key: Path | None = None
     """The private key, which signs at registration; null on machines that only verify."""
     password_variable: str | None = None
@@ -116,7 +116,7 @@ class RegistrationSettings:
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
     licences: Licences = field(default_factory=Licences)
-    """Of what the version is made from, in its model card and its bill of materials."""
+    """Of what the version is made from, in its model card."""
     reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
     """The largest number of held-out captions whose embeddings are stored with a version, to watch
     a served model by."""
@@ -202,20 +202,6 @@ class Gate:
 
 
 @settings
-class CopySettings:
-    """Settings of the copy of a version to another registry (YAML key `promotion.copy`)."""
-
-    to: str | None = None
-    """The other registry: MLflow's server or database; null refuses to copy."""
-    alias: Alias = CHAMPION
-    """Alias of the version to copy."""
-    gives: UngatedAlias = "challenger"
-    """Alias of the copy in the other registry."""
-    experiment: Title = "compo"
-    """Experiment of the other store, for the run that holds the copy."""
-
-
-@settings
 class PromotionSettings:
     """Settings of promotion and rollback (YAML key `promotion`)."""
 
@@ -226,7 +212,3 @@ class PromotionSettings:
     set of it was scored, and hold where one was. A waiver is recorded with the decision."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""
-    settle: NonNegativeFloat = 2.0
-    """Seconds after which a moved alias of a server is read again."""
-    copy: CopySettings = field(default_factory=CopySettings)
-    """What is copied where."""

@@ -1,8 +1,8 @@
-"""A version's files: probes that are stored with them, the one check before they are used, loading.
+"""A version's files: the one check before they are used, probes that are stored with them, loading.
 
-Rollback, copies, rescoring, the page and the server open a version through `verified`, promotion
-opens it through `verified_files`. Nothing of its folder is imported or unpickled there, so that a
-folder may come from a store that others write.
+Rollback, rescoring, the page and the server open a version through `verified`, promotion opens it
+through `verified_files`. Nothing of its folder is imported or unpickled there, so that a folder may
+come from a store that others write.
 
 P probe images, T probe texts, D width of the joint space.
 """
@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import numpy as np
 import torch
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from PIL import Image
 from torch import Tensor
 
@@ -30,18 +28,22 @@ from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
-from compo_pipeline.models.weights import PROBES
+from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 from compo_pipeline.storage.untrusted import read_json
 from compo_pipeline.versions import signing as signing_keys
 from compo_pipeline.versions.evidence import Evidence, EvidenceTables, read_evidence, read_tables
-from compo_pipeline.versions.layout import PROBES_FILE, check_code, check_files
-from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage, write_lineage
-from compo_pipeline.versions.reference import Reference, check_reference, read_reference
+from compo_pipeline.versions.lineage import LINEAGE_FILE, Lineage, check_lineage
+from compo_pipeline.versions.reference import Reference, read_reference
 from compo_pipeline.versions.settings import SigningSettings
 from compo_pipeline.versions.versions import version_of
 
+# The code that MLflow runs for a version (models from code).
+SERVED_CODE = Path(__file__).with_name("model.py")
+PROBES_FILE = "probes.json"
 # Largest difference of a coordinate of a probe's embedding, of length 1, in float32 on a CPU.
 TOLERANCE = 1e-4
+# Endings of a version's files. None is a pickle's, and code is in `SERVED_CODE` alone.
+_ENDINGS = {"", ".json", ".md", ".model", ".parquet", ".safetensors", ".sig", ".txt", ".yaml"}
 _DIGITS = 16
 
 
@@ -69,70 +71,55 @@ class VerifiedFiles:
         """Read the score rows of the version and of its base from the evidence.
 
         Raises:
-            VersionError: they cannot be read, or do not follow from their similarities.
+            VersionError: they cannot be read.
         """
         with _version_errors(self.lineage.name, self.lineage.version, self.export):
-            return read_tables(self.export, self.evidence)
+            return read_tables(self.export)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedVersion(VerifiedFiles):
-    """Verified local files of a version, with the model loaded from them.
-
-    Attributes:
-        model: loaded from `export`, on the CPU.
-    """
+    """Verified local files of a version, with the model loaded from them on the CPU."""
 
     model: LoadedModel
 
 
-def verified(
-    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
-) -> VerifiedVersion:
+def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedVersion:
     """Download a version's files, check them against the registry, and load and check its model.
-
-    After the checks of `verified_files`: the fingerprint of the weights, the embeddings of the
-    probes, the reference.
 
     Args:
         version: of the registry.
         folder: of the copy, empty or missing.
         signing: the configured keys, if any.
-        store: URI of the version's registry; None is the configured one.
 
     Raises:
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    return load_verified_model(verified_files(version, folder, signing, store))
+    return load_verified_model(verified_files(version, folder, signing))
 
 
 def load_verified_model(files: VerifiedFiles) -> VerifiedVersion:
-    """Load the model of verified files; checks its fingerprint, probe embeddings and reference.
+    """Load the model of verified files, and check its fingerprint and its probe embeddings.
 
     Raises:
         VersionError: it is not the model that was registered.
     """
     with _version_errors(files.lineage.name, files.lineage.version, files.folder):
-        model = _load_checked(files.export, files.lineage.fingerprint)
-        check_reference(files.export)
+        model = load_checked(files.export, files.lineage.fingerprint)
     return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)
 
 
-def verified_files(
-    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
-) -> VerifiedFiles:
+def verified_files(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedFiles:
     """Download a version's files and check them against the registry; loads no model.
 
-    In this order: the signature or, without signing, that MLflow would run this program's code
-    alone; that there are no files but those that are used; the lineage and the digests of all
-    files, against the registry; the evidence's record.
+    Checks the signature, if a key is configured, that there is no code and no pickle, and the
+    lineage and the digests of all files against the registry.
 
     Args:
         version: of the registry.
         folder: of the copy, empty or missing.
         signing: the configured keys, if any.
-        store: URI of the version's registry; None is the configured one.
 
     Raises:
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
@@ -141,14 +128,54 @@ def verified_files(
     public_key = signing.public_key
     verifier = None if public_key is None else signing_keys.verifier(public_key)
     with _version_errors(version.name, version.version, folder):
-        files = _download_files(version, folder, store)
+        files = download(f"models:/{version.name}/{version.version}", folder)
         if verifier is not None:
             signing_keys.check(files, verifier)
-        export = check_files(files)
-        if verifier is None:
-            check_code(files)
+        refuse_code(files, signed=verifier is not None)
         lineage = check_lineage(version, files)
+        export = exported_folder(files)
         return VerifiedFiles(files, export, lineage, read_evidence(export))
+
+
+def download(uri: str, folder: Path) -> Path:
+    """Download MLflow's model folder at a URI, without Python's bytecode; returns its copy."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
+    # Python writes it where MLflow runs a version from a store that is a folder.
+    shutil.rmtree(files / "__pycache__", ignore_errors=True)
+    return files
+
+
+def refuse_code(files: Path, *, signed: bool) -> None:
+    """Refuse a folder with a pickle or with other code than the served model's.
+
+    Args:
+        files: MLflow's model folder.
+        signed: whether its files are signed; they may then have the code of another release.
+
+    Raises:
+        ValueError: there is such a file; names it.
+    """
+    for path in sorted(files.rglob("*")):
+        if path.is_file() and path != files / SERVED_CODE.name and path.suffix not in _ENDINGS:
+            raise ValueError(
+                f"{path.relative_to(files)} is a {path.suffix} file, which no version has"
+            )
+    code = files / SERVED_CODE.name
+    if not signed and code.is_file() and code.read_bytes() != SERVED_CODE.read_bytes():
+        raise ValueError(f"{code.name} is not this program's code, and is not signed")
+
+
+def exported_folder(files: Path) -> Path:
+    """Path of the exported open_clip folder within a version's MLflow model folder.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    found = [path.parent for path in sorted(files.glob(f"artifacts/*/{CONFIG_FILE}"))]
+    if len(found) != 1:
+        raise ValueError(f"artifacts has {len(found)} folders with {CONFIG_FILE}, expected one")
+    return found[0]
 
 
 def verified_reference(
@@ -157,7 +184,7 @@ def verified_reference(
     """Download and check a version's files as `verified_files` does, and read the reference sample.
 
     Args:
-        version: of the configured registry.
+        version: of the registry.
         folder: of the copy, empty or missing.
         signing: the configured keys, if any.
 
@@ -191,21 +218,6 @@ def _version_errors(name: str, number: int | str, folder: Path) -> Iterator[None
             f"scored: {reason}. `kedro run --pipeline=registration` registers its checkpoint as a "
             "new version"
         ) from error
-
-
-def _download_files(version: ModelVersion, folder: Path, store: str | None) -> Path:
-    """Download a version's files from the registry, without Python bytecode; returns their folder.
-
-    MLflow's own function knows the configured registry alone.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
-    uri = client.get_model_version_download_uri(version.name, str(version.version))
-    repository: Any = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
-    copy = Path(repository.download_artifacts("", dst_path=str(folder)))
-    # Python writes it where MLflow runs a version from a store that is a folder.
-    shutil.rmtree(copy / "__pycache__", ignore_errors=True)
-    return copy
 
 
 def load_model(
@@ -253,33 +265,12 @@ def write_probes(export: Path) -> None:
     (export / PROBES_FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
-def seal(version: ModelVersion, folder: Path, signing: SigningSettings) -> list[Path]:
-    """Write the lineage and, with keys, the signature of a new version's folder; returns the files.
-
-    Args:
-        version: of the registry, with the tags that the lineage repeats.
-        folder: MLflow's model folder, copied back from the store.
-        signing: the keys.
-
-    Returns:
-        The new files, for the store.
+def load_checked(export: Path, registered: str | None) -> LoadedModel:
+    """Load an exported model, and check its weights' fingerprint and its probe embeddings.
 
     Raises:
-        SettingsError: the private key cannot be used.
-        ValueError: the folder is not what was logged.
+        ValueError: they are others than the registered ones.
     """
-    export = check_files(folder)
-    check_code(folder)
-    written = [write_lineage(version, folder)]
-    lineage = check_lineage(version, folder)
-    _load_checked(export, lineage.fingerprint)
-    if signing.public_key is not None:
-        written.append(signing_keys.sign(folder, signing))
-    return written
-
-
-def _load_checked(export: Path, registered: str | None) -> LoadedModel:
-    """Load an exported model, and check its weights' fingerprint and its probe embeddings."""
     model = load(export)
     if model.fingerprint != registered:
         expected = "none" if registered is None else registered[:_DIGITS]
@@ -287,24 +278,14 @@ def _load_checked(export: Path, registered: str | None) -> LoadedModel:
             f"its weights have the fingerprint {model.fingerprint[:_DIGITS]}, {LINEAGE_FILE} names "
             f"{expected}"
         )
-    file = export / PROBES_FILE
-    if not file.is_file():
-        raise ValueError(f"{PROBES_FILE} is missing")
-    stored = read_json(file)
+    stored = read_json(export / PROBES_FILE)
     for kind, computed in _probe_embeddings(model).items():
-        expected_values = torch.tensor(stored[kind])
-        if expected_values.shape != computed.shape:
-            raise ValueError(
-                f"{PROBES_FILE}: {kind} are {list(expected_values.shape)}, expected "
-                f"{list(computed.shape)}"
-            )
-        difference = (computed - expected_values).abs().amax(dim=1)
+        difference = (computed - torch.tensor(stored[kind])).abs().max().item()
         # A difference that is not a number is above it too.
-        above = (~(difference <= TOLERANCE)).nonzero().flatten().tolist()
-        if above:
+        if not difference <= TOLERANCE:
             raise ValueError(
-                f"the embedding of probe {above[0]} of the {kind} differs from {PROBES_FILE} by "
-                f"{difference[above[0]]:.2g}, at most {TOLERANCE:g} is allowed"
+                f"an embedding of the probe {kind} differs from {PROBES_FILE} by {difference:.2g}, "
+                f"at most {TOLERANCE:g} is allowed"
             )
     return model
 

@@ -98,7 +98,8 @@ def aliased_version(
     if version is None:
         raise SettingsError(
             f"{key}: the alias '{alias}' of {name} names version {number}, which does not exist; "
-            "`kedro run --pipeline=repair` repairs the aliases"
+            f"delete the alias: mlflow.MlflowClient().delete_registered_model_alias"
+            f"('{name}', '{alias}')"
         )
     return version
 

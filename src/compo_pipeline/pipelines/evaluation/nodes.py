@@ -38,7 +38,7 @@ from compo_pipeline.evaluation.evaluate import (
     score_run,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings

@@ -5,17 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import promotion as promotions
-from compo_pipeline.versions.promotion import Decision
+from compo_pipeline.versions.promotion import Decision, promote
 from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 
 def judge_challenger(
-    promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
-) -> Decision:
+    promotion: PromotionSettings,
+    registration: RegistrationSettings,
+    tracking: TrackingSettings,
+    site: Site,
+) -> tuple[Decision, FolderWriter]:
     """Judge the version with the registration's alias, and make it champion if it passes.
+
+    Returns:
+        The decision, and a function that writes its page.
 
     Raises:
         SettingsError: no alias is set.
@@ -27,6 +35,14 @@ def judge_challenger(
         )
     # This pipeline logs into no run, so the hook sets no store.
     connect(tracking, Path.cwd())
-    return promotions.promote(
-        registration.name, registration.alias, promotion, registration.signing
-    )
+    decision = promote(registration.name, registration.alias, promotion, registration.signing)
+    return decision, promotion_page.decision_page(decision, site)
+
+
+def report_decision(decision: Decision, promotion_report: Path) -> None:
+    """Print the decision, after its page is written.
+
+    Raises:
+        PromotionError: the challenger was refused.
+    """
+    promotion_page.report(decision, promotion_report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.promotion.nodes import judge_challenger
+from compo_pipeline.pipelines.promotion.nodes import judge_challenger, report_decision
 
 
 def create_pipeline() -> Pipeline:
@@ -16,9 +16,20 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 judge_challenger,
-                inputs=["params:promotion", "params:registration", "params:tracking"],
-                outputs="decision",
+                inputs=[
+                    "params:promotion",
+                    "params:registration",
+                    "params:tracking",
+                    "params:site",
+                ],
+                outputs=["decision", "promotion_report"],
                 name="judge_challenger",
+            ),
+            node(
+                report_decision,
+                inputs=["decision", "promotion_report"],
+                outputs=None,
+                name="report_decision",
             ),
         ]
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
@@ -33,6 +31,7 @@ from compo_pipeline.tuning.selection import (
 )
 from compo_pipeline.versions.evidence import MODELS, Evidence, write_evidence
 from compo_pipeline.versions.materials import (
+    Material,
     base_material,
     captioner_material,
     counterfactual_materials,
@@ -40,90 +39,58 @@ from compo_pipeline.versions.materials import (
     parser_material,
 )
 from compo_pipeline.versions.reference import write_reference
-from compo_pipeline.versions.registration import MadeFrom, export_with_card, register
+from compo_pipeline.versions.registration import export_with_card, register
 from compo_pipeline.versions.settings import RegistrationSettings
 
 
-class MeasuredModel(NamedTuple):
-    """Evaluation of a checkpoint: comparison, scores, items, benchmarks used for selection."""
-
-    comparison: Comparison
-    """With its base and its control."""
-    scores: Mapping[str, Table[Score]]
-    """By role."""
-    items: Sequence[ScoredItem]
-    """Shapes and slices of the scored items."""
-    selecting: Mapping[str, str]
-    """Scored benchmarks whose items select, and the YAML key by which they do."""
-
-
-class ReferenceSource(NamedTuple):
-    """Captions, images and settings of the reference sample that is stored with a version."""
-
-    captions: Sequence[Caption]
-    """Of all splits."""
-    root: Path
-    """Folder of their images."""
-    evaluation: EvaluationSettings
-    """Batches and precision."""
-    device: torch.device
-    """Where the model is."""
-
-
-def collect_evidence(
-    comparison: Mapping[str, Any],
-    scores: Sequence[Score],
-    items: Sequence[ScoredItem],
-    checkpoint: Path,
-    registration: RegistrationSettings,
-    tuned: BenchmarksSettings,
-) -> MeasuredModel:
-    """Evaluation results by which promotion judges the version: scores, overlaps, items.
-
-    Raises:
-        SettingsError: the version would get an alias, and was scored on items that select.
-    """
-    compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
-    by_role = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
-    found = selecting_benchmarks(compared.sources, recorded_validation(checkpoint), tuned)
-    if found and registration.alias is not None:
-        lines = "\n".join(describe_selecting(compared.sources, found))
-        raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
-    return MeasuredModel(compared, by_role, items, found)
-
-
-def list_base_and_data(
+def list_materials(
     model: ModelSettings,
     dataset: str,
     data: DataSettings,
     manifest: Mapping[str, Any],
-    valid_captions: Sequence[Caption],
-) -> MadeFrom:
-    """Base model and datasets that a checkpoint was made from, for its lineage and licences."""
-    listed = (base_material(model), *data_materials(dataset, data, manifest))
-    return MadeFrom(manifest, valid_captions, listed)
-
-
-def list_preparation(
-    base_and_data: MadeFrom,
     method: str,
     language_model: str,
     recaption: RecaptionSettings,
     counterfactuals: CounterfactualSettings,
-) -> MadeFrom:
-    """Add the models that prepared the training data (captioner, parser, ...) to the lineage."""
-    made = [*captioner_material(recaption), parser_material(load_once(language_model).meta)]
+) -> list[Material]:
+    """Base model, datasets, and models that prepared the data, each with its licence."""
+    prepared = [*captioner_material(recaption), parser_material(load_once(language_model).meta)]
     if find(method).counterfactuals:
-        made += counterfactual_materials(counterfactuals)
-    return base_and_data._replace(materials=(*base_and_data.materials, *made))
+        prepared += counterfactual_materials(counterfactuals)
+    return [base_material(model), *data_materials(dataset, data, manifest), *prepared]
+
+
+def collect_evidence(
+    comparison: Mapping[str, Any],
+    checkpoint: Path,
+    registration: RegistrationSettings,
+    tuned: BenchmarksSettings,
+) -> Evidence:
+    """What promotion will judge the version by: how it was scored, overlaps, selecting items.
+
+    Raises:
+        SettingsError: the version would get an alias, and was scored on items that select.
+    """
+    compared = Comparison.from_json(comparison)
+    found = selecting_benchmarks(compared.sources, recorded_validation(checkpoint), tuned)
+    if found and registration.alias is not None:
+        lines = "\n".join(describe_selecting(compared.sources, found))
+        raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
+    return Evidence.from_comparison(compared, found)
 
 
 def export_checkpoint(
     checkpoint: Path,
     run: Mapping[str, Any],
-    made_from: MadeFrom,
-    measured: MeasuredModel,
-    reference: ReferenceSource,
+    manifest: Mapping[str, Any],
+    materials: Sequence[Material],
+    comparison: Mapping[str, Any],
+    evidence: Evidence,
+    scores: Sequence[Score],
+    items: Sequence[ScoredItem],
+    valid_captions: Sequence[Caption],
+    root: Path,
+    evaluation: EvaluationSettings,
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
 ) -> FolderWriter:
@@ -131,26 +98,18 @@ def export_checkpoint(
 
     The evidence's reference is of the exported weights.
     """
+    compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
+    device = choose_device(evaluation.device, key="evaluation.device")
 
     def write(folder: Path) -> None:
-        compared = measured.comparison
-        export_with_card(checkpoint, folder, run, made_from, compared, registration, waive)
-        evidence = Evidence.from_comparison(compared, measured.selecting)
-        write_evidence(folder, evidence, measured.scores, measured.items)
-        exported, rows = load(folder).to(reference.device), registration.reference_rows
-        write_reference(
-            folder, exported, reference.captions, reference.root, rows, reference.evaluation
-        )
+        about = run, manifest, materials, compared
+        export_with_card(checkpoint, folder, *about, registration, waive)
+        rows = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
+        write_evidence(folder, evidence, rows, items)
+        exported, most = load(folder).to(device), registration.reference_rows
+        write_reference(folder, exported, valid_captions, Path(root), most, evaluation)
 
     return write
-
-
-def choose_reference(
-    valid_captions: Sequence[Caption], root: Path, evaluation: EvaluationSettings
-) -> ReferenceSource:
-    """Captions, images and settings for the reference sample stored with the version."""
-    device = choose_device(evaluation.device, key="evaluation.device")
-    return ReferenceSource(valid_captions, Path(root), evaluation, device)
 
 
 def register_export(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.registration.nodes import (
-    choose_reference,
     collect_evidence,
     export_checkpoint,
-    list_base_and_data,
-    list_preparation,
+    list_materials,
     register_export,
 )
 
@@ -19,56 +17,45 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                collect_evidence,
-                inputs=[
-                    "comparison",
-                    "scores",
-                    "scored_items",
-                    "checkpoint",
-                    "params:registration",
-                    "params:tuning.benchmarks",
-                ],
-                outputs="measured_model",
-                name="collect_evidence",
-            ),
-            node(
-                choose_reference,
-                inputs=["valid_captions", "params:data.root", "params:evaluation"],
-                outputs="reference_source",
-                name="choose_reference",
-            ),
-            node(
-                list_base_and_data,
+                list_materials,
                 inputs=[
                     "params:model",
                     "params:dataset",
                     "params:data",
                     "manifest",
-                    "valid_captions",
-                ],
-                outputs="base_and_data",
-                name="list_base_and_data",
-            ),
-            node(
-                list_preparation,
-                inputs=[
-                    "base_and_data",
                     "params:method",
                     "params:language.model",
                     "params:recaption",
                     "params:counterfactuals",
                 ],
-                outputs="made_from",
-                name="list_preparation",
+                outputs="materials",
+                name="list_materials",
+            ),
+            node(
+                collect_evidence,
+                inputs=[
+                    "comparison",
+                    "checkpoint",
+                    "params:registration",
+                    "params:tuning.benchmarks",
+                ],
+                outputs="evidence",
+                name="collect_evidence",
             ),
             node(
                 export_checkpoint,
                 inputs=[
                     "checkpoint",
                     "run",
-                    "made_from",
-                    "measured_model",
-                    "reference_source",
+                    "manifest",
+                    "materials",
+                    "comparison",
+                    "evidence",
+                    "scores",
+                    "scored_items",
+                    "valid_captions",
+                    "params:data.root",
+                    "params:evaluation",
                     "params:registration",
                     "params:promotion.waive",
                 ],

@@ -2,45 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mlflow
+
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import BenchmarkItems
+from compo_pipeline.evaluation.evaluate import BenchmarkItems, evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import scored_items
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
+from compo_pipeline.run.compute import choose_device
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as store
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions.rescoring import Benchmarking, TrainingDataset, rescore
+from compo_pipeline.versions import versions
+from compo_pipeline.versions.evidence import Evidence, write_evidence
+from compo_pipeline.versions.reference import write_reference
+from compo_pipeline.versions.registration import register
 from compo_pipeline.versions.settings import RegistrationSettings
-
-
-def describe_data(
-    valid_captions: Sequence[Caption], manifest: Mapping[str, Any], known: TrainingRows, root: Path
-) -> TrainingDataset:
-    """Training data of the version to rescore: captions, image folder, hashes."""
-    return TrainingDataset(valid_captions, Path(root), known, manifest["data_hash"])
-
-
-def describe_scoring(
-    items: BenchmarkItems,
-    data: TrainingDataset,
-    model: ModelSettings,
-    evaluation: EvaluationSettings,
-) -> Benchmarking:
-    """Benchmark items, training data and settings with which a version is scored again."""
-    return Benchmarking(items, data, model, evaluation)
+from compo_pipeline.versions.verification import load_base, verified
 
 
 def rescore_version(
-    asked: Benchmarking,
+    items: BenchmarkItems,
+    known: TrainingRows,
+    valid_captions: Sequence[Caption],
+    manifest: Mapping[str, Any],
+    root: Path,
+    base: ModelSettings,
+    evaluation: EvaluationSettings,
     registration: RegistrationSettings,
     tracking: TrackingSettings,
-    settle: float,
 ) -> dict[str, Any]:
-    """Score the version with the registration's alias again, and register it anew."""
+    """Score a version and its base again, and register it as a new version with these scores.
+
+    No stored score and no stored overlap is used. The new version takes all aliases of the old one,
+    and what a promotion or a rollback has said of it, since the model is the same.
+
+    Raises:
+        SettingsError: there is no such version, it was trained on other data or from another base,
+            or the private key cannot be used.
+        VersionError: its files are not those that were registered.
+    """
     store.configure(tracking, Path.cwd())
-    return asdict(rescore(asked, registration, settle))
+    name, alias = registration.name, registration.rescore or registration.alias
+    if alias is None:
+        raise SettingsError("registration.alias: expected the alias of the version, got null")
+    key = "registration.alias" if registration.rescore is None else "registration.rescore"
+    version = versions.find(name, alias, None, key)
+    with tempfile.TemporaryDirectory() as folder:
+        files = verified(version, Path(folder), registration.signing)
+        if files.lineage.data_hash != manifest["data_hash"]:
+            raise SettingsError(
+                f"dataset: version {version.version} of {name} was trained on data with the "
+                f"fingerprint {(files.lineage.data_hash or 'none')[:16]}, this dataset has "
+                f"{manifest['data_hash'][:16]}; use the --env and the data of its training"
+            )
+        device = choose_device(evaluation.device, key="evaluation.device")
+        model, method = files.model.to(device), read_record(files.export)["method"]
+        models: dict[str, Callable[[], LoadedModel]] = {
+            BASE: partial(load_base, files.lineage, base, str(device)),
+            FINE_TUNED: lambda: model,
+        }
+        about = method, method, version.tags["dataset"]
+        scores, comparison = evaluate(
+            items.subtasks, models, *about, known, evaluation, items.slices
+        )
+        rows = {role: scores.having("model", [one.name]) for role, one in comparison.models.items()}
+        evidence = Evidence.from_comparison(comparison)
+        write_evidence(files.export, evidence, rows, scored_items(items.subtasks, items.slices))
+        most = registration.reference_rows
+        write_reference(files.export, model, valid_captions, root, most, evaluation)
+        tags = {"rescored_from": f"models:/{name}/{version.version}"}
+        with store.adopt(store.open_run(f"rescored {name} {version.version}", tags)) as run:
+            tags |= versions.lasting_decision(version)
+            unnamed = replace(registration, alias=None)
+            made = register(files.export, run, manifest, comparison, str(root), unnamed, tags)
+    client = mlflow.MlflowClient()
+    for each, number in client.get_registered_model(name).aliases.items():
+        if int(number) == int(version.version):
+            client.set_registered_model_alias(name, each, str(made.version))
+    return asdict(replace(made, alias=alias))

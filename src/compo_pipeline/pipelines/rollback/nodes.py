@@ -1,23 +1,30 @@
-"""Pipeline `rollback`: the previous champion is champion again."""
+"""Nodes of the pipeline `rollback`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.versions import promotion as promotions
-from compo_pipeline.versions.promotion import Decision
+from compo_pipeline.versions.promotion import roll_back
 from compo_pipeline.versions.settings import PromotionSettings, RegistrationSettings
 
 
 def roll_back_champion(
-    promotion: PromotionSettings, registration: RegistrationSettings, tracking: TrackingSettings
-) -> Decision:
-    """Make the previous champion the champion again, after its files are verified.
+    promotion: PromotionSettings,
+    registration: RegistrationSettings,
+    tracking: TrackingSettings,
+    site: Site,
+) -> FolderWriter:
+    """Make the previous champion the champion again; returns a function that writes the page.
 
     Raises:
         PromotionError: there is no champion, or no previous one.
     """
     connect(tracking, Path.cwd())
-    return promotions.roll_back(registration.name, promotion, registration.signing)
+    decision = roll_back(registration.name, promotion, registration.signing)
+    promotion_page.show(decision)
+    return promotion_page.decision_page(decision, site)

@@ -1,4 +1,4 @@
-"""Pipeline `rollback`: the previous champion is champion again."""
+"""Wiring of the pipeline `rollback`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 roll_back_champion,
-                inputs=["params:promotion", "params:registration", "params:tracking"],
-                outputs="decision",
+                inputs=[
+                    "params:promotion",
+                    "params:registration",
+                    "params:tracking",
+                    "params:site",
+                ],
+                outputs="promotion_report",
                 name="roll_back_champion",
             ),
         ]
