@@ -12,7 +12,6 @@ from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import MetricScores, score, score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.storage.records import Score
 
 Build = Callable[..., Embedded]
@@ -212,17 +211,6 @@ def test_a_rival_may_be_missing_only_where_candidates_are_few(
             rows[place] = replace(row, similarities=(0.1, -math.inf), correct=True)
     with pytest.raises(ValueError, match="i2t_r1, item 'a'.*expected 2 finite"):
         check_verdicts(rows, scored_items(subtasks))
-
-
-def test_no_adapter_is_code_that_scores(package_copy: Path) -> None:
-    """The fingerprint of the items covers all that adapters read."""
-    before = code_fingerprint(scoring.__name__)
-    for file in (package_copy / "benchmarks").glob("*.py"):
-        if file.stem not in ("__init__", "averages", "items", "registry"):
-            file.write_text("x = 1")
-    assert code_fingerprint(scoring.__name__) == before
-    (package_copy / "evaluation" / "embed.py").write_text("x = 1")
-    assert code_fingerprint(scoring.__name__) != before
 
 
 def test_the_names_of_figures_are_told_without_a_model(embedded: Build) -> None:

@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import grimp
 import yaml
 
 from compo_pipeline.configuration import keys
@@ -35,7 +39,6 @@ from compo_pipeline.project.settings import (
     loader_of,
     read_parameters,
 )
-from compo_pipeline.run.code_fingerprint import file_of, imported
 
 STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
 """The stages; registration acts outside of the workspace."""
@@ -355,3 +358,47 @@ def _value_or_missing(values: Any, key: str) -> Any:
 def _has_value(values: Mapping[str, Any], key: str) -> bool:
     """Whether nested mappings have a value at a dotted key."""
     return _value_or_missing(values, key) is not _MISSING
+
+
+def imported(*modules: str) -> set[str]:
+    """Names of modules, and of all modules they import from their package or compo_pipeline."""
+    return set[str]().union(*map(_modules_with_imports, modules))
+
+
+@cache
+def _modules_with_imports(module: str) -> frozenset[str]:
+    """Names of a module, its imports from its package or compo_pipeline, and all their packages."""
+    package = module.partition(".")[0]
+    if _package_folder(package) is None:
+        return frozenset({module})
+    graph = _import_graph(*dict.fromkeys((package, _PACKAGE)))
+    names = {module} | graph.find_descendants(module)
+    if module != package:
+        names |= graph.find_upstream_modules(module, as_package=True)
+    names |= {name[:place] for name in names for place, sign in enumerate(name) if sign == "."}
+    return frozenset(names)
+
+
+@cache
+def _import_graph(*packages: str) -> grimp.ImportGraph:
+    """Graph of the imports between the modules of packages."""
+    # Its cache would be a folder in the working directory.
+    return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+
+
+def file_of(module: str) -> Path:
+    """Path of the source file of a module or package."""
+    package, _, rest = module.partition(".")
+    folder = _package_folder(package)
+    if folder is None:
+        return Path(str(sys.modules[module].__file__))
+    place = folder.joinpath(*rest.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+def _package_folder(package: str) -> Path | None:
+    """Folder of a package; None for a module that is no package, such as a script."""
+    if package in sys.modules and not hasattr(sys.modules[package], "__path__"):
+        return None
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
