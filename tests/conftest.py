@@ -30,8 +30,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from tests.chat_server import Chat
 
-import compo_pipeline
-from compo_pipeline.run import code_fingerprint, compute
+from compo_pipeline.run import compute
 from compo_pipeline.storage.records import Parse
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
@@ -78,19 +77,6 @@ _PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
 def project() -> Path:
     """The project's root folder."""
     return PROJECT
-
-
-@pytest.fixture
-def package_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the package's code, of which fingerprints of code are taken."""
-    folder = tmp_path / "compo_pipeline"
-    source = Path(compo_pipeline.__file__).parent
-    for file in source.rglob("*.py"):
-        copy = folder / file.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
-    monkeypatch.setattr(code_fingerprint, "_package_folder", lambda package: folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

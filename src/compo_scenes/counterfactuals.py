@@ -31,7 +31,6 @@ from compo_pipeline.counterfactuals.contract import (
     Opening,
     real_image,
 )
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest, rng
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Caption
@@ -41,7 +40,7 @@ from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read
 from compo_scenes.redrawing import imagine, redraw, retell
 from compo_scenes.render import SceneAdainSettings, cast, image, mix_statistics
-from compo_scenes.world import Scene, World
+from compo_scenes.world import SCENES, Scene, World
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
@@ -175,12 +174,9 @@ class SceneCounterfactuals:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of settings, world and code.
-
-        A change of the scenes' code gives new edits.
-        """
+        """Hash of settings, world and version of scenes."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        return f"{digest(self.name, values, code_fingerprint(__name__)):016x}"[:12]
+        return f"{digest(self.name, values, SCENES):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The edit of one sentence in a role, or the reason why there is none."""

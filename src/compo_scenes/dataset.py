@@ -18,7 +18,6 @@ from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import (
     files_fingerprint,
@@ -31,7 +30,7 @@ from compo_scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentence
 from compo_scenes.instances import instances
 from compo_scenes.render import image
 from compo_scenes.shapes import SHAPES
-from compo_scenes.world import COLOURS, Scene, World
+from compo_scenes.world import COLOURS, SCENES, Scene, World
 
 log = logging.getLogger(__name__)
 
@@ -169,10 +168,10 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
 
 
 def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
-    """Settings, code hash and hash of all files below the root, to find changes."""
+    """Settings, version of scenes and hash of all files below the root, to find changes."""
     files = ((str(file.relative_to(root)), file) for file in sorted(_visible_files(root)))
     values = json.dumps(asdict(settings), sort_keys=True)
-    return [values, code_fingerprint("compo_scenes.dataset"), files_fingerprint(files)]
+    return [values, str(SCENES), files_fingerprint(files)]
 
 
 def _render_all(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from typing import Any, Literal
 
 from compo_pipeline.run.seeding import digest, rng
 
+SCENES = 1
+"""Version of scenes: raised where equal settings give other images or texts than before."""
+
 Relation = Literal["left", "right", "above", "below", "inside", "around"]
 INVERSE: dict[str, Relation] = {
     "left": "right",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score
@@ -199,7 +200,7 @@ def test_other_values_begin_anew_where_those_before_were_killed(
 
 @pytest.mark.slow
 def test_whatever_the_scores_hang_on_is_confirmed_anew(
-    confirmation: Confirmation, trained: list[str], package_copy: Path
+    confirmation: Confirmation, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(change: Confirmation, tuned: dict[str, float] = TUNED) -> list[str]:
         trained.clear()
@@ -215,10 +216,7 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     # Other values leave what the configured ones have given.
     assert run(confirmation, {LR: 0.4}) == ["tuned"]
     assert run(confirmation) == []
-    # An adapter is no code that scores: its items have a fingerprint.
-    (package_copy / "benchmarks" / "aro.py").write_text("")
-    assert run(confirmation) == []
-    (package_copy / "evaluation" / "protocols.py").write_text("")
+    monkeypatch.setattr(scoring, "SCORING", scoring.SCORING + 1)
     assert run(confirmation) == both
 
 

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run import compute
+from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import study as studies
 from compo_pipeline.tuning import trial as trials
@@ -421,7 +422,7 @@ def test_a_study_of_another_base_or_code_is_not_joined(
 ) -> None:
     objective = world.objective(tmp_path)
     world.plan(objective, tmp_path, 1e-3)
-    monkeypatch.setattr(trials, "code_fingerprint", lambda *modules: "other code")
+    monkeypatch.setattr(fingerprint, "TRAINING", fingerprint.TRAINING + 1)
     model = replace(objective.inputs.training.model, name=f"local-dir:{tiny_model(1)}")
     with pytest.raises(SettingsError, match="differs in base model, code; its"):
         world.plan(with_training(objective, model=model), tmp_path, 1e-3)

@@ -14,11 +14,12 @@ from typing import Any
 from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.datasets.stored import Stored
+from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.next_steps import arguments, options
 from compo_pipeline.storage.files import files_fingerprint, read_json_or_none, write_json
+from compo_pipeline.training.fingerprint import TRAINING
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ def run_cells(
 ) -> list[dict[str, Any]]:
     """Run the unfinished trainings of a comparison's cells; returns all cells with their folders.
 
-    A cell is run again if its options, the configuration, the code or the data have changed; its
-    training then resumes or is refused as in a run by hand. A cell that fails does not stop the
-    others.
+    A cell is run again if its options, the configuration, the data or the versions of training and
+    scoring have changed; its training then resumes or is refused as in a run by hand. A cell that
+    fails does not stop the others.
 
     Args:
         chosen: the set.
@@ -71,7 +72,7 @@ def run_cells(
     """
     state = {
         "conf": _configuration_fingerprint(),
-        "code": code_fingerprint("compo_pipeline"),
+        "code": f"{TRAINING} {SCORING}",
         "data": data_hash,
     }
     shared = {"remote.store": store} if store else {}

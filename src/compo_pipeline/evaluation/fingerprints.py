@@ -9,13 +9,12 @@ from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.contamination import images_hash, items_hash
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.compute import choose_device
 
 
 @dataclass(frozen=True, slots=True)
 class ScoresFingerprint:
-    """Hashes of what a benchmark's scores depend on: items, images, code and settings.
+    """What a benchmark's scores depend on: items, images, version of scoring and settings.
 
     Weights and versions of libraries are left out.
 
@@ -23,7 +22,7 @@ class ScoresFingerprint:
         benchmark: its name.
         items: of all its items, as its adapter reads them, and how images are turned.
         images: of their images' bytes.
-        code: of the code that scores.
+        code: version of scoring (`scoring.SCORING`).
         settings: precision of the towers and kind of device.
     """
 
@@ -45,7 +44,7 @@ def scores_fingerprints(
     """Fingerprint of each benchmark's scores, as they would be computed on this machine."""
     kind = choose_device(settings.device, key="evaluation.device").type
     precision = {"image": settings.image_precision, "text": settings.text_precision}
-    code = code_fingerprint(scoring.__name__)
+    code = str(scoring.SCORING)
     by_benchmark: dict[str, list[Subtask]] = {}
     for task in subtasks:
         by_benchmark.setdefault(task.benchmark, []).append(task)

@@ -37,6 +37,9 @@ from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.storage.records import PER_CLASS, Score
 
+SCORING = 1
+"""Version of scoring: raised where equal items and weights give other scores than before."""
+
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
 

@@ -15,7 +15,6 @@ from compo_pipeline.foils.blindness import text_accuracy
 from compo_pipeline.foils.kinds import Draft, drafts
 from compo_pipeline.foils.settings import FoilSettings, Kind
 from compo_pipeline.foils.trigrams import Preference, Trigrams
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest, rng
 from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
@@ -359,8 +358,7 @@ def report_head(settings: FoilSettings, drawn_from: str, language: str) -> dict[
         drawn_from: fingerprint of captions and of the images that must not become items.
         language: name and version of the language pipeline.
     """
-    code = code_fingerprint(__name__)
-    depends = (VERSION, drawn_from, language, code, repr(settings))
+    depends = (VERSION, drawn_from, language, repr(settings))
     return {
         "builder": VERSION,
         "fingerprint": f"{digest(*depends):016x}",

@@ -29,6 +29,9 @@ from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, 
 from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table, is_whole
 
+VIEWS = 1
+"""Version of views: raised where equal captions and settings give other views than before."""
+
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 FROM_TABLE = "views.from_table"
@@ -253,7 +256,7 @@ def write(
         SettingsError: no row of a source has.
     """
     code = Path(inspect.getfile(type(method)))
-    own = files_fingerprint([(fingerprint or uuid4().hex, code)])
+    own = files_fingerprint([(f"{VIEWS} {fingerprint or uuid4().hex}", code)])
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         sources = mixture.sources(Table.of(captions, Caption), method) if mixture else {}

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
@@ -52,7 +51,7 @@ class Parts(Iterable[Row]):
     """Of what rows are made of."""
 
     fingerprint: str
-    """Of everything that the rows depend on, besides this package's code."""
+    """Of everything that the rows depend on."""
 
     engine: PrepareSettings = LOCAL
     """What computes the parts of a table that has several."""
@@ -92,10 +91,10 @@ def _compute_part(
 def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
     """Context manager: a folder for a computation's finished parts, which stays after a kill.
 
-    After an error or a kill it stays, and the next computation with this fingerprint, by the same
-    code, finds the parts. Those of others are removed.
+    After an error or a kill it stays, and the next computation with this fingerprint finds the
+    parts. Those of others are removed.
     """
-    own = folder / f"{digest(fingerprint, code_fingerprint('compo_pipeline')):016x}"
+    own = folder / f"{digest(fingerprint):016x}"
     own.mkdir(parents=True, exist_ok=True)
     for other in folder.iterdir():
         if other != own:

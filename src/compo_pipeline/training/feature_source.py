@@ -10,11 +10,10 @@ import torch
 
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.engines import LOCAL
-from compo_pipeline.training import features
 from compo_pipeline.training.features import Features, FeatureStore, embed
+from compo_pipeline.training.fingerprint import TRAINING
 from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.optimisation import projection_alone
@@ -70,7 +69,7 @@ class FeatureSource:
         if inputs.features is None or self._ranks.world > 1:
             self._embed_missing(images, loaded, preprocessor, kind)
         elif missing := images.without(self._features.rows):
-            inputs_key = (inputs.data_hash, code_fingerprint(features.__name__))
+            inputs_key = (inputs.data_hash, str(TRAINING))
             key = (loaded.image_fingerprint, *inputs_key, self._compute.precision, device.type)
             store = FeatureStore(inputs.features, key, device=device, **kind)
             with store.locked():

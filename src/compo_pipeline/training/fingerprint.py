@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 
 from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.training import checkpoint
@@ -21,8 +21,8 @@ from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
 
-RUN = f"{__package__}.run"
-"""The module that trains: with what it imports and the method's module, it determines weights."""
+TRAINING = 1
+"""Version of training: raised where equal inputs and settings give other weights than before."""
 
 # What `auto` may be on this machine and not on the one where a state was begun.
 _RESOLVED = ("training.device", "training.precision")
@@ -30,6 +30,11 @@ _RESOLVED = ("training.device", "training.precision")
 
 class FingerprintError(PlainError, RuntimeError):
     """Error that the state on disk belongs to another configuration."""
+
+
+def code_version(method: type[Method]) -> str:
+    """Version of the code that trains a method: `TRAINING`, and a hash of the method's own file."""
+    return f"{TRAINING} {file_sha256(Path(inspect.getfile(method)))[:16]}"
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -49,11 +54,11 @@ def run_fingerprint(
     """Settings, seed and input hashes that determine a run's weights, as a JSON-ready dictionary.
 
     Args:
-        method: its name, objective and code.
+        method: its name, objective and code version.
         settings: the recipe.
         compute: device and precision on this machine.
         seed: of the order of rows.
-        inputs: hashes by name, of what the run starts from: data, views, base weights, code.
+        inputs: hashes by name, of what the run starts from: data, views and base weights.
     """
     # The mixture of weights is made of the trained ones afterwards.
     left_out = {*speed_paths(TrainingSettings), "wise_ft"}
@@ -68,7 +73,7 @@ def run_fingerprint(
     found = {
         "method": method.name,
         "objective": asdict(method.objective),
-        "code": code_fingerprint(RUN, type(method).__module__),
+        "code": code_version(type(method)),
         "training": recipe,
         "seed": seed,
         **inputs,

@@ -31,7 +31,6 @@ from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.annotations import NO_ANNOTATIONS
 from compo_pipeline.storage.records import Score
@@ -113,7 +112,7 @@ class Confirmation:
         training, evaluation = self.inputs.training, self.inputs.evaluation
         resolved, method = Trainer(training).compute, method_type(self.inputs.method)
         return digest(
-            code_fingerprint(fingerprint.RUN, scoring.__name__, method.__module__),
+            f"{fingerprint.code_version(method)} {scoring.SCORING}",
             training.data_hash,
             digest(*(row.sample_id for row in training.captions)),
             base.fingerprint,

@@ -26,7 +26,6 @@ from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import Splits, split_rows
@@ -63,11 +62,10 @@ class ItemMetrics:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the items, the averages over them, and the code that scores."""
+        """Hash of the items, the averages over them, and the version of scoring."""
         names = dict.fromkeys(task.benchmark for task in self.subtasks)
         averages = (f"{BENCHMARKS[name].averages}" for name in names)
-        code = code_fingerprint(scoring.__name__)
-        return f"{digest(items_fingerprint(self.subtasks), *averages, code):016x}"
+        return f"{digest(items_fingerprint(self.subtasks), *averages, scoring.SCORING):016x}"
 
     @cached_property
     def _embedder(self) -> Embedder:

@@ -31,7 +31,6 @@ from compo_pipeline.methods.registry import build, method_type
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
-from compo_pipeline.run.code_fingerprint import code_fingerprint
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
@@ -270,7 +269,7 @@ class TrialObjective:
             "data": training.data_hash,
             "views": fingerprint.folder_fingerprint(training.views),
             "base model": load(training.model).fingerprint,
-            "code": code_fingerprint(fingerprint.RUN, method_type(inputs.method).__module__),
+            "code": fingerprint.code_version(method_type(inputs.method)),
             "seed": str(training.seed),
         }
 
