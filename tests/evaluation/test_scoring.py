@@ -4,14 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import MetricScores, score, score_model
-from compo_pipeline.storage.records import Score
 
 Build = Callable[..., Embedded]
 
@@ -146,67 +144,6 @@ def test_a_subtask_without_any_image_is_skipped_whole(embedded: Build) -> None:
         found = list(score("m", Subtask("x", "y", (protocol,), Path("i"), (item,)), model))
         rows = [row for scored in found for row in scored.rows]
         assert rows and all(row.correct is None and row.skipped for row in rows)
-
-
-@pytest.fixture
-def table(embedded: Build) -> tuple[list[Score], list[Subtask]]:
-    """Rows of every protocol, as they are stored, and their subtasks."""
-    items = (
-        Item("a", "a.jpg", ("p1", "p2"), ("n",)),
-        Item("b", "b.jpg", ("p2", "n"), ("p1",)),
-        Item("gone", "c.jpg", ("p1", "p2"), ("n",)),
-    )
-    labelled = (Item("a", "a.jpg", ("p1",)), Item("b", "b.jpg", ("n",)))
-    subtasks = [
-        Subtask("pp", "swap", ("image_to_text", "text_only"), Path("i"), items),
-        Subtask("retrieval", "raw", ("retrieval",), Path("i"), items),
-        Subtask("zero_shot", "set", ("zero_shot",), Path("i"), labelled, ("p1", "n"), ("{}",)),
-    ]
-    model = embedded(
-        {"i/a.jpg": [1, 0.1], "i/b.jpg": [0.2, 1]},
-        {"p1": [1, 0], "p2": [0.9, 0.3], "n": [0, 1]},
-        {"i/c.jpg": "missing: no file"},
-    )
-    return score_model(subtasks, model, "m").rows, subtasks
-
-
-def test_verdicts_of_scored_items_follow_from_their_similarities(
-    table: tuple[list[Score], list[Subtask]],
-) -> None:
-    rows, subtasks = table
-    # Fewer than five candidates do not match: the fifth best is missing.
-    assert any(-math.inf in row.similarities for row in rows)
-    check_verdicts(rows, scored_items(subtasks))
-
-
-@pytest.mark.parametrize("metric", ["itt", "tot", "i2t_r1", "t2i_r1", "i2t_r10", "top1"])
-@pytest.mark.parametrize("edit", ["verdict", "none", "infinite", "skipped"])
-def test_edited_rows_are_refused_by_item(
-    table: tuple[list[Score], list[Subtask]], metric: str, edit: str
-) -> None:
-    rows, subtasks = table
-    place = next(k for k, row in enumerate(rows) if row.metric == metric and row.similarities)
-    row = rows[place]
-    change: dict[str, Any] = {
-        "verdict": {"correct": not row.correct},
-        "none": {"similarities": ()},
-        "infinite": {"similarities": (math.inf, *row.similarities[1:])},
-        "skipped": {"correct": None},
-    }[edit]
-    rows[place] = replace(row, **change)
-    with pytest.raises(ValueError, match=rf"{metric}, item '{row.item}'"):
-        check_verdicts(rows, scored_items(subtasks))
-
-
-def test_a_rival_may_be_missing_only_where_candidates_are_few(
-    table: tuple[list[Score], list[Subtask]],
-) -> None:
-    rows, subtasks = table
-    for place, row in enumerate(rows):
-        if row.metric == "i2t_r1" and row.similarities:
-            rows[place] = replace(row, similarities=(0.1, -math.inf), correct=True)
-    with pytest.raises(ValueError, match="i2t_r1, item 'a'.*expected 2 finite"):
-        check_verdicts(rows, scored_items(subtasks))
 
 
 def test_the_names_of_figures_are_told_without_a_model(embedded: Build) -> None:
