@@ -180,7 +180,7 @@ def test_a_study_leaves_a_run_per_trial_values_that_run_and_a_page(catalog, work
 
 
 @pytest.mark.slow
-def test_data_and_results_on_object_storage_have_the_same_bytes(
+def test_data_on_object_storage_give_the_same_bytes(
     attempts, workspace, new_workspace, object_storage, bucket
 ):
     raw = workspace / "data" / "01_raw" / "smoke"
@@ -191,30 +191,21 @@ def test_data_and_results_on_object_storage_have_the_same_bytes(
         path.relative_to(workspace).as_posix(): path.read_bytes()
         for kind in kinds
         for path in (workspace / "data").rglob(kind)
-        if not {"resume", "tower_features"} & set(path.parts)  # these are local alone
+        if not {"resume", "tower_features"} & set(path.parts)
     }
     assert len(local) > 12
-    urls = f"data.root=s3://{bucket.name}/smoke,remote.store=s3://{bucket.name}/runs"
-
-    def run_elsewhere(pipeline):
-        folder = new_workspace()
-        done = subprocess.run(
-            ["kedro", "run", "--env=smoke", f"--pipeline={pipeline}", f"--params={urls}"],
-            cwd=folder,
-            env={**os.environ, **object_storage},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-6000:]
-        return folder
-
-    elsewhere = run_elsewhere("train_eval")
-    stored = bucket.content("runs")
+    elsewhere = new_workspace()
+    done = subprocess.run(
+        [
+            *("kedro", "run", "--env=smoke", "--pipeline=train_eval"),
+            f"--params=data.root=s3://{bucket.name}/smoke",
+        ],
+        cwd=elsewhere,
+        env={**os.environ, **object_storage},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
     assert {name for name in local if (elsewhere / name).read_bytes() != local[name]} == set()
-    assert {name for name in local if stored[name] != local[name]} == set()
-    assert not {name for name in stored if "sqlite" in name or "resume" in name}
-    # Another machine goes on from the store alone.
-    scores = next(name for name in local if name.endswith("scores.parquet"))
-    assert (run_elsewhere("evaluation") / scores).read_bytes() == local[scores]

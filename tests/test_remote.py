@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from compo_pipeline.configuration.settings import SettingsError, masked, parse, pip_install
+from compo_pipeline.configuration.settings import SettingsError, masked, pip_install
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.quality.images import measure
 from compo_pipeline.datasets.quality.settings import IngestSettings
@@ -524,7 +524,7 @@ def test_what_is_not_there_is_named_with_its_key(
     bucket: Bucket, tmp_path: Path, url: str, reason: str
 ) -> None:
     data = {"root": url.format(bucket=bucket.name), "views": {"images": 2}}
-    parameters = {"data": data, "remote": {"store": None}}
+    parameters = {"data": data, "remote": {}}
     configured = configure(parameters, RemoteSettings(tmp_path), {})
     with pytest.raises(SettingsError, match=rf"^data\.root: .*{reason}") as caught:
         refresh_all(configured, {"data"})
@@ -543,7 +543,7 @@ def test_a_password_in_a_url_is_refused_by_the_key_that_was_given(tmp_path: Path
 def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parameters = {"data": {"root": f"s3://{bucket.name}/x"}, "remote": {"store": None}}
+    parameters = {"data": {"root": f"s3://{bucket.name}/x"}, "remote": {}}
     nobody = {"endpoint_url": "http://127.0.0.1:1", "key": "me", "secret": "hunter2"}
     configured = configure(parameters, RemoteSettings(tmp_path), {"s3": nobody})
     start = time.monotonic()
@@ -584,8 +584,6 @@ def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> Non
     with pytest.raises(SettingsError, match=told) as caught:
         configure(values, RemoteSettings(tmp_path), {})
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(SettingsError, match=r"remote\.store: expected a URL"):
-        parse(RemoteSettings, {"store": "data/elsewhere"}, "remote")
 
 
 def test_a_storage_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,3 +215,8 @@ def test_a_page_replaces_an_older_one_but_nothing_else(tmp_path):
         with pytest.raises(DatasetError, match=rf"{filepath} holds something else"):
             other.save(lambda folder: pytest.fail("it was written"))
     assert (tmp_path / "mine" / "thesis.txt").is_file() and dataset.preview() == "new"
+
+
+def test_a_url_in_the_place_of_a_path_is_refused() -> None:
+    with pytest.raises(DatasetError, match=r"filepath must be local, got s3://.*dvc push"):
+        JsonDataset(filepath="s3://bucket/a.json")

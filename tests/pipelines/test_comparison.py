@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -25,7 +24,6 @@ from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.settings import RemoteSettings
 from compo_pipeline.storage.table_files import write_rows
 
 SETS = {
@@ -76,12 +74,10 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def ask(
-    name: str = "two", dataset: str = "few", store: str | None = None, **manifest: Any
-) -> list[dict[str, Any]]:
+def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
     chosen = choose_cells(name, SETS, dataset, COMMAND)
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(chosen, manifest, [], Path("out"), RemoteSettings(store=store))
+    return run_cells(chosen, manifest, [], Path("out"))
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -121,30 +117,6 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     assert seeds(data_hash="other") == ["1", "1"]
     Path("conf/smoke/parameters.yml").write_text("training: {epochs: 3}")
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
-
-
-def test_with_a_store_finished_runs_are_those_whose_results_are_there(
-    started: list[list[str]], bucket: Any
-) -> None:
-    store = f"s3://{bucket.name}/runs"
-
-    def seeds() -> list[str]:
-        started.clear()
-        with pytest.raises(RuntimeError):
-            ask(store=store)
-        assert all(params_of(command)["remote.store"] == store for command in started)
-        return [params_of(command)["seed"] for command in started]
-
-    assert seeds() == seeds() == ["0", "1", "0", "1"]  # these runs have stored nothing
-    places = [f"out/clic/{variant}/seed=0" for variant in ("default", "low")]
-    files = [
-        f"{place}/{name}" for place in places for name in ("scores.parquet", "comparison.json")
-    ]
-    bucket.put({f"runs/{file}": b"content" for file in files})
-    assert seeds() == ["1", "1"]
-    shutil.rmtree("out")  # another machine
-    assert seeds() == ["1", "1"]
-    assert {Path(file).read_bytes() for file in files} == {b"content"}
 
 
 @pytest.mark.parametrize(

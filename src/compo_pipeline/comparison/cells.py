@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from typing import Any
 
 from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
-from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
@@ -51,9 +49,7 @@ class CellSet:
     """By label: environment and parameters of the runs, but the seed."""
 
 
-def run_cells(
-    chosen: CellSet, data_hash: str, folder: Path, store: str | None
-) -> list[dict[str, Any]]:
+def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, Any]]:
     """Run the unfinished trainings of a comparison's cells; returns all cells with their folders.
 
     A cell is run again if its options, the configuration, the data or the versions of training and
@@ -64,10 +60,8 @@ def run_cells(
         chosen: the set.
         data_hash: of the data.
         folder: results are below it, in <method>/<variant>/seed=<n>.
-        store: of `remote.store`; a run counts as done where its results are there.
 
     Raises:
-        RemoteError: the storage cannot be reached, or refuses.
         CellsFailed: cells failed.
     """
     state = {
@@ -75,14 +69,13 @@ def run_cells(
         "code": f"{TRAINING} {SCORING}",
         "data": data_hash,
     }
-    shared = {"remote.store": store} if store else {}
     cells, failed = [], []
     for label, cell in chosen.cells.items():
         folders = []
         for seed in range(chosen.seeds):
-            params = {**cell["params"], **shared, "seed": seed}
+            params = {**cell["params"], "seed": seed}
             place = folder / params["method"] / params["variant"] / f"seed={seed}"
-            if not _run_cell(cell["env"], params, place, state, _stored_results(place, store)):
+            if not _run_cell(cell["env"], params, place, state):
                 failed.append(_COMMAND + options(cell["env"], params))
             folders.append(str(place))
         cells.append({"label": label, **cell, "folders": folders})
@@ -168,29 +161,16 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
     }
 
 
-def _stored_results(place: Path, store: str | None) -> list[Stored]:
-    """Copies on object storage of a run's results and completion file; empty without a store."""
-    if store is None:
-        return []
-    paths = [place / name for name in (SCORES, COMPARISON, DONE)]
-    below = store.rstrip("/")
-    return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
-
-
 def _run_cell(
     env: str | None,
     params: Mapping[str, Any],
     place: Path,
     state: Mapping[str, Any],
-    stored: list[Stored],
 ) -> bool:
     """Run one cell (method, variant, seed) in a new process, unless done; False if a run failed."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
-    there = all(each.exists() for each in stored)
-    for each in stored if there else ():
-        each.fetch()
-    there = there and all((place / result).is_file() for result in (SCORES, COMPARISON))
+    there = all((place / result).is_file() for result in (SCORES, COMPARISON))
     if there and read_json_or_none(place / DONE) == wanted:
         log.info("%s is done.", place)
         return True
@@ -199,8 +179,6 @@ def _run_cell(
     if subprocess.run(command, check=False).returncode:
         return False
     write_json(place / DONE, wanted)
-    if stored:
-        stored[-1].save()
     return True
 
 

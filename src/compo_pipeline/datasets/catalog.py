@@ -6,7 +6,6 @@ half a file that the next one reads.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path, PurePath
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kedro.io import AbstractDataset, DatasetError
 
 from compo_pipeline.configuration.settings import masked
-from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.storage import records, untrusted
 from compo_pipeline.storage.files import (
     NO_CHECKSUM,
@@ -41,19 +39,15 @@ _LARGEST_RECEIVED = 2**20  # bytes
 
 
 class _PathDataset(AbstractDataset[Any, Any]):
-    """Kedro dataset of a local file or folder, with a copy on object storage if `store` is set."""
+    """Kedro dataset of a local file or folder."""
 
     is_folder: ClassVar[bool] = False
 
-    def __init__(
-        self, *, filepath: str, store: str | None = None, metadata: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the file or folder.
 
         Args:
             filepath: its local path.
-            store: URL of the folder that holds what `filepath` names relative to the project; what
-                is saved is uploaded, and loading downloads what differs.
             metadata: for viewers.
 
         Raises:
@@ -61,31 +55,14 @@ class _PathDataset(AbstractDataset[Any, Any]):
         """
         if is_url(filepath):
             raise DatasetError(
-                f"catalog: filepath must be local, got {masked(filepath)}; remote.store names the "
-                "URL of the folder where entries are stored besides"
+                f"catalog: filepath must be local, got {masked(filepath)}; `dvc push` stores "
+                "results elsewhere"
             )
         self._filepath = Path(filepath)
-        self._stored = None
-        if store is not None:
-            url = f"{store.rstrip('/')}/{os.path.relpath(filepath)}"
-            self._stored = Stored(self._filepath, url, folder=self.is_folder)
         self.metadata = metadata
 
-    def _fetch_path(self) -> Path:
-        """Local path, after a download of the stored version if there is a store."""
-        if self._stored:
-            self._stored.fetch()
-        return self._filepath
-
-    def _upload(self) -> None:
-        """Upload the local file or folder, if there is a store."""
-        if self._stored:
-            self._stored.save()
-
     def _exists(self) -> bool:
-        """Whether the file or folder exists, in the store if there is one."""
-        if self._stored:
-            return self._stored.exists()
+        """Whether the file or folder exists."""
         return self._filepath.is_dir() if self.is_folder else self._filepath.is_file()
 
     def _describe(self) -> dict[str, Any]:
@@ -102,16 +79,15 @@ class JsonDataset(_PathDataset):
         Raises:
             DatasetError: there is no such file, or it is damaged.
         """
-        return read_json(self._fetch_path())
+        return read_json(self._filepath)
 
     def save(self, data: Any) -> None:
         """Write a value as JSON with a checksum."""
         write_json(self._filepath, data)
-        self._upload()
 
     def preview(self) -> JSONPreview:
         """Text of the JSON file, for `kedro viz`."""
-        return self._fetch_path().read_text(encoding="utf-8")
+        return self._filepath.read_text(encoding="utf-8")
 
 
 class ReceivedJsonDataset(_PathDataset):
@@ -164,7 +140,7 @@ class FrameDataset(_PathDataset):
         """
         import pandas as pd
 
-        path = self._fetch_path()
+        path = self._filepath
         if path.suffix == ".csv":
             verify_checksum(path)
             frame: pd.DataFrame = pd.read_csv(path).iloc[:, :-1]
@@ -183,7 +159,6 @@ class FrameDataset(_PathDataset):
         else:
             table = pa.Table.from_pandas(data, preserve_index=False)
             write_table(self._filepath, [table], table.schema)
-        self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """First rows of the DataFrame, for `kedro viz`."""
@@ -210,7 +185,6 @@ class RowsDataset(_PathDataset):
         *,
         filepath: str,
         row: str,
-        store: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         """Name the file and its row type.
@@ -218,7 +192,6 @@ class RowsDataset(_PathDataset):
         Args:
             filepath: the parquet file.
             row: name of a dataclass of `compo_pipeline.storage.records`.
-            store: URL of the folder where it is stored too.
             metadata: for viewers.
 
         Raises:
@@ -229,13 +202,13 @@ class RowsDataset(_PathDataset):
             raise DatasetError(
                 f"catalog: row '{row}' of {filepath} is no row type of storage.records"
             )
-        super().__init__(filepath=filepath, store=store, metadata=metadata)
+        super().__init__(filepath=filepath, metadata=metadata)
         self._row_type = row_type
 
     def load(self) -> Table[Any]:
         """Open the Parquet file as a lazy table of rows."""
         try:
-            return Table.open(self._fetch_path(), self._row_type)
+            return Table.open(self._filepath, self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -247,13 +220,12 @@ class RowsDataset(_PathDataset):
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows to the Parquet file, atomically."""
         write_rows(self._filepath, data, self._row_type)
-        self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """First rows of the Parquet file, for `kedro viz`."""
         import pyarrow.parquet as pq
 
-        first = next(pq.ParquetFile(self._fetch_path()).iter_batches(batch_size=nrows), None)
+        first = next(pq.ParquetFile(self._filepath).iter_batches(batch_size=nrows), None)
         rows = [] if first is None else first.to_pylist()
         names = records.schema(self._row_type).names
         table = {
@@ -283,7 +255,7 @@ class FolderDataset(_PathDataset):
         Raises:
             DatasetError: there is no such folder.
         """
-        if not self._fetch_path().is_dir():
+        if not self._filepath.is_dir():
             raise DatasetError(
                 f"there is no folder {self._filepath}: run the pipeline that writes it"
             )
@@ -298,7 +270,6 @@ class FolderDataset(_PathDataset):
         data(self._filepath)
         if not self._filepath.is_dir():
             raise DatasetError(f"nothing was written to {self._filepath}")
-        self._upload()
 
 
 class PageDataset(FolderDataset):
@@ -318,7 +289,6 @@ class PageDataset(FolderDataset):
         *,
         filepath: str,
         page: str,
-        store: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         """Name the folder and its page.
@@ -326,10 +296,9 @@ class PageDataset(FolderDataset):
         Args:
             filepath: the folder.
             page: path of the page in it.
-            store: URL of the folder where it is stored too.
             metadata: for viewers.
         """
-        super().__init__(filepath=filepath, store=store, metadata=metadata)
+        super().__init__(filepath=filepath, metadata=metadata)
         self._page = page
 
     def save(self, data: FolderWriter) -> None:
@@ -351,7 +320,7 @@ class PageDataset(FolderDataset):
 
     def preview(self) -> HTMLPreview:
         """HTML of the page, for `kedro viz`."""
-        return (self._fetch_path() / self._page).read_text(encoding="utf-8")
+        return (self._filepath / self._page).read_text(encoding="utf-8")
 
     def _describe(self) -> dict[str, Any]:
         """Description of the dataset for Kedro: folder and file name of the page."""

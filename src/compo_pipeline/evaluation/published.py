@@ -20,8 +20,6 @@ _IMAGES_COUNT = ("coco", "flickr30k")
 class Paper:
     """Published results: for each `benchmark/metric/name` one value for each model.
 
-    Of a paper, or of result files.
-
     A value is per cent, or None if there is none. `source` says where they are from.
     """
 

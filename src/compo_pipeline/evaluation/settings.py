@@ -61,16 +61,6 @@ class DiffSettings:
 
 
 @settings
-class ReferenceSettings:
-    """Settings of reference values: result files of other harnesses, or folders of them."""
-
-    mteb: tuple[str, ...] = ()
-    """JSON files of mteb: of a task, or of a model."""
-    unibench: tuple[str, ...] = ()
-    """Feather tables of UniBench (`aggregate.f`, or of a model and benchmark), or CSV of them."""
-
-
-@settings
 class TrainingTables:
     """Settings of the tables with the training rows of a list's models."""
 
@@ -94,8 +84,6 @@ class SuiteSettings:
 
     diff: DiffSettings = field(default_factory=DiffSettings)
     """Of `kedro run --pipeline=benchmark_diff`."""
-    references: ReferenceSettings = field(default_factory=ReferenceSettings)
-    """Result files of other harnesses, shown beside the models' own values."""
     training: TrainingTables = field(default_factory=TrainingTables)
     """The training rows that the items are searched for; without them nothing is searched."""
 

@@ -14,7 +14,7 @@ from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
-from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows, partial_metrics
+from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, merge_comparisons
 from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
@@ -39,15 +39,13 @@ COMPOSITIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Comparison of any number of models on benchmarks, with references, as stored in JSON.
+    """Comparison of any number of models on benchmarks, as stored in JSON.
 
     Attributes:
         comparison: of each model with the first one, the baseline; audits are of its tokenizer.
         precision: of the towers.
         ties: how equal similarities count.
         exif: whether images were turned upright.
-        references: values from result files.
-        unmatched: a line about each that has no counterpart.
         environment: where the models were scored.
     """
 
@@ -55,8 +53,6 @@ class Suite:
     precision: str
     ties: str
     exif: bool = True
-    references: tuple[Paper, ...] = ()
-    unmatched: tuple[str, ...] = ()
     environment: str = ""
 
     @property
@@ -91,42 +87,20 @@ class Suite:
         )
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
-        """Value of a mean over benchmarks for each model, and for papers' models that have it."""
-        found = {name: aggregate.mean(self.values(name)) for name in self.names}
-        for paper in () if self.comparison.titles else self.references:
-            for place, name in enumerate(paper.models):
-                values: dict[Key, float] = {}
-                for key, by in paper.results.items():
-                    benchmark, metric, part = key.split("/", 2)
-                    if (value := by[place]) is not None:
-                        values[benchmark, metric, part] = value
-                if all(set(member) <= values.keys() for member in aggregate.members):
-                    label = f"{name} ({paper.title.partition(',')[0]})"
-                    found[label] = aggregate.mean(values)
-        return found
+        """Value of a mean over benchmarks for each model."""
+        return {name: aggregate.mean(self.values(name)) for name in self.names}
 
     @property
-    def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, Values]]]]:
-        """For each paper or result file: comparison rows of the suite, each with reference values.
+    def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, tuple[float | None, ...]]]]]:
+        """For each paper: comparison rows of the suite, each with the paper's values.
 
         They need all items of the official files and the official rule for ties, as in
         `published_results`. Benchmarks whose files are not the official ones have none.
         """
         titles = self.comparison.titles
         rows = [row for row in self.comparison.rows if row.benchmark not in titles]
-        found: list[tuple[Paper, list[tuple[Row, Values]]]] = [
-            (one.paper, list(one.rows))
-            for one in published_results(rows, coco=False, deviating=self.comparison.deviating)
-        ]
-        partial = partial_metrics(self.comparison)
-        for paper in self.references:
-            own = [
-                (row, paper.results["/".join(row.key)])
-                for row in rows
-                if "/".join(row.key) in paper.results and row.key not in partial
-            ]
-            found += [(paper, own)] if own else []
-        return found
+        found = published_results(rows, coco=False, deviating=self.comparison.deviating)
+        return [(one.paper, list(one.rows)) for one in found]
 
     @property
     def same_models(self) -> list[str]:
@@ -151,10 +125,6 @@ class Suite:
     def from_json(cls, content: Mapping[str, Any]) -> Suite:
         """The suite from the values that `to_json` returned."""
         return parse(cls, content, "suite")
-
-
-Values = tuple[float | None, ...]
-"""Of each model of a paper."""
 
 
 def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +69,6 @@ class FrontierPanel(NamedTuple):
     across: str
     up: str
     points: Mapping[str, tuple[float, float]]
-    references: Collection[str] = ()
 
 
 def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> str:
@@ -268,12 +267,8 @@ def _plot_frontier(ax: Axes, panel: FrontierPanel) -> None:
     ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
     baseline = next(iter(points))
     for name, point in points.items():
-        reference = name in panel.references
-        role = "base" if name == baseline else "fine_tuned"
-        ax.scatter(
-            *point, s=26, zorder=3, color=THEME["other"] if reference else COLOURS[role],
-            marker="D" if reference else "s" if name == baseline else "o",
-        )  # fmt: skip
+        role, marker = ("base", "s") if name == baseline else ("fine_tuned", "o")
+        ax.scatter(*point, s=26, zorder=3, color=COLOURS[role], marker=marker)
     ax.margins(0.12)
     ax.set_xlabel(panel.across)
     ax.grid(lw=0.8)

@@ -82,14 +82,13 @@ def _frontier_panels(suite: Suite) -> list[plots.FrontierPanel]:
     above = suite.means(up) if up.members else {}
     if len(above) < 2:
         return []
-    own = set(suite.names)
     panels = []
     for right in rights:
         if right.members:
             across = suite.means(right)
             points = {name: (across[name], above[name]) for name in above if name in across}
             labels = [f"{one.label}, mean of {len(one.members)}, %" for one in (right, up)]
-            panels.append(plots.FrontierPanel(labels[0], labels[1], points, points.keys() - own))
+            panels.append(plots.FrontierPanel(labels[0], labels[1], points))
     return panels
 
 

@@ -246,7 +246,7 @@ def prepared_values(loader: OmegaConfigLoader, project: Path) -> dict[str, Any]:
         SettingsError: an unknown key or a value that cannot be used, one line each.
     """
     values = configured_values(loader)
-    remote = parse(RemoteSettings, values["remote"], "remote")
+    remote = parse(RemoteSettings, values.get("remote") or {}, "remote")
     values = configure_remote(values, remote, _credentials(loader))
     os.chdir(project)
     offline.set_hub_offline(not needs_network(run_settings(values).model))

@@ -16,7 +16,6 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, setting
 from compo_pipeline.storage.remote import (
     LIMIT,
     RemoteError,
-    check_bucket,
     is_url,
     mirror,
     refresh,
@@ -36,14 +35,6 @@ class RemoteSettings:
     """Local folder for copies of the objects that are read."""
     cache_gb: Annotated[float, Field(gt=0, le=10**6)] = 50
     """Its size in 10^9 bytes; the least recently used copies are removed."""
-    store: str | None = None
-    """URL of the folder where the results of runs, entries of the catalog, are stored besides
-    data/; null: nowhere."""
-
-    def __post_init__(self) -> None:
-        """Refuse a store that is a local folder."""
-        if self.store is not None and not is_url(self.store):
-            raise ValueError(f"store: expected a URL such as s3://bucket/runs, got {self.store!r}")
 
 
 def configure(
@@ -63,8 +54,7 @@ def configure(
     urls = [(key, str(value)) for key, value in leaves(parameters) if is_url(value)]
     for key, value in sorted(urls, key=lambda each: len(each[1])):
         local = key.startswith("paths.")
-        named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
-        if local or named:
+        if local or key.rpartition(".")[2] in _FOLDERS:
             _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
     os.environ[LIMIT] = str(int(remote.cache_gb * 10**9))
@@ -85,8 +75,7 @@ def _check_url(url: str, key: str, *, local: bool) -> None:
     """Refuse a URL with credentials or "..", or any URL where a folder must be local."""
     if local:
         raise SettingsError(
-            f"{key}: expected a local folder, got {url}; remote.store names the URL of the folder "
-            "where results are stored besides"
+            f"{key}: expected a local folder, got {url}; `dvc push` stores results elsewhere"
         )
     parts = urlsplit(url)
     if parts.password or parts.query or ".." in Path(parts.path).parts:
@@ -106,7 +95,7 @@ def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
 
 
 def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
-    """List the objects at all URLs that a pipeline reads, and check the URL where results go.
+    """List the objects at all URLs that a pipeline reads.
 
     Args:
         parameters: the project's, after `configure`.
@@ -115,9 +104,6 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
     Raises:
         SettingsError: one of them is missing or cannot be reached; names its key.
     """
-    if store := parameters["remote"]["store"]:
-        with _key_in_errors("remote.store"):
-            check_bucket(store)
     folders: list[tuple[Path, str]] = []
     for key, value in leaves(parameters):
         parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}

@@ -18,8 +18,6 @@ from compo_pipeline.evaluation.contamination import (
     training_rows,
 )
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
-from compo_pipeline.evaluation.published import Paper
-from compo_pipeline.evaluation.references import read_references
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
 from compo_pipeline.evaluation.suite import Suite, score_suite
 from compo_pipeline.language.parsing import parses_of
@@ -31,11 +29,6 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.tracking import runs as tracking
-
-
-def read_published_values(suite: SuiteSettings) -> tuple[tuple[Paper, ...], tuple[str, ...]]:
-    """Published values from the result files of other harnesses, and notes on unused ones."""
-    return read_references(suite.references)
 
 
 def hash_training_rows(
@@ -64,21 +57,11 @@ def score_list(
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     embeddings: str,
-) -> tuple[Sequence[Score], Suite]:
+) -> tuple[Sequence[Score], dict[str, Any]]:
     """Score the listed models on every item, and compare them with the first model."""
-    return score_suite(items, models, evaluation, benchmarks, Path(embeddings), known)
-
-
-def add_published_values(
-    scored: Suite,
-    published: tuple[Paper, ...],
-    unmatched: tuple[str, ...],
-    evaluation: EvaluationSettings,
-) -> dict[str, Any]:
-    """JSON of the suite's comparison, with published values and the scoring environment."""
+    scores, suite = score_suite(items, models, evaluation, benchmarks, Path(embeddings), known)
     place = environment(choose_device(evaluation.device, key="evaluation.device"))
-    suite = replace(scored, references=published, unmatched=unmatched, environment=place)
-    return suite.to_json()
+    return scores, replace(suite, environment=place).to_json()
 
 
 def choose_suite_cards(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.benchmark.nodes import (
-    add_published_values,
     choose_suite_cards,
     hash_training_rows,
     log_suite,
-    read_published_values,
     score_list,
     slice_by_training,
     write_suite_page,
@@ -20,12 +18,6 @@ def create_pipeline() -> Pipeline:
     """Kedro pipeline that scores a list of models on the benchmarks."""
     return Pipeline(
         [
-            node(
-                read_published_values,
-                inputs="params:suite",
-                outputs=["published_values", "unmatched_values"],
-                name="read_published_values",
-            ),
             node(
                 hash_training_rows,
                 inputs=["params:suite", "params:data", "params:evaluation"],
@@ -53,19 +45,8 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:paths.embeddings",
                 ],
-                outputs=["suite_scores", "scored_suite"],
+                outputs=["suite_scores", "suite"],
                 name="score_list",
-            ),
-            node(
-                add_published_values,
-                inputs=[
-                    "scored_suite",
-                    "published_values",
-                    "unmatched_values",
-                    "params:evaluation",
-                ],
-                outputs="suite",
-                name="add_published_values",
             ),
             node(
                 choose_suite_cards,

@@ -21,7 +21,6 @@ from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter, read_json
 from compo_pipeline.storage.records import Caption, Score
-from compo_pipeline.storage.settings import RemoteSettings
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
 
@@ -42,16 +41,14 @@ def run_cells(
     manifest: Mapping[str, Any],
     valid_captions: Sequence[Caption],
     folder: Path,
-    remote: RemoteSettings,
 ) -> list[dict[str, Any]]:
     """Run `train_eval` for the cells that have no results; returns all cells with result folders.
 
     Raises:
-        RemoteError: the storage cannot be reached, or refuses.
         CellsFailed: cells failed.
     """
     del valid_captions  # every cell reads them from disk
-    return runs.run_cells(wanted_cells, manifest["data_hash"], Path(folder), remote.store)
+    return runs.run_cells(wanted_cells, manifest["data_hash"], Path(folder))
 
 
 def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:

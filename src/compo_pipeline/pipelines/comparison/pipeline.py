@@ -30,7 +30,6 @@ def create_pipeline() -> Pipeline:
                     "manifest",
                     "valid_captions",
                     "params:paths.model_output",
-                    "params:remote",
                 ],
                 outputs="cells",
                 name="run_cells",
