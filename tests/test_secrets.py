@@ -238,7 +238,6 @@ def test_no_command_about_versions_shows_the_secret_of_a_dead_server(tmp_path: P
     for command in (
         versions.show_table,
         lambda: versions.find("compo-clip", "champion", None),
-        lambda: versions.get("compo-clip", 1),
         lambda: verified(version, tmp_path, unsigned),
         lambda: promote("compo-clip", "challenger", promotion, unsigned),
         lambda: roll_back("compo-clip", promotion, unsigned),

@@ -116,13 +116,12 @@ class Window:
 
 def reference_pairs(reference: Reference) -> PairRows:
     """A version's reference sample as PairRows, to compare with the PairRows of requests."""
-    unknown = reference.unknown_words
     return PairRows(
         reference.images,
         reference.texts,
         reference.tokens.astype(np.float64),
         reference.words.astype(np.float64),
-        np.full(len(reference.words), np.nan) if unknown is None else unknown.astype(np.float64),
+        reference.unknown_words.astype(np.float64),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import mlflow
 from filelock import FileLock
 from mlflow.entities import Run
-from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import is_tracking_uri_set
 from mlflow.tracking.context.registry import resolve_tags
@@ -147,20 +147,6 @@ def local_file(uri: str) -> Path | None:
     """Path of the database file of an MLflow store; None if the store is a server."""
     path = uri.partition("?")[0].removeprefix(_SQLITE)
     return Path(path) if uri.startswith(_SQLITE) and path else None
-
-
-def refuse_read_only(file: Path) -> None:
-    """Refuse an MLflow store in a local file that this user cannot write.
-
-    Raises:
-        SettingsError: names the file or its folder, in which SQLite writes a journal.
-    """
-    for place, needed in ((file, os.W_OK), (file.parent, os.W_OK | os.X_OK)):
-        if not os.access(place, needed):
-            raise SettingsError(
-                f"tracking.uri: {place} cannot be written to by this user; make it writable, or "
-                "name another store"
-            )
 
 
 def experiment_in(uri: str, name: str, key: str) -> str:
@@ -436,16 +422,6 @@ def find(run_id: str) -> Run | None:
             return None
         raise
     return run if run.info.lifecycle_stage == "active" else None
-
-
-def run_of(version: ModelVersion) -> str | None:
-    """Id of the MLflow run of a registered version; None if the store has no such run."""
-    return stored_run(version.run_id or "")
-
-
-def stored_run(run_id: str) -> str | None:
-    """The given id of an MLflow run if the store has the run, else None."""
-    return run_id if run_id and find(run_id) else None
 
 
 def _restored_run(run_id: str) -> Run:

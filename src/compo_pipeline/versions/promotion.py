@@ -199,7 +199,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.aliased_version(name, PREVIOUS, previous), Path(folder), signing)
+            verified(versions.find(name, PREVIOUS, previous), Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -251,7 +251,7 @@ def _decide(
     decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
     """Compare the challenger with the champion by the gate: a decision to promote or to refuse."""
-    challenger = versions.aliased_version(decision.name, alias, decision.version)
+    challenger = versions.find(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
         raise PromotionError(
@@ -260,7 +260,7 @@ def _decide(
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
-        champion = versions.aliased_version(decision.name, CHAMPION, decision.previous)
+        champion = versions.find(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
         checks = _judge(challenger, champion, alias, settings, signing)

@@ -123,7 +123,7 @@ def read_agreement(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(client.download_artifacts(run, place, temporary))
         if signing.public_key is not None:
-            signing_keys.check(folder, signing_keys.verifier(signing.public_key))
+            signing_keys.check(folder, signing.public_key)
         found = parse(Agreement, read_json(folder / _FILE), f"{place}/{_FILE}")
     if (found.challenger, found.champion) != (challenger, champion):
         raise ValueError(f"{place}/{_FILE} is of other models than its folder says")

@@ -125,13 +125,11 @@ def verified_files(version: ModelVersion, folder: Path, signing: SigningSettings
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    public_key = signing.public_key
-    verifier = None if public_key is None else signing_keys.verifier(public_key)
     with _version_errors(version.name, version.version, folder):
         files = download(f"models:/{version.name}/{version.version}", folder)
-        if verifier is not None:
-            signing_keys.check(files, verifier)
-        refuse_code(files, signed=verifier is not None)
+        if signing.public_key is not None:
+            signing_keys.check(files, signing.public_key)
+        refuse_code(files, signed=signing.public_key is not None)
         lineage = check_lineage(version, files)
         export = exported_folder(files)
         return VerifiedFiles(files, export, lineage, read_evidence(export))
@@ -209,6 +207,8 @@ def _version_errors(name: str, number: int | str, folder: Path) -> Iterator[None
     """Context manager: errors about a version's files become a VersionError that names it."""
     try:
         yield
+    except signing_keys.SigningError:
+        raise
     except Exception as error:
         # Damaged files raise errors of several libraries.
         reason = error.message if isinstance(error, PlainError) else str(error)

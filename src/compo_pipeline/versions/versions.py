@@ -52,7 +52,7 @@ def version_of(uri: str, key: str) -> ModelVersion:
     return find(name, alias or "", number, key)
 
 
-def find(name: str, alias: str, number: int | None, key: str | None = None) -> ModelVersion:
+def find(name: str, alias: str, number: int | None = None, key: str | None = None) -> ModelVersion:
     """Find a version of a registered model by its number or, without one, by its alias.
 
     Args:
@@ -65,58 +65,27 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
         SettingsError: there is none; the message lists the aliases.
     """
     aliases = tracking.registered_model(name, key or "registration.name").aliases
-    if number is not None:
-        version = get(name, number)
-        if version is None:
-            raise SettingsError(f"{key or '--version'}: {name} has no version {number}")
-        return version
-    if alias not in aliases:
+    if number is None and alias not in aliases:
         known = ", ".join(f"{each} (version {aliases[each]})" for each in sorted(aliases)) or "none"
         raise SettingsError(
             f"{key or '--alias'}: no version of {name} has the alias '{alias}'"
             f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
             "challenger that passes the gate champion; any other is named by alias or number"
         )
-    return aliased_version(name, alias, int(aliases[alias]), key or "--alias")
-
-
-def aliased_version(
-    name: str, alias: str, number: int, key: str = "registration.name"
-) -> ModelVersion:
-    """The registered version with the number that an alias names; an error if it was deleted.
-
-    Args:
-        name: of the model.
-        alias: for the error.
-        number: of the version.
-        key: the setting or option that names the alias, for the error.
-
-    Raises:
-        SettingsError: there is no such version any more.
-    """
-    version = get(name, number)
-    if version is None:
-        raise SettingsError(
-            f"{key}: the alias '{alias}' of {name} names version {number}, which does not exist; "
-            f"delete the alias: mlflow.MlflowClient().delete_registered_model_alias"
-            f"('{name}', '{alias}')"
-        )
-    return version
-
-
-def get(name: str, number: int) -> ModelVersion | None:
-    """A version of a registered model by its number; None if there is none.
-
-    Raises:
-        SettingsError: the store does not answer, or denies access.
-    """
+    wanted = str(aliases[alias] if number is None else number)
     with tracking.store_errors():
         try:
-            return mlflow.MlflowClient().get_model_version(name, str(number))
+            return mlflow.MlflowClient().get_model_version(name, wanted)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-    return None
+    if str(aliases.get(alias)) != wanted:
+        raise SettingsError(f"{key or '--version'}: {name} has no version {number}")
+    raise SettingsError(
+        f"{key or '--alias'}: the alias '{alias}' of {name} names version {wanted}, which does not "
+        "exist; delete the alias: mlflow.MlflowClient().delete_registered_model_alias"
+        f"('{name}', '{alias}')"
+    )
 
 
 def lasting_decision(version: ModelVersion) -> dict[str, str]:
