@@ -68,7 +68,6 @@ def logged(folder: Path) -> dict[str, Any]:
 
 
 LIMITS = {"rows": 4, "texts": 5, "characters": 300, "answer": 1000, "bytes": 5000}
-LIMITS |= {"request_pixels": 7000}
 
 
 @pytest.fixture(scope="module", params=["mlflow", "serve"])
@@ -326,7 +325,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
     (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is not an image"),
     (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
-    (payload(*[{"image": wide} for wide in WIDE], texts=TEXTS), "up to row 2 have 8400 pixels"),
 ]
 
 

@@ -34,8 +34,6 @@ class ServingLimits:
     """Bytes of one encoded image."""
     pixels: PositiveInt = 50_000_000
     """Pixels of one image, by its header."""
-    request_pixels: PositiveInt = 100_000_000
-    """Pixels of all distinct images of a request together, by their headers."""
     seconds: PositiveInt = 60
     """Seconds until the answer, with reading the body and waiting for other requests."""
 

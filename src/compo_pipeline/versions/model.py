@@ -144,7 +144,6 @@ class RequestLimits:
         answer: bytes of the output in JSON, without parts of constant size per row.
         bytes: of one encoded image.
         pixels: of one image, by its header.
-        request_pixels: of all distinct images together, by their headers.
         seconds: of computing; looked at between images, and between batches.
         root: the only folder for images (COMPO_CLIP_IMAGE_ROOT).
     """
@@ -155,7 +154,6 @@ class RequestLimits:
     answer: int = 30_000_000
     bytes: int = 20_000_000
     pixels: int = 50_000_000
-    request_pixels: int = 100_000_000
     seconds: int = 60
     root: Path | None = None
 
@@ -282,7 +280,13 @@ class ImageTextModel(PythonModel):
                 f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
                 "split the table, or send fewer or shorter texts"
             )
-        columns, computed = getattr(self, f"_{request['task']}")(table, request)
+        tasks = {
+            "score": self._score,
+            "embed": self._embed,
+            "rank": self._rank,
+            "classify": self._classify,
+        }
+        columns, computed = tasks[request["task"]](table, request)
         output = pd.DataFrame(columns, index=table.index)
         candidates = request["texts"] or request["labels"] or None
         return Answered(output, request["task"], **computed, candidates=candidates)
@@ -355,23 +359,7 @@ class ImageTextModel(PythonModel):
         first: dict[str, int] = {}
         for row, value in enumerate(values):
             first.setdefault(value, row)
-        self._check_pixels(first)
         return self._encode(values, lambda chunk: self._pixels(chunk, first), "image")
-
-    def _check_pixels(self, rows: Mapping[str, int]) -> None:
-        """Refuse images with too many pixels in all, before the first one is decoded."""
-        pixels = 0
-        for image, row in rows.items():
-            check_time()
-            with _naming(image, row):
-                header = open_image(image, self.limits)
-            pixels += header.width * header.height
-            if pixels > self.limits.request_pixels:
-                raise InvalidRequest(
-                    f"the images up to row {row} have {pixels} pixels together, at most "
-                    f"{self.limits.request_pixels} are read at once: split the table, or send "
-                    "smaller images"
-                )
 
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
         """The decoded and preprocessed images [n, 3, H, W]; an error names the table's row."""
