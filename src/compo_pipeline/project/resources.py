@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,10 @@ from compo_pipeline.project.item_problems import (
 )
 from compo_pipeline.project.settings import (
     PARAMS,
-    configured_values,
     edits_captions,
     loader_of,
     read_parameters,
+    read_settings,
 )
 from compo_pipeline.run import engines
 from compo_pipeline.storage.tables import splits_of
@@ -114,7 +113,7 @@ def _problems(
     if f"{METHOD_SETTINGS}.views" in read:
         key = f"{parameters.method}.views"
         kind: Any = method_type(parameters.method).views_type
-        yield from word_problems(parse(kind, parameters.method_settings.views, key), key)
+        yield from word_problems(parse(kind, parameters.method_settings["views"], key), key)
     if "annotations" in outputs:
         yield from refusal(_check_annotations, parameters)
     if "model" in read:
@@ -147,11 +146,10 @@ def _check_cells(parameters: RunSettings) -> None:
     from compo_pipeline.comparison.cells import CONF, find_cells
 
     chosen = parameters.set
-    command = asdict(parameters.command)
-    found = find_cells(chosen, parameters.comparison_sets, parameters.dataset, command)
+    found = find_cells(chosen, parameters.comparison_sets, parameters.dataset, parameters.command)
     for label, cell in found.cells.items():
         try:
-            configured_values(loader_of(CONF, cell["env"], overlay(cell["params"])))
+            read_settings(loader_of(CONF, cell["env"], overlay(cell["params"])))
         except SettingsError as error:
             key = f"comparison_sets.{chosen}.cells.{label}"
             lines = error.message.replace("--params: ", "params: ").splitlines()
@@ -170,9 +168,8 @@ def _check_processes(settings: TrainingSettings) -> None:
 
 def _check_annotations(parameters: RunSettings) -> None:
     """Raise an error if the external table of `views.from_table` lacks needed columns."""
-    own = parameters.method_settings
     used = parameters.views.from_table
-    if contents := annotated_contents(build(parameters.method, own.views, own.objective), used):
+    if contents := annotated_contents(build(parameters.method, **parameters.method_settings), used):
         check_table(used, contents, FROM_TABLE)
 
 
@@ -209,8 +206,7 @@ def _fit_problems(parameters: RunSettings) -> Iterator[str]:
     from compo_pipeline.models.sources import find_source
     from compo_pipeline.training.fit import misfits
 
-    own = parameters.method_settings
-    method = build(parameters.method, own.views, own.objective)
+    method = build(parameters.method, **parameters.method_settings)
     yield from misfits(find_source(parameters.model), method, parameters.training)
 
 
