@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rich.console import Console
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run import next_steps
+from compo_pipeline.run.provenance import CommandOptions
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # Catalog entries, their pages, and the images of these.
@@ -75,8 +77,7 @@ def main() -> None:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
     show_comparison(Comparison.from_json(context.catalog.load("comparison")), console=screen)
-    command = {"env": "relations_scenes", "params": {}}
-    typed = {**context.config_loader["parameters"], "command": command}
+    typed = replace(context.settings, command=CommandOptions("relations_scenes"))
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)

@@ -30,6 +30,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from tests.chat_server import Chat
 
+from compo_pipeline.configuration.settings import plain
 from compo_pipeline.run import compute
 from compo_pipeline.storage.records import Parse
 
@@ -104,7 +105,8 @@ class Configured:
 
     def __init__(self, loaded: Any) -> None:
         self._loaded = loaded
-        self.params: dict[str, Any] = loaded.config_loader["parameters"]
+        self.settings: Any = loaded.settings
+        self.params: dict[str, Any] = plain(loaded.settings)
 
     @cached_property
     def catalog(self) -> Any:

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kedro.framework.cli.utils import _split_params
@@ -10,10 +11,11 @@ from kedro.framework.session import KedroSession
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.pipeline import node, pipeline
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, plain
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.project.hooks import ProjectHooks
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError, atomic_file
 from compo_pipeline.storage.records import View
 from compo_pipeline.storage.table_files import write_rows
@@ -30,8 +32,7 @@ def parameters(bootstrapped, monkeypatch):
 
     def load(env="base", **runtime):
         with KedroSession.create(bootstrapped, env=env, runtime_params=runtime) as session:
-            # Nodes get their settings as classes, which Kedro makes of these.
-            return session.load_context().config_loader["parameters"]
+            return plain(session.load_context().settings)
 
     return load
 
@@ -121,7 +122,7 @@ def test_what_the_user_set_in_the_environment_stays(parameters, monkeypatch):
 def failed(bootstrapped, tmp_path):
     """What the hook makes of a pipeline's error; its entries `captions` and `views` exist."""
     hooks = ProjectHooks()
-    hooks._parameters = {"command": {"env": "smoke", "params": {"seed": 1}}}
+    hooks._settings = SimpleNamespace(command=CommandOptions("smoke", {"seed": 1}))
     entries = {
         "captions": RowsDataset(filepath=str(tmp_path / "captions.parquet"), row="Caption"),
         "views": FolderDataset(filepath=str(tmp_path / "views")),

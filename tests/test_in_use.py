@@ -13,7 +13,6 @@ from kedro.framework.project import pipelines
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.project.hooks import ProjectHooks
-from compo_pipeline.project.settings import run_settings
 from compo_pipeline.storage.files import atomic_folder
 
 
@@ -22,7 +21,7 @@ def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
     context: Callable[..., Any], bootstrapped: Path, tmp_path: Path, pipeline: str
 ) -> None:
     loaded = context()
-    own = run_settings(loaded.params)
+    own = loaded.settings
 
     def hooks(seed: int) -> ProjectHooks:
         made = ProjectHooks()

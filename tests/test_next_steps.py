@@ -3,6 +3,7 @@
 import io
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from compo_pipeline import cli
 from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.run import next_steps
+from compo_pipeline.run.provenance import CommandOptions
 
-TYPED = {"env": "smoke", "params": {"seed": 1}}
-PARAMETERS = {"command": TYPED, "promotion": {"dry_run": False}}
+TYPED = CommandOptions("smoke", {"seed": 1})
+PROMOTION = SimpleNamespace(dry_run=False)
+PARAMETERS = SimpleNamespace(command=TYPED, promotion=PROMOTION)
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
     return DataCatalog({**places, "registered": registered})
 
 
-def printed(catalog: DataCatalog, parameters: dict[str, Any], *entries: str) -> list[str]:
+def printed(catalog: DataCatalog, parameters: Any, *entries: str) -> list[str]:
     nodes = [node(lambda: None, None, entry, name=entry) for entry in entries]
     console = Console(file=io.StringIO())
     next_steps.show_results(Pipeline(nodes), catalog, parameters, console)
@@ -88,8 +91,8 @@ def test_what_is_wrong_with_the_captions_stands_in_the_last_lines(catalog: DataC
 
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
-    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"waive": ["retrieval"]}}}
-    parameters = {"command": typed, "promotion": {"dry_run": False, "waive": ["retrieval"]}}
+    typed = CommandOptions("smoke", {"seed": 1, "promotion": {"waive": ["retrieval"]}})
+    parameters = SimpleNamespace(command=typed, promotion=PROMOTION)
     lines = printed(catalog, parameters, "decision", "promotion_report")
     assert "  compo-pipeline serve --env=smoke --params seed=1" in lines
 

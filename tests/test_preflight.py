@@ -16,18 +16,20 @@ from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.configuration.settings import SettingsError, type_at, value_at
+from compo_pipeline.configuration.settings import SettingsError, field_names, type_at, value_at
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.models import weights
 from compo_pipeline.project.resources import MissingInput, check_inputs, check_resources
 from compo_pipeline.project.settings import (
+    Parameters,
     RunSettings,
     check_runner,
     check_settings,
     read_parameters,
-    run_settings,
+    settings_of,
 )
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage import remote
 from compo_pipeline.storage.settings import refresh_all
 
@@ -37,10 +39,7 @@ Context = Callable[..., Any]
 
 
 def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of parameters in which some are changed, and their siblings are not.
-
-    Settings of a method are those of the method in use, as from `--params`.
-    """
+    """A copy of parameters in which some are changed, and their siblings are not."""
 
     def merge(into: dict[str, Any], given: dict[str, Any]) -> None:
         for key, value in given.items():
@@ -49,12 +48,14 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
             else:
                 into[key] = value
 
-    copy = deepcopy(parameters)
+    copy = deepcopy({name: parameters[name] for name in field_names(Parameters)})
     merge(copy, changes)
-    method = copy["method"]
-    own = deepcopy(parameters[METHOD_SETTINGS]) if method == parameters["method"] else {}
-    merge(own, copy.pop(method, {}))
-    return {**copy, METHOD_SETTINGS: own}
+    return copy
+
+
+def read(parameters: dict[str, Any], changes: dict[str, Any]) -> RunSettings:
+    """The settings of a run with such changes."""
+    return settings_of(changed(parameters, changes), CommandOptions())
 
 
 @pytest.mark.parametrize(
@@ -99,9 +100,8 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 def test_settings_of_later_nodes_are_refused_first(
     context: Context, pipeline: str, params: dict[str, Any], expected: str
 ) -> None:
-    settings = run_settings(changed(context().params, params))
     with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
-        check_settings(settings, pipelines[pipeline])
+        check_settings(read(context().params, params), pipelines[pipeline])
     assert "Value error" not in caught.value.message
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_value_is_refused_in_every_pipeline(
     context: Context, params: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"^{re.escape(expected)}") as caught:
-        run_settings(changed(context().params, params))
+        read(context().params, params)
     assert "Value error" not in caught.value.message
 
 
@@ -143,7 +143,7 @@ def test_other_runners_than_the_sequential_one_train_in_one_process(
     context: Context, runner: str, pipeline: str, processes: int | str, refused: bool
 ) -> None:
     distributed = {"training": {"distributed": {"nproc_per_node": processes}}}
-    params = run_settings(changed(context().params, distributed))
+    params = read(context().params, distributed)
     if not refused:
         check_runner(runner, params, pipelines[pipeline])
         return
@@ -155,27 +155,27 @@ def test_other_runners_than_the_sequential_one_train_in_one_process(
 
 
 def test_the_projects_own_settings_pass(context: Context) -> None:
-    settings = run_settings(context().params)
+    settings = context().settings
     assert len(pipelines) > 12
     for pipeline in pipelines.values():
         check_settings(settings, pipeline)
 
 
 def test_settings_of_a_method_or_device_that_is_not_in_use_are_no_matter(context: Context) -> None:
-    params = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"}).params
-    check_settings(run_settings(params), pipelines["training"])
+    made = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"})
+    check_settings(made.settings, pipelines["training"])
 
 
 def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     """With all others, or of a method or an editor before the run that uses it."""
     parameters = context().params
     names = {name for pipeline in pipelines.values() for name in pipeline.inputs()}
-    read = {name.removeprefix("params:") for name in names if name.startswith("params:")}
-    mappings = {key for key in read if isinstance(value_at(parameters, key), dict)}
+    used = {name.removeprefix("params:") for name in names if name.startswith("params:")}
+    mappings = {key for key in used if isinstance(value_at(parameters, key), dict)}
     checked = {key for key in mappings if is_dataclass(type_at(RunSettings, key.split(".")))}
     # By the names of folders, models, sets and methods, and what `--params` gave.
     open_ = {"comparison_sets", "model_lists", "spaces", "command.params", GENERATOR_SETTINGS}
-    parts = {f"{METHOD_SETTINGS}.{part}" for part in ("views", "objective")}
+    parts = {METHOD_SETTINGS, *(f"{METHOD_SETTINGS}.{part}" for part in ("views", "objective"))}
     assert mappings - checked - parts <= open_
 
 
@@ -232,7 +232,7 @@ def problems(
         pipeline: str = "train_eval", catalog: DataCatalog | None = None, **changes: Any
     ) -> list[str]:
         sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
-        given = run_settings(changed(changed(context("table").params, sane), changes))
+        given = read(changed(context("table").params, sane), changes)
         try:
             check_resources(given, pipelines[pipeline], catalog or DataCatalog())
         except SettingsError as error:

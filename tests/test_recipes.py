@@ -19,7 +19,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.project.settings import all_values, loader_of, run_settings
+from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
@@ -355,7 +355,7 @@ def test_a_bias_starts_where_bases_of_a_scale_of_100_need_it(parameters, env):
 @pytest.mark.parametrize("env", RECIPES)
 def test_benchmarks_of_every_role_of_the_gate_can_be_scored(context, env):
     """Without keys besides folders, as a recipe waives nothing."""
-    settings = run_settings(context(env).params)
+    settings = context(env).settings
     asked = {rule.role for rule in settings.promotion.gate.rules.values()} - {None}
     files = {BENCHMARKS[name].role for name in enabled_sets(settings.benchmarks)}
     assert settings.promotion.waive == () and asked <= files

@@ -288,8 +288,8 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from kedro.framework.session import KedroSession
     from kedro.runner import SequentialRunner
 
+    from compo_pipeline.configuration.settings import plain
     from compo_pipeline.methods.registry import build
-    from compo_pipeline.project.settings import run_settings
     from compo_pipeline.storage.settings import refresh_all
     from compo_pipeline.training import launch
     from compo_pipeline.training.run import jobs_of
@@ -299,14 +299,13 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     with session:
         context = session.load_context()
     context._pipelines_to_validate = ["training"]
-    settings = run_settings(context.config_loader["parameters"])
-    refresh_all(context.config_loader["parameters"], {"data"})
+    settings = context.settings
+    refresh_all(plain(settings), {"data"})
     # The nodes of the pipeline up to the training itself.
     before = pipelines["training"].to_outputs("training_inputs")
     inputs = SequentialRunner().run(before, context.catalog)["training_inputs"].load()
-    own = settings.method_settings
     jobs = jobs_of(
-        build(settings.method, own.views, own.objective),
+        build(settings.method, **settings.method_settings),
         inputs.resume,  # the first host writes the checkpoints
         inputs.resume,
         control=settings.evaluation.control,
@@ -358,7 +357,7 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
 
 def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
     """Typed settings of the project in an environment, with the overrides of `--params`."""
-    from compo_pipeline.project.settings import loader_of, prepared_values, run_settings
+    from compo_pipeline.project.settings import loader_of, prepare
 
     path = Path(project.project_path)
-    return run_settings(prepared_values(loader_of(path / "conf", env, params), path))
+    return prepare(loader_of(path / "conf", env, params), path)

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from kedro.config import OmegaConfigLoader
+from kedro.config import MissingConfigException, OmegaConfigLoader
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.project.hooks import ProjectHooks, TrackingHook
+from compo_pipeline.project.hooks import ProjectHooks, SettingsContext, TrackingHook
 from compo_pipeline.run import console, offline
 
 offline.disable_telemetry()
@@ -19,26 +20,31 @@ DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 
 
 class ConfigLoader(OmegaConfigLoader):
-    """Kedro's loader of configuration, with globals that are checked and errors of one line."""
+    """Kedro's loader of configuration, with errors of one line that name the file."""
 
     def __init__(self, conf_source: str, env: str | None = None, *args: Any, **rest: Any) -> None:
-        for folder in ("base", env or rest.get("default_run_env") or "local"):
-            keys.read(Path(conf_source) / folder, "globals")
+        keys.check_files(Path(conf_source), env or rest.get("default_run_env") or "local")
         super().__init__(conf_source, env, *args, **rest)
 
     def __getitem__(self, key: str) -> dict[str, Any]:
         """Read one kind of configuration.
 
         Raises:
-            SettingsError: a `${...}` names nothing.
+            SettingsError: a file cannot be read, two of an environment have one key, or a `${...}`
+                names nothing.
         """
         try:
             return super().__getitem__(key)
-        except OmegaConfBaseException as error:
-            place = f"conf/{self.env or self.default_run_env}, {key}"
-            raise SettingsError(f"{place}: {' '.join(str(error).split())}") from error
+        except MissingConfigException:
+            raise
+        except (OmegaConfBaseException, YAMLError, ValueError, AttributeError) as error:
+            env = self.env or self.default_run_env
+            for folder in ("base", env):
+                keys.read(Path(self.conf_source) / folder, key)
+            raise SettingsError(f"conf/{env}, {key}: {' '.join(str(error).split())}") from error
 
 
+CONTEXT_CLASS = SettingsContext
 CONFIG_LOADER_CLASS = ConfigLoader
 CONFIG_LOADER_ARGS = {
     "base_env": "base",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compo_pipeline.configuration.settings import leaves
+from compo_pipeline.configuration.settings import leaves, plain
 from compo_pipeline.diagnosis.environment import write_environment
-from compo_pipeline.project.settings import configured_values, loader_of
+from compo_pipeline.project.settings import loader_of, read_settings
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_it_has_the_settings_of_the_run_but_for_the_advice(
     }
     (conf / "advised").mkdir()
     write_environment(conf / "advised", conf, env, params, advice)
-    run = dict(leaves(configured_values(loader_of(conf, env, params))))
-    found = dict(leaves(configured_values(loader_of(conf, "advised", {}))))
+    run = dict(leaves(plain(read_settings(loader_of(conf, env, params)))))
+    found = dict(leaves(plain(read_settings(loader_of(conf, "advised", {})))))
     assert found["method_settings.views.generators"] == ["swap", "replace_relation"]
     changed = {key for key in run.keys() | found.keys() if run.get(key) != found.get(key)}
-    expected = {"method", "variant", "training.epochs"}
+    expected = advice.keys()
     own = ("method_settings.", "command.", "paths.")  # places have the names of both
     names = {key for key in changed if not key.startswith(own)}
     assert names - {"tuning.study.name"} <= expected
@@ -56,8 +56,8 @@ def test_other_data_have_folders_of_their_own(bootstrapped: Path, tmp_path: Path
     advice = {"dataset": "scenes_advised", "data.root": "raw_advised", "scenes.relations": 1.0}
     (conf / "advised").mkdir()
     write_environment(conf / "advised", conf, None, {}, advice)
-    run = dict(leaves(configured_values(loader_of(conf, None, {}))))
-    found = dict(leaves(configured_values(loader_of(conf, "advised", {}))))
+    run = dict(leaves(plain(read_settings(loader_of(conf, None, {})))))
+    found = dict(leaves(plain(read_settings(loader_of(conf, "advised", {})))))
     changed = {key for key in run.keys() | found.keys() if run.get(key) != found.get(key)}
     assert {key: found[key] for key in advice} == advice
     own = {"command.env", "scenes.relations", "generator_settings.relations"}

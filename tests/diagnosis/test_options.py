@@ -13,7 +13,7 @@ from compo_pipeline.diagnosis.negatives import RememberedParses
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.project.settings import configured_values, loader_of
+from compo_pipeline.project.settings import loader_of, read_settings
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.storage.tables import Table
 
@@ -40,7 +40,7 @@ def test_every_rule_can_be_set_under_its_key(
         setting = found[method]
         for rules in ([rule] for rule in setting.allowed):
             changes = overlay({setting.key: rules, "method": method})
-            configured_values(loader_of(bootstrapped / "conf", "base", changes))
+            read_settings(loader_of(bootstrapped / "conf", "base", changes))
         assert set(setting.current) <= set(setting.allowed)
 
 

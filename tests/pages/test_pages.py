@@ -32,9 +32,8 @@ from compo_pipeline.project.settings import (
     RunSettings,
     check_runner,
     check_settings,
-    configured_values,
     loader_of,
-    run_settings,
+    read_settings,
 )
 
 FOUND = commands_of_pages()
@@ -139,7 +138,7 @@ def settings_of(env: str | None, params: str) -> RunSettings:
     env = "base" if env in (None, *OWN_ENVIRONMENTS) else env
     assert (PROJECT / "conf" / env).is_dir(), f"conf/{env} is no folder"
     loader = loader_of(PROJECT / "conf", env, json.loads(params))
-    return run_settings(configured_values(loader))
+    return read_settings(loader)
 
 
 @pytest.mark.parametrize("words", [pytest.param(each, id=" ".join(each)) for each in sorted(RUNS)])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.project.settings import RunSettings, run_settings
+from compo_pipeline.project.settings import RunSettings
 
 
 @pytest.fixture(scope="session")
 def shipped(context: Callable[..., Any]) -> RunSettings:
     """The settings of conf/base, as nodes get them."""
-    return run_settings(context().params)
+    return context().settings

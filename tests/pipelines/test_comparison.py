@@ -36,14 +36,10 @@ SETS = {
     },
     "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
 }
-COMMAND = {
-    "env": "smoke",
-    "params": {
-        "set": "two",
-        "comparison_sets": {"two": {"seeds": 2}},
-        "training": {"workers": 0},
-    },
-}
+COMMAND = CommandOptions(
+    "smoke",
+    {"set": "two", "comparison_sets": {"two": {"seeds": 2}}, "training": {"workers": 0}},
+)
 
 
 @pytest.fixture
@@ -162,7 +158,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
 
 @pytest.mark.parametrize("name", ["method", "variant", "seed"])
 def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]], name: str) -> None:
-    command = {**COMMAND, "params": {"set": "two", name: 1}}
+    command = replace(COMMAND, params={"set": "two", name: 1})
     with pytest.raises(SettingsError, match=rf"^{name}: .*got {name}=1"):
         choose_cells("two", SETS, "few", command)
     assert not started

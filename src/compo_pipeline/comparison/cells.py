@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.next_steps import arguments, options
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import files_fingerprint, read_json_or_none, write_json
 from compo_pipeline.training.fingerprint import TRAINING
 
@@ -87,25 +88,23 @@ def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, A
     return cells
 
 
-def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _options_for_cells(params: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Options of a comparison's command that are passed on to each run, by dotted key.
 
     Raises:
         SettingsError: an option that each cell has of its own.
     """
-    if own := sorted(_OF_CELLS & command["params"].keys()):
+    if own := sorted(_OF_CELLS & params.keys()):
         raise SettingsError(
             f"{own[0]}: the cells of {KEY}.{name} say which methods, variants and seeds run, got "
-            f"{own[0]}={command['params'][own[0]]} for all of them"
+            f"{own[0]}={params[own[0]]} for all of them"
         )
     # What says which cells there are is no option of a cell: more seeds repeat no finished run.
-    return dict(
-        leaves({key: value for key, value in command["params"].items() if key not in ("set", KEY)})
-    )
+    return dict(leaves({key: value for key, value in params.items() if key not in ("set", KEY)}))
 
 
 def find_cells(
-    name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
+    name: str, sets: Mapping[str, Any], dataset: str, command: CommandOptions
 ) -> CellSet:
     """Read the cells (method, variant) of a configured comparison: environments and parameters.
 
@@ -113,7 +112,7 @@ def find_cells(
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
     """
     chosen = find_comparison_set(name, sets)
-    shared = _options_for_cells(command, name)
+    shared = _options_for_cells(command.params, name)
     cells: dict[str, dict[str, Any]] = {}
     labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
@@ -129,7 +128,7 @@ def find_cells(
             raise SettingsError(f"{key}.params.{own[0]}: not among params; cells have keys for it")
         method = cell.method or named["method"]  # one of both has it
         variant = cell.variant or named.get("variant", "default")
-        env = cell.env or command["env"]
+        env = cell.env or command.env
         try:
             registry.find(method)
         except SettingsError as error:

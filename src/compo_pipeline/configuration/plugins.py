@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, cast
@@ -77,13 +77,25 @@ def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[
     """
 
     def add(cls: type[Class]) -> type[Class]:
-        for name in plugin_names(group):
-            if kind is None and name in cls.__annotations__:
-                raise ValueError(f"{group}: '{name}' is a setting of this package")
-            (point, *_) = entry_points(group=group, name=name)
-            own = point.load() if kind is None else kind
-            cls.__annotations__[name] = own
-            setattr(cls, name, field(default_factory=dict if kind else own))
+        names = plugin_names(group)
+        if kind is not None:
+            return named_fields(names, kind)(cls)
+        for point in entry_points(group=group):
+            if point.name in cls.__annotations__:
+                raise ValueError(f"{group}: '{point.name}' is a setting of this package")
+            named_fields((point.name,), point.load())(cls)
+        return cls
+
+    return add
+
+
+def named_fields(names: Iterable[str], kind: Any) -> Callable[[type[Class]], type[Class]]:
+    """Decorator of a settings class: adds a field of a type for each name, empty by default."""
+
+    def add(cls: type[Class]) -> type[Class]:
+        for name in names:
+            cls.__annotations__[name] = kind
+            setattr(cls, name, field(default_factory=kind if isinstance(kind, type) else dict))
         return cls
 
     return add

@@ -9,7 +9,7 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, field, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -31,6 +31,7 @@ import pydantic_core
 from click import ClickException
 
 Settings = TypeVar("Settings")
+Parsed = TypeVar("Parsed")
 # A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 # A name that becomes a folder or part of a query.
@@ -48,14 +49,25 @@ Open = Annotated[
         )
     ),
 ]
+
+
+def _section(given: Any) -> Any:
+    """Validator: a mapping, or the settings that were made of it."""
+    if not isinstance(given, Mapping) and not is_dataclass(given):
+        raise ValueError(f"expected a mapping, got {_SHOWN.repr(given)}")
+    return given
+
+
+# Settings of a part under its name: a mapping, and of the part that is chosen an object.
+Section = Annotated[Any, pydantic.AfterValidator(_section)]
 # Marks a field of settings in `Annotated`: it changes how fast a run is; results by rounding alone.
 SPEED = "speed"
 # A name in a database.
 Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
 # Of a checkout; an installed package has none.
 _CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
-# Characters of a text and of a key; mappings and lists within one another.
-_LONGEST, _LONGEST_KEY, _DEEPEST = 10_000, 200, 32
+# Characters of a text and of a key.
+_LONGEST, _LONGEST_KEY = 10_000, 200
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
@@ -148,7 +160,7 @@ def pip_install(extra: str) -> str:
 def parse(
     cls: type[Settings],
     values: Any,
-    key: str,
+    key: str = "",
     place: Callable[[str], str] = lambda key: "",
     elsewhere: Iterable[str] = (),
 ) -> Settings:
@@ -169,17 +181,16 @@ def parse(
         return values
     if not isinstance(values, Mapping):
         raise SettingsError(f"{key}: expected a mapping, got {_SHOWN.repr(values)}")
-    problems = list(_unusable_values(values, key))
     parsed = None
-    if not problems:
+    try:
+        parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
+    except pydantic.ValidationError as error:
+        problems = [_describe_error(cls, values, key, each, elsewhere) for each in error.errors()]
+    else:
         try:
-            parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
-        except pydantic.ValidationError as error:
-            problems = [
-                _describe_error(cls, values, key, each, elsewhere) for each in error.errors()
-            ]
-        else:
-            problems = list(_misread_booleans(parsed, values, key))
+            problems = list(_unusable_values(parsed, values, key))
+        except RecursionError:
+            raise SettingsError(f"{key}: expected fewer levels of nesting") from None
     if problems:
         lines = (f"{place(path)}{message}" for path, message in problems)
         raise SettingsError("\n".join(dict.fromkeys(lines)))
@@ -219,6 +230,22 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
             mapping = mapping.setdefault(parent, {})
         mapping[last] = value
     return changed
+
+
+def replaced(parsed: Parsed, changes: Mapping[str, Any]) -> Parsed:
+    """Settings, or a mapping of settings, with other values at some dotted keys."""
+    for key, value in changes.items():
+        name, _, rest = key.partition(".")
+        if rest:
+            own = parsed[name] if isinstance(parsed, Mapping) else getattr(parsed, name)
+            value = replaced(own, {rest: value})
+        parsed = cast(
+            Parsed,
+            {**parsed, name: value}
+            if isinstance(parsed, Mapping)
+            else replace(cast(Any, parsed), **{name: value}),
+        )
+    return parsed
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -277,7 +304,8 @@ def _describe_error(
         return path, f"{path}: {problem['msg']}"
     # YAML has no tuples, and nor does `allowed` of docs/reference/parameters.md.
     message = problem["msg"].replace("valid tuple", "valid list")
-    hint = nearest(str(problem["input"]), ()) if problem["type"] == "literal_error" else ""
+    plugin = problem["type"] == "literal_error" and isinstance(problem["input"], str)
+    hint = nearest(problem["input"], ()) if plugin else ""
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])}){hint}"
 
 
@@ -335,50 +363,37 @@ def type_at(cls: Any, location: Iterable[str | int]) -> Any:
     return cls
 
 
-def _unusable_values(values: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield key and error of each value that cannot be stored, such as infinite numbers."""
-    stack = [(key, values, 0)]
-    while stack:
-        path, value, depth = stack.pop()
-        if isinstance(value, Mapping | list | tuple):
-            if depth == _DEEPEST:
-                yield path, f"{path}: expected at most {_DEEPEST} levels of nesting"
-                return
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            for name, item in items:
-                if not str(name).isprintable() or len(str(name)) > _LONGEST_KEY:
-                    shown = _SHOWN.repr(name)
-                    yield path, f"{path}: expected short printable keys, got {shown}"
-                else:
-                    stack.append((_join_key(path, name), item, depth + 1))
-        elif expected := _expected_kind(value):
-            yield path, f"{path}: expected {expected}, got {_SHOWN.repr(value)}"
+def _unusable_values(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield key and error of values that pydantic accepts and that cannot be stored or were slips.
 
-
-def _expected_kind(value: Any) -> str:
-    """Description of the expected value where a value cannot be stored; empty if it can."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "a finite number"
-    if isinstance(value, int) and abs(value) >= 2**63:
-        return "a number of at most 63 bits"
-    if isinstance(value, str) and len(value) > _LONGEST:
-        return f"a text of at most {_LONGEST} characters"
-    if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-        return "a text without NUL and surrogates"
-    return ""
-
-
-def _misread_booleans(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield key and error of each boolean given for a number, which pydantic would accept."""
-    if isinstance(given, bool) and not isinstance(parsed, bool):
-        yield key, f"{key}: expected a number, got {given}"
-    elif isinstance(given, Mapping):
+    These are booleans given for numbers, and infinite numbers and endless texts where any value is
+    allowed.
+    """
+    if isinstance(given, Mapping):
         for name, value in given.items():
+            if not str(name).isprintable() or len(str(name)) > _LONGEST_KEY:
+                yield key, f"{key}: expected short printable keys, got {_SHOWN.repr(name)}"
+                continue
             inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
-            yield from _misread_booleans(inner, value, _join_key(key, name))
+            yield from _unusable_values(inner, value, _join_key(key, name))
     elif isinstance(given, list | tuple):
-        for place, (inner, value) in enumerate(zip(parsed, given, strict=True)):
-            yield from _misread_booleans(inner, value, _join_key(key, place))
+        for number, (inner, value) in enumerate(zip(parsed, given, strict=True)):
+            yield from _unusable_values(inner, value, _join_key(key, number))
+    elif expected := _expected_kind(parsed, given):
+        yield key, f"{key}: expected {expected}, got {_SHOWN.repr(given)}"
+
+
+def _expected_kind(parsed: Any, given: Any) -> str:
+    """Description of the expected value where a value cannot be stored; empty if it can."""
+    if isinstance(given, bool):
+        return "" if isinstance(parsed, bool) else "a number"
+    if isinstance(given, float) and not math.isfinite(given):
+        return "a finite number"
+    if isinstance(given, int) and abs(given) >= 2**63:
+        return "a number of at most 63 bits"
+    if isinstance(given, str) and (len(given) > _LONGEST or re.search("[\0\ud800-\udfff]", given)):
+        return f"a text of at most {_LONGEST} characters, without NUL and surrogates"
+    return ""
 
 
 def _join_key(*parts: Any) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from compo_pipeline.chat.settings import EndpointSettings, LocalSettings
 from compo_pipeline.configuration.plugins import plugin_fields, plugin_names
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.configuration.settings import Section, Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.concreteness import ConcretenessSettings
 
@@ -31,8 +30,8 @@ Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 
 
 @settings
-@plugin_fields(EDITOR_GROUP, Mapping[str, Any])
-@plugin_fields(GENERATOR_GROUP, Mapping[str, Any])
+@plugin_fields(EDITOR_GROUP, Section)
+@plugin_fields(GENERATOR_GROUP, Section)
 class CounterfactualSettings:
     """Settings of counterfactuals: sentences to edit, caption editor, image generator."""
 
@@ -52,15 +51,15 @@ class CounterfactualSettings:
     ones."""
     retry: bool = False
     """try again what failed in earlier runs."""
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: Section = field(default_factory=dict)
     """settings of the caption editor `rules`."""
-    endpoint: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: Section = field(default_factory=dict)
     """settings of the caption editor `endpoint`."""
-    transformers: Mapping[str, Any] = field(default_factory=dict)
+    transformers: Section = field(default_factory=dict)
     """settings of the caption editor `transformers`."""
-    diffusion: Mapping[str, Any] = field(default_factory=dict)
+    diffusion: Section = field(default_factory=dict)
     """settings of the image generator `diffusion`."""
-    table: Mapping[str, Any] = field(default_factory=dict)
+    table: Section = field(default_factory=dict)
     """settings of the caption editor and the image generator `table`."""
 
 

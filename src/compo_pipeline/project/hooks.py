@@ -8,23 +8,25 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock, Timeout
+from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError, parse
+from compo_pipeline.configuration.settings import PlainError, SettingsError, plain, replaced
 from compo_pipeline.project import resources
 from compo_pipeline.project.settings import (
     check_runner,
     check_settings,
     place_of,
-    prepared_values,
+    prepare,
     read_parameters,
-    run_settings,
     site_of,
 )
 from compo_pipeline.run import next_steps
@@ -32,13 +34,11 @@ from compo_pipeline.run.console import terminal
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError, causes, is_full_disk
 from compo_pipeline.storage.remote import RemoteError
 from compo_pipeline.storage.settings import refresh_all
-from compo_pipeline.tracking.settings import TrackingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kedro.config import OmegaConfigLoader
-    from kedro.framework.context import KedroContext
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
@@ -55,31 +55,39 @@ MONITORING = "monitoring"
 RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report"})
 
 
+class SettingsContext(KedroContext):
+    """Kedro's context, whose parameters are the settings objects, read once."""
+
+    @cached_property
+    def settings(self) -> RunSettings:
+        """All settings of the run."""
+        loader = cast("OmegaConfigLoader", self.config_loader)
+        read = prepare(loader, self.project_path)
+        return replaced(read, {"site": site_of(loader, read)})
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Settings by top-level key; nodes read them as `params:data` and `params:data.root`."""
+        return {each.name: getattr(self.settings, each.name) for each in fields(self.settings)}
+
+
 class ProjectHooks:
     """Kedro hooks that check settings and inputs before a run, and print results or an error."""
 
     def __init__(self) -> None:
         self._settings: RunSettings
         self._place: Callable[[str], str]
-        self._parameters: Mapping[str, Any] = {}
         self._lock: FileLock | None = None
 
     @hook_impl
-    def after_context_created(self, context: KedroContext) -> None:
-        """Parse all settings and prepare the process for them.
-
-        The parameters are then those of conf/, `--params` and the named variant, with the defaults
-        of the settings classes. Relative paths are relative to the project.
+    def after_context_created(self, context: SettingsContext) -> None:
+        """Read all settings and prepare the process for them.
 
         Raises:
             SettingsError: an unknown key, or a value that cannot be used.
         """
-        loader = cast("OmegaConfigLoader", context.config_loader)
-        values = prepared_values(loader, context.project_path)
-        self._settings = run_settings(values)
-        self._place = place_of(loader, values)
-        values["site"] = site_of(loader, values["command"])
-        self._parameters = loader["parameters"] = values
+        self._settings = context.settings
+        self._place = place_of(cast("OmegaConfigLoader", context.config_loader))
 
     @hook_impl
     def before_pipeline_run(
@@ -94,7 +102,7 @@ class ProjectHooks:
         """
         check_settings(self._settings, pipeline, self._place)
         check_runner(str(run_params["runner"]), self._settings, pipeline)
-        refresh_all(self._parameters, read_parameters(pipeline))
+        refresh_all(plain(self._settings), read_parameters(pipeline))
         resources.check_inputs(pipeline, catalog)
         resources.check_resources(self._settings, pipeline, catalog)
         self._lock_run(pipeline, catalog)
@@ -128,7 +136,7 @@ class ProjectHooks:
             Alarm: a report of monitoring has one.
         """
         self._unlock()
-        next_steps.show_results(pipeline, catalog, self._parameters)
+        next_steps.show_results(pipeline, catalog, self._settings)
         if MONITORING in pipeline.all_outputs():
             from compo_pipeline.monitoring.report import check as check_alarm
 
@@ -180,8 +188,9 @@ class ProjectHooks:
             if filepath and Path(filepath).resolve() in (own, *own.parents):
                 writer = resources.writer_of(entry)
                 if writer:
-                    command = self._parameters["command"]
-                    return f"write it again: {next_steps.kedro_run(writer, **command)}"
+                    command = self._settings.command
+                    again = next_steps.kedro_run(writer, command.env, command.params)
+                    return f"write it again: {again}"
         return "run again the pipeline that writes it"
 
     @hook_impl
@@ -195,11 +204,11 @@ class TrackingHook:
     """Kedro hook that configures MLflow for pipelines with an MLflow run, and marks failed runs."""
 
     def __init__(self) -> None:
-        self._context: KedroContext | None = None
+        self._context: SettingsContext | None = None
         self._run_id: str | None = None
 
     @hook_impl
-    def after_context_created(self, context: KedroContext) -> None:
+    def after_context_created(self, context: SettingsContext) -> None:
         """Store the Kedro context, for the settings and the project's folder."""
         self._context = context
 
@@ -213,10 +222,7 @@ class TrackingHook:
         if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
             from compo_pipeline.tracking import runs as tracking
 
-            store = parse(
-                TrackingSettings, self._context.config_loader["parameters"]["tracking"], "tracking"
-            )
-            tracking.configure(store, self._context.project_path)
+            tracking.configure(self._context.settings.tracking, self._context.project_path)
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:

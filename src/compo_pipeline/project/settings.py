@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, is_dataclass
+from dataclasses import field, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
 
 from kedro.config import MissingConfigException
 from pydantic import Field, StrictInt
@@ -18,7 +19,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration import keys, variants
 from compo_pipeline.configuration.places import PathSettings
-from compo_pipeline.configuration.plugins import plugin_fields
+from compo_pipeline.configuration.plugins import named_fields, plugin_fields
 from compo_pipeline.configuration.settings import (
     SPEED,
     Name,
@@ -30,9 +31,9 @@ from compo_pipeline.configuration.settings import (
     nearest,
     parse,
     plain,
+    replaced,
     settings,
     speed_paths,
-    value_at,
     with_values,
 )
 from compo_pipeline.configuration.variants import VariantName
@@ -44,7 +45,7 @@ from compo_pipeline.counterfactuals.registry import (
 )
 from compo_pipeline.counterfactuals.settings import KEY as COUNTERFACTUALS
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.generators import GENERATOR_SETTINGS, GENERATORS
+from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.datasets.recaption.settings import KEY as RECAPTION
 from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
@@ -90,16 +91,17 @@ _PRECISIONS = ("precision", "image_precision", "text_precision")
 class MethodSettings:
     """Settings of a training method: its views (training examples) and its objective."""
 
-    views: dict[str, Any] = field(default_factory=dict)
+    views: Mapping[str, Any] = field(default_factory=dict)
     """What a training example is made of."""
-    objective: dict[str, Any] = field(default_factory=dict)
+    objective: Mapping[str, Any] = field(default_factory=dict)
     """The losses, and what is trained."""
 
 
 @settings
 @plugin_fields(SECTIONS)
+@named_fields(METHODS, MethodSettings)
 class Parameters:
-    """All settings of the project except those of the methods, each under its YAML key."""
+    """All settings of the project, each under its YAML key."""
 
     dataset: _Label
     """Name of the data: a folder under data/<layer>/."""
@@ -167,9 +169,9 @@ class Parameters:
 class RunSettings(Parameters):
     """All settings of a run as its nodes get them, with those of the method in use."""
 
-    method_settings: MethodSettings = field(default_factory=MethodSettings)
+    method_settings: Mapping[str, Any] = field(default_factory=dict)
     """Those of the method in use."""
-    generator_settings: Mapping[str, Any] = field(default_factory=dict)
+    generator_settings: Any = field(default_factory=dict)
     """Those of the generator of the data; empty for data that are not generated."""
     command: CommandOptions = field(default_factory=CommandOptions)
     """How the run was started."""
@@ -196,61 +198,80 @@ def loader_of(conf: Path, env: str | None, params: Mapping[str, Any]) -> OmegaCo
     return loader
 
 
-def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
-    """All checked settings of a run, with defaults, as plain nested mappings.
+def read_settings(loader: OmegaConfigLoader) -> RunSettings:
+    """All settings of a run: of files, `--params` and the named variant, checked.
+
+    URLs of folders are replaced by local mirrors; this process can read the object storage.
 
     Raises:
         SettingsError: an unknown key or a value that cannot be used, one line each.
     """
     environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
     conf = Path(loader.conf_source)
-    keys.check(conf, environment)
+    keys.refuse_unknown(conf, environment)
     for folder in dict.fromkeys(("base", environment)):
         _check_compute_file(conf / folder / keys.COMPUTE)
-    try:
-        read = loader["parameters"]
-    except ValueError as error:  # a key stands in two files of an environment
-        raise SettingsError(str(error)) from None
     # Names with an underscore are YAML anchors and the like.
-    given = {name: value for name, value in read.items() if not name.startswith("_")}
-    method = find(str(given["method"])).name
-    place = place_of(loader, given)
+    given = {key: value for key, value in loader["parameters"].items() if not key.startswith("_")}
+    find(str(given["method"]))
+    place = place_of(loader)
     values = variants.applied(given, runtime, environment)
-    sections = {
-        name: parse(MethodSettings, values[name] or {}, name, place)
-        for name in METHODS
-        if name in values
-    }
-    own = sections.get(method, MethodSettings())
-    values = {name: each for name, each in values.items() if name not in METHODS}
-    typed = parse(Parameters, values, "", place, _paths_of_method(method))
-    parsed = plain(typed)
-    parsed["data"]["root"] = values["data"]["root"]  # a Path has one slash of a URL's two
-    parsed[METHOD_SETTINGS] = plain(own)
-    generator = typed.data.generator
-    parsed[GENERATOR_SETTINGS] = parsed[generator.format] if generator else {}
-    if parsed["data"]["captioned"] is None:
-        parsed["data"]["captioned"] = parsed[RECAPTION]["captioner"] is None
-    parsed["command"] = {"env": loader.env, "params": dict(runtime)}
-    return _with_generated_benchmarks(parsed)
+    remote = parse(RemoteSettings, values.get("remote") or {}, "remote", place)
+    values = configure_remote(values, remote, _credentials(loader))
+    return settings_of(values, CommandOptions(loader.env, dict(runtime)), place)
 
 
-def prepared_values(loader: OmegaConfigLoader, project: Path) -> dict[str, Any]:
-    """All checked settings of a run, after the process is prepared for them.
+def settings_of(
+    values: Mapping[str, Any],
+    command: CommandOptions,
+    place: Callable[[str], str] = lambda key: "",
+) -> RunSettings:
+    """The settings of a run from the values of all keys.
 
-    The process then works in the project's folder, has access to the object storage that the
-    settings name, and downloads from the hub only if the model needs it. URLs of folders are
-    replaced by local mirrors.
+    Args:
+        values: nested, as in YAML.
+        command: how the run was started.
+        place: of `place_of`, for errors.
 
     Raises:
         SettingsError: an unknown key or a value that cannot be used, one line each.
     """
-    values = configured_values(loader)
-    remote = parse(RemoteSettings, values.get("remote") or {}, "remote")
-    values = configure_remote(values, remote, _credentials(loader))
+    method = find(str(values["method"])).name
+    parsed = parse(Parameters, values, "", place, _paths_of_method(method))
+    chosen: dict[str, type] = {
+        f"{COUNTERFACTUALS}.{name}": entry.settings
+        for name, entry in chosen_entries(parsed.counterfactuals)
+    }
+    if captioner := parsed.recaption.captioner:
+        chosen[f"{RECAPTION}.{captioner}"] = CAPTIONERS[captioner]
+    derived: dict[str, Any] = {
+        key: parse(cls, attrgetter(key)(parsed), key, place) for key, cls in chosen.items()
+    }
+    if parsed.data.captioned is None:
+        derived["data.captioned"] = captioner is None
+    parsed = replaced(parsed, {**derived, **_generated_benchmarks(parsed)})
+    own, generator = getattr(parsed, method), parsed.data.generator
+    return RunSettings(
+        **{each.name: getattr(parsed, each.name) for each in fields(cast(Any, parsed))},
+        method_settings={"views": own.views, "objective": own.objective},
+        generator_settings=getattr(parsed, generator.format) if generator else {},
+        command=command,
+    )
+
+
+def prepare(loader: OmegaConfigLoader, project: Path) -> RunSettings:
+    """All checked settings of a run, after the process is prepared for them.
+
+    The process then works in the project's folder, and downloads from the hub only if the model
+    needs it.
+
+    Raises:
+        SettingsError: an unknown key or a value that cannot be used, one line each.
+    """
+    read = read_settings(loader)
     os.chdir(project)
-    offline.set_hub_offline(not needs_network(run_settings(values).model))
-    return values
+    offline.set_hub_offline(not needs_network(read.model))
+    return read
 
 
 def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
@@ -261,20 +282,14 @@ def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
         return {}
 
 
-def site_of(loader: OmegaConfigLoader, command: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameter `site` as a dict: page paths and running command."""
-    entries = loader["catalog"].items()
+def site_of(loader: OmegaConfigLoader, run: RunSettings) -> Site:
+    """Where the pages of a run are written, by the catalog."""
     pages = {
         name: str(Path(entry["filepath"], entry["page"]))
-        for name, entry in entries
+        for name, entry in loader["catalog"].items()
         if not name.startswith("_") and "page" in entry
     }
-    return {"command": dict(command), "pages": pages}
-
-
-def run_settings(values: Mapping[str, Any]) -> RunSettings:
-    """Parse the values returned by `configured_values` to typed settings."""
-    return parse(RunSettings, values, "")
+    return Site(run.command, pages)
 
 
 def settings_classes() -> dict[str, type]:
@@ -299,12 +314,12 @@ def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
 
     What must be set before it is used is null.
     """
-    values, given = configured_values(loader), loader["parameters"]
+    values = plain(read_settings(loader))
     for key, cls in settings_classes().items():
         owner, _, part = key.partition(".")
         if part:
-            own = leaves((given.get(owner) or {}).get(part) or {})
-            values.setdefault(owner, {})[part] = with_values(defaults(cls), dict(own))
+            own = leaves(values[owner].get(part) or {})
+            values[owner][part] = with_values(defaults(cls), dict(own))
     return values
 
 
@@ -327,16 +342,7 @@ def check_settings(
         if hasattr(own, "device") and any(hasattr(own, name) for name in _PRECISIONS):
             _check_compute(own, key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
-        own = parameters.method_settings
-        build(parameters.method, own.views, own.objective, place)
-    captioner = parameters.recaption.captioner
-    if RECAPTION in read and captioner is not None:
-        given = getattr(parameters.recaption, captioner)
-        parse(CAPTIONERS[captioner], given, f"{RECAPTION}.{captioner}", place)
-    if edits_captions(read, parameters):
-        for name, entry in chosen_entries(parameters.counterfactuals):
-            given = getattr(parameters.counterfactuals, name)
-            parse(entry.settings, given, f"{COUNTERFACTUALS}.{name}", place)
+        build(parameters.method, **parameters.method_settings, place=place)
 
 
 def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
@@ -387,19 +393,15 @@ def _check_compute_file(file: Path) -> None:
         )
 
 
-def place_of(loader: OmegaConfigLoader, given: Mapping[str, Any]) -> Callable[[str], str]:
-    """Function from a dotted key to the file, option or variant that sets it, for errors.
-
-    Args:
-        loader: of the configuration.
-        given: the parameters, with `method`, `variant` and `variants`.
-    """
+def place_of(loader: OmegaConfigLoader) -> Callable[[str], str]:
+    """Function from a dotted key to the file, option or variant that sets it, for errors."""
     environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
     configured = keys.place_of(Path(loader.conf_source), environment, runtime)
 
     def place(key: str) -> str:
         found = configured(key)
-        return found if found.startswith("--params") else variants.place_of(given, key) or found
+        named = not found.startswith("--params") and variants.place_of(loader["parameters"], key)
+        return named or found
 
     return place
 
@@ -411,12 +413,12 @@ def _paths_of_method(name: str) -> Iterator[str]:
     yield from field_paths(method.objective_type, f"{name}.objective")
 
 
-def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
-    """Values in which `benchmarks.root` defaults to the benchmarks generated with the data."""
-    data = parse(DataSettings, values["data"], "data")
+def _generated_benchmarks(parsed: Parameters) -> dict[str, str]:
+    """Folders of benchmarks that are generated with the data, by the keys that name none."""
+    data = parsed.data
     if data.generator is None:
-        return values
-    generator, root = GENERATORS[data.generator.format], values["data"]["root"]
+        return {}
+    generator, root = GENERATORS[data.generator.format], str(data.root)
     if data.sources:
         root = f"{root}/{os.path.relpath(data.generator.root, data.root)}"
     generated = {
@@ -424,8 +426,7 @@ def _with_generated_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
         "training.validation.benchmarks.root": generator.benchmarks(root, "val"),
         "tuning.benchmarks.root": generator.benchmarks(root, "val"),
     }
-    unset = {key: root for key, root in generated.items() if value_at(values, key) is None}
-    return with_values(values, unset)
+    return {key: root for key, root in generated.items() if attrgetter(key)(parsed) is None}
 
 
 def _check_compute(settings: Any, key: str) -> None:

@@ -101,7 +101,7 @@ def _quote_value(value: Any) -> str:
 def show_results(
     pipeline: Pipeline,
     catalog: CatalogProtocol[Any, Any],
-    parameters: Mapping[str, Any],
+    parameters: Any,
     console: Console | None = None,
 ) -> None:
     """Print the existing results of a finished pipeline, and the usual next commands.
@@ -109,7 +109,7 @@ def show_results(
     Args:
         pipeline: the finished one.
         catalog: Kedro's.
-        parameters: the project's, with the `command` that the user typed.
+        parameters: the settings of the run.
         console: the terminal by default.
     """
     outputs = pipeline.all_outputs()
@@ -151,24 +151,24 @@ def _ui_install_hint() -> str:
     return "" if find_spec("gradio") else f", needs {pip_install('ui')}"
 
 
-def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _after_registration(alias: str | None, parameters: Any) -> list[tuple[str, str]]:
     """Commands to run after a registration, each with its purpose."""
     if alias is None:
         return []
-    promotion = kedro_run("promotion", **parameters["command"])
-    compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
+    env, params = parameters.command.env, parameters.command.params
+    promotion = kedro_run("promotion", env, params)
+    compare = f"compo-pipeline try --alias {alias}{options(env, params)}"
     return [
         (promotion, "make it the champion if it passes the gate"),
         (compare, f"base and model in a browser{_ui_install_hint()}"),
     ]
 
 
-def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _after_promotion(parameters: Any) -> list[tuple[str, str]]:
     """Commands to run after a promotion, each with its purpose."""
-    promotion = parameters["promotion"]
-    if promotion["dry_run"]:
+    if parameters.promotion.dry_run:
         return []
-    env, params = parameters["command"]["env"], parameters["command"]["params"]
+    env, params = parameters.command.env, parameters.command.params
     # What this command did is not to be repeated: a rollback, another gate.
     others = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
     given = options(env, others)

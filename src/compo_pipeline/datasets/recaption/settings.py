@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from compo_pipeline.chat.settings import LocalSettings
-from compo_pipeline.configuration.settings import Share, settings
+from compo_pipeline.configuration.settings import Section, Share, settings
 
 KEY = "recaption"
 
@@ -49,9 +48,9 @@ class RecaptionSettings:
     known_words: Share | None = 0.5
     """captions are rejected of whose words the language pipeline knows a smaller share; null:
     none."""
-    endpoint: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: Section = field(default_factory=dict)
     """settings of the captioner `endpoint`."""
-    transformers: Mapping[str, Any] = field(default_factory=dict)
+    transformers: Section = field(default_factory=dict)
     """settings of the captioner `transformers`."""
 
 

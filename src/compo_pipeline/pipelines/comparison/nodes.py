@@ -18,7 +18,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.next_steps import kedro_run
-from compo_pipeline.run.provenance import Site
+from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.files import FolderWriter, read_json
 from compo_pipeline.storage.records import Caption, Score
 from compo_pipeline.storage.tables import Table
@@ -26,7 +26,7 @@ from compo_pipeline.tracking import runs as tracking
 
 
 def choose_cells(
-    name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
+    name: str, sets: Mapping[str, Any], dataset: str, command: CommandOptions
 ) -> CellSet:
     """Cells (a method under a variant) of the configured comparison set, with their seeds.
 

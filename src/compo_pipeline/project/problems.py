@@ -1,0 +1,568 @@
+"""What is missing or unusable of the inputs of a run, told before its first node, all at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import metadata
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from compo_pipeline.configuration.settings import PlainError, SettingsError, overlay, parse
+from compo_pipeline.counterfactuals import table
+from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
+from compo_pipeline.datasets.annotations import check as check_table
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build, method_type
+from compo_pipeline.methods.views import FROM_TABLE, annotated_contents
+from compo_pipeline.project.settings import (
+    PARAMS,
+    edits_captions,
+    loader_of,
+    read_settings,
+)
+from compo_pipeline.run import engines
+from compo_pipeline.storage.remote import RemoteError
+from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
+
+if TYPE_CHECKING:
+    from kedro.io import CatalogProtocol
+    from kedro.pipeline import Pipeline
+
+    from compo_pipeline.benchmarks.settings import BenchmarksSettings
+    from compo_pipeline.counterfactuals.contract import EditorEntry, GeneratorEntry
+    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.project.settings import RunSettings
+
+_GENERATED = "`kedro run --pipeline=train_eval` with the same --env makes the data"
+# Formats whose first records can be read without reading whole files.
+_STREAMED = ("folder", "table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
+_RECORDS = 100
+
+
+class Run(NamedTuple):
+    """A run that is about to start: its settings, and what its pipeline reads and writes."""
+
+    settings: RunSettings
+    pipeline: Pipeline
+    catalog: CatalogProtocol[Any, Any]
+
+    def reads(self, *names: str) -> bool:
+        """Whether the pipeline reads all parameters of these names."""
+        return {f"{PARAMS}{name}" for name in names} <= self.pipeline.inputs()
+
+    def writes(self, *entries: str) -> bool:
+        """Whether the pipeline makes one of these entries."""
+        return not self.pipeline.all_outputs().isdisjoint(entries)
+
+    @property
+    def generates(self) -> bool:
+        """Whether the run makes the data, before what needs them."""
+        return self.settings.data.generated is not None and self.writes("source", "suite")
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Yield errors for inputs, models and settings of a run that are missing or unusable."""
+    for check in _CHECKS:
+        try:
+            yield from check(run)
+        except SettingsError as error:
+            yield from error.message.splitlines()
+
+
+def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
+    """Call a check, and yield the message of the settings error that it raises, if any."""
+    try:
+        check(*arguments)
+    except SettingsError as error:
+        yield error.message
+
+
+def _engine(run: Run) -> Iterator[str]:
+    if run.reads("prepare"):
+        yield from _refusal(engines.check, run.settings.prepare)
+
+
+def _signing(run: Run) -> Iterator[str]:
+    from compo_pipeline.versions.signing import key_problems
+
+    if run.reads("registration"):
+        signs = run.writes("registered", "rescored")
+        yield from key_problems(run.settings.registration.signing, signs=signs)
+
+
+def _selecting_items(run: Run) -> Iterator[str]:
+    """Yield errors for scored items that also select weights or settings, of judged versions."""
+    # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
+    judged = run.settings.registration.alias is not None and run.writes("registered")
+    if not (run.writes("rescored") or (judged and run.writes("comparison"))):
+        return
+    from compo_pipeline.benchmarks import loading
+    from compo_pipeline.tuning.selection import describe_selecting, selecting_benchmarks
+
+    validation, tuned = run.settings.training.validation, run.settings.tuning.benchmarks
+    scored = loading.sources(run.settings.benchmarks)
+    yield from describe_selecting(scored, selecting_benchmarks(scored, validation, tuned))
+
+
+def _sources(run: Run) -> Iterator[str]:
+    """Yield errors for each data source's files and splits, and for files that sources share."""
+    data, trains = run.settings.data, splits_of(run.settings.views.split)
+    if not run.writes("source"):
+        if "valid_captions" in run.pipeline.inputs() and not data.root.is_dir():
+            how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
+            yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
+        return
+    from compo_pipeline.datasets.readers import rename_source_keys, shared_files
+
+    for name, part in data.parts.items():
+        found = _source(part) if part.generated is None else ()
+        yield from (rename_source_keys(each, name) if data.sources else each for each in found)
+        if data.sources and part.splits.keys().isdisjoint({*trains, CARVED}):
+            splits = ", ".join(part.splits) or "no split"
+            yield (
+                f"data.sources.{name}.splits: no row of {splits} trains; expected "
+                f"{' or '.join(trains)} (views.split) among them"
+            )
+    if data.sources:
+        yield from shared_files(data, trains)
+    for name in (HELD_OUT, CARVED):
+        if run.settings.foils.carve and name in data.split_names:
+            yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
+
+
+def _source(data: DataSettings) -> Iterator[str]:
+    """Yield errors for a source's root, caption files, columns and first images."""
+    from compo_pipeline.datasets.readers import reader, split_records
+    from compo_pipeline.datasets.readers.auto import identified
+    from compo_pipeline.datasets.readers.joined import caption_tables
+    from compo_pipeline.datasets.readers.record import RawCaption, SourceError
+    from compo_pipeline.images.decoding import ACCEPTED, is_there
+
+    try:
+        data = identified(data)
+        chosen = reader(data)
+    except PlainError as error:
+        yield error.message
+        return
+    if not data.root.is_dir():
+        yield (
+            f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); expected the "
+            "folder that holds captions and images"
+        )
+        return
+    if not data.splits:
+        yield "data.splits: empty; expected at least a split for training"
+    try:
+        caption_tables(data)
+    except (SourceError, RemoteError) as error:
+        yield str(error)
+    for source in dict.fromkeys(data.splits.values()):
+        splits = data.sharing(source)
+        named = ", ".join(splits)
+        try:
+            chosen.caption_files(data, source)
+            if data.format not in _STREAMED:
+                continue
+            # Of a file of several splits those of each: of a small one the first may have none.
+            records = chain.from_iterable(
+                islice(split_records(data, split), _RECORDS) for split in splits
+            )
+            images = [record.image for record in records if isinstance(record, RawCaption)]
+        except (SourceError, RemoteError) as error:
+            yield f"data.splits.{named}: {error}"
+            continue
+        if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
+            what = (
+                "paths with / between folders, in the place of \\"
+                if all("\\" in image for image in images)
+                else "the folder that their paths start from, below data.root"
+            )
+            yield (
+                f"data.images: none of the first {len(images)} images of the split"
+                f"{'s' * (len(splits) > 1)} {named} is below {data.root} (such as '{images[0]}'); "
+                f"expected {what}"
+            )
+
+
+def _absent_split(run: Run, name: str | None, key: str) -> Iterator[str]:
+    """Yield an error if the data have no split of the given name."""
+    known = run.settings.data.split_names
+    if name is not None and name not in known:
+        yield (
+            f"{key}: '{name}' is no split of the data; expected one of {', '.join(known)} "
+            "(data.splits)"
+        )
+
+
+def _unbuilt_foils(run: Run, name: str | None, key: str) -> Iterator[str]:
+    """Yield an error if `foils.splits` has no set of foils of the given name."""
+    known = run.settings.foils.splits
+    if name is not None and name not in known:
+        yield (
+            f"{key}: no foils '{name}' are built; expected a name of foils.splits "
+            f"({', '.join(known) or 'there are none'}), or null"
+        )
+
+
+def _training_splits(run: Run) -> Iterator[str]:
+    if run.reads("views") or run.reads("views.split"):
+        for split in splits_of(run.settings.views.split):
+            if split != CARVED:  # there are such rows where foils.carve asks for them
+                yield from _absent_split(run, split, "views.split")
+
+
+def _foil_splits(run: Run) -> Iterator[str]:
+    """Yield errors for splits of `foils.splits` that are absent, or are training splits."""
+    foils, data = run.settings.foils, run.settings.data
+    for name, split in foils.splits.items() if run.reads("foils") else ():
+        key = f"foils.splits.{name}"
+        if split != HELD_OUT or HELD_OUT in data.split_names:
+            yield from _absent_split(run, split, key)
+        elif not foils.carve:
+            yield (
+                f"{key}: no row is of the split '{HELD_OUT}'; set foils.carve to the number of its "
+                f"images, or name one of {', '.join(data.split_names)}"
+            )
+        if split in splits_of(run.settings.views.split):
+            yield f"{key}: '{split}' is the split that trains (views.split)"
+    built = run.settings.benchmarks.foils.split
+    if run.reads("benchmarks", "evaluation"):
+        yield from _unbuilt_foils(run, built, "benchmarks.foils.split")
+    if run.writes("diagnoses") and built is None:
+        yield (
+            "benchmarks.foils.split: a diagnosis needs foils, got null; `kedro run "
+            "--pipelines=foils,diagnosis --params foils.splits.test=test,"
+            "benchmarks.foils.split=test` builds them first"
+        )
+
+
+def _tuned_items(run: Run) -> Iterator[str]:
+    """Yield errors for items that select settings and that train, are reported or official."""
+    from compo_pipeline.tuning.selection import INSTEAD, TUNED, refuse_official
+
+    tuned, reported = run.settings.tuning.benchmarks, run.settings.benchmarks
+    if run.reads("tuning"):
+        built = tuned.foils.split
+        yield from _unbuilt_foils(run, built, f"{TUNED}.foils.split")
+        if built is not None and built == reported.foils.split:
+            yield f"{TUNED}.foils.split: '{built}' is reported too (benchmarks.foils.split)"
+        taken: dict[str | None, str] = {
+            **dict.fromkeys(splits_of(run.settings.views.split), "trains (views.split)"),
+            reported.retrieval.split: "is reported (benchmarks.retrieval.split)",
+        }
+        split = tuned.retrieval.split
+        if split is not None and split in taken:
+            yield (
+                f"{TUNED}.retrieval.split: the split '{split}' {taken[split]}; expected one that "
+                "only selects, or null"
+            )
+    if run.reads("tuning") or run.reads("tuning.benchmarks"):
+        yield from _refusal(refuse_official, tuned, TUNED, INSTEAD)
+    if run.reads("tuning"):
+        yield from _items(run, tuned, TUNED)
+
+
+def _reported_items(run: Run) -> Iterator[str]:
+    # Training reads `benchmarks` only to exclude their items from validation.
+    if run.reads("benchmarks", "evaluation"):
+        yield from _items(run, run.settings.benchmarks, "benchmarks")
+
+
+def _items(run: Run, settings: BenchmarksSettings, key: str) -> Iterator[str]:
+    """Yield errors for missing files, images or splits of the enabled benchmarks."""
+    from compo_pipeline.benchmarks.loading import from_files, with_yaml_key
+    from compo_pipeline.images.decoding import is_there
+
+    yield from _absent_split(run, settings.retrieval.split, f"{key}.retrieval.split")
+    made = run.settings.data.generator
+    if settings.root is not None and made and made.root in Path(settings.root).parents:
+        if run.generates:
+            return
+        if run.settings.data.generated is not None and not Path(settings.root).is_dir():
+            yield f"{key}.root: there is no folder {settings.root}; {_GENERATED}"
+            return
+    try:
+        subtasks = from_files(settings)
+    except ValueError as error:
+        message = with_yaml_key(str(error), key)
+        yield message if message.startswith(key) else f"{key}: {message}"
+        return
+    except RemoteError as error:
+        yield f"{key}: {error}"
+        return
+    if not subtasks and settings.retrieval.split is None and settings.foils.split is None:
+        yield (
+            f"{key}: nothing is scored; set {key}.root, {key}.retrieval.split or {key}.foils.split"
+        )
+    for name in dict.fromkeys(task.benchmark for task in subtasks):
+        tasks = [task for task in subtasks if task.benchmark == name]
+        places = [
+            place for task in tasks for item in task.items for place in task.image_locations(item)
+        ]
+        if not any(is_there(*place) for place in places):
+            root, image, _ = places[0]
+            yield (
+                f"{key}.images: none of the {len(places)} images of {name} is there (such as "
+                f"{root / image})"
+            )
+
+
+def _validation(run: Run) -> Iterator[str]:
+    """Yield errors for the split or the benchmarks on which training is validated."""
+    settings = run.settings.training.validation
+    if not run.reads("training") or settings.every is None:
+        return
+    from compo_pipeline.benchmarks import foils
+    from compo_pipeline.training.validation import KEY, check_split
+    from compo_pipeline.tuning.selection import benchmark_files, check_validation_metric
+
+    yield from _absent_split(run, settings.split, f"{KEY}.split")
+    yield from _refusal(check_split, settings, run.settings.views.split, run.settings.benchmarks)
+    if (settings.figure or "").split("/")[0] == foils.NAME:
+        yield from _unbuilt_foils(run, settings.split, f"{KEY}.figure")
+    files = benchmark_files(settings)
+    found = [] if files is None else list(_items(run, files, f"{KEY}.benchmarks"))
+    # Items that cannot be read have no figures.
+    yield from found or _refusal(check_validation_metric, settings)
+
+
+def _attention(run: Run) -> Iterator[str]:
+    settings = run.settings.attention
+    if not run.reads("attention"):
+        return
+    if settings.images is None:
+        yield from _absent_split(run, settings.split, "attention.split")
+    elif not Path(settings.images).expanduser().exists():
+        yield (
+            f"attention.images: there is no file or folder {settings.images} (seen from "
+            f"{Path.cwd()})"
+        )
+
+
+def _recaptions(run: Run) -> Iterator[str]:
+    """Yield errors for the splits, API key or model folder of recaptioning."""
+    settings = run.settings.recaption
+    if settings.captioner is None or not run.writes("recaptions"):
+        return
+    for split in settings.splits or ():
+        yield from _absent_split(run, split, "recaption.splits")
+    if settings.dry_run is not None and run.writes("captions"):
+        yield (
+            f"recaption.dry_run: {settings.dry_run} images are captioned to look at, and no table "
+            "is written: run it by `kedro run --pipeline=recaption` alone, or leave it out"
+        )
+    if settings.captioner == "transformers":
+        from compo_pipeline.datasets.recaption.local import check
+
+        check(Path(settings.transformers.folder))
+    else:
+        _check_key(settings.endpoint, "recaption", run.settings.paths.recaptions_state)
+
+
+def _check_key(endpoint: Any, section: str, state: str) -> None:
+    """Raise an error if an endpoint has no API key; stored answers need none."""
+    from compo_pipeline.chat.endpoint import api_key
+
+    if not (Path(state) / "endpoint.sqlite").exists():
+        api_key(endpoint, f"{section}.endpoint")
+
+
+def _counterfactuals(run: Run) -> Iterator[str]:
+    """Yield errors for a caption editor or image generator that does not fit, or has no model."""
+    chosen, data = run.settings.counterfactuals, run.settings.data
+    read = {name.removeprefix(PARAMS) for name in run.pipeline.inputs()}
+    if not edits_captions(read, run.settings):
+        return
+    form = "several sources" if data.sources else data.format
+    yield from _unfit("caption_editor", chosen.caption_editor, CAPTION_EDITORS, form)
+    if chosen.image_generator is not None:
+        yield from _unfit("image_generator", chosen.image_generator, IMAGE_GENERATORS, form)
+    if chosen.caption_editor == "rules":
+        yield from _words(chosen.rules, "counterfactuals.rules")
+    if chosen.caption_editor == "endpoint":
+        state = run.settings.paths.counterfactuals_state
+        _check_key(chosen.endpoint, "counterfactuals", state)
+    if chosen.caption_editor == "transformers":
+        from compo_pipeline.chat.local import check_folder
+        from compo_pipeline.counterfactuals.editors.local import MODEL
+
+        check_folder(Path(chosen.transformers.folder), "counterfactuals.transformers", MODEL)
+    if chosen.caption_editor == table.NAME:
+        check_table(*table.table_settings(chosen), table.TABLE_KEY)
+    if chosen.image_generator == "diffusion":
+        from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
+
+        DiffusionGenerator(chosen.diffusion).check()
+
+
+def _unfit(
+    key: str, name: str, entries: Mapping[str, EditorEntry | GeneratorEntry], data_format: str
+) -> Iterator[str]:
+    """Yield an error if a caption editor or image generator is for another data format."""
+    wanted = entries[name].format
+    if wanted not in (None, data_format):
+        others = [one for one, each in entries.items() if each.format in (None, data_format)]
+        yield (
+            f"counterfactuals.{key}: '{name}' is for data of the format {wanted}, got "
+            f"{data_format} (data.format); expected {' or '.join(others)}"
+        )
+
+
+def _view_words(run: Run) -> Iterator[str]:
+    if run.reads(f"{METHOD_SETTINGS}.views"):
+        kind: Any = method_type(run.settings.method).views_type
+        key = f"{run.settings.method}.views"
+        yield from _words(parse(kind, run.settings.method_settings["views"], key), key)
+
+
+def _words(settings: Any, key: str) -> Iterator[str]:
+    """Yield errors for missing WordNet, concreteness ratings, or JSON files with caption foils."""
+    from compo_pipeline.language import concreteness, unit_files
+    from compo_pipeline.language.replacements import replacer
+
+    if source := getattr(settings, "replacements", None):
+        yield from _refusal(partial(replacer, source, key=f"{key}.replacements"))
+    if chosen := getattr(settings, "concreteness", None):
+        yield from _refusal(concreteness.load, chosen, f"{key}.concreteness")
+    if folder := getattr(settings, "unit_files", None):
+        yield from _refusal(unit_files.files, Path(folder), f"{key}.unit_files")
+
+
+def _language(run: Run) -> Iterator[str]:
+    """Yield errors for a spaCy pipeline that is not installed, or would run its own code."""
+    from compo_pipeline.language.parsing import SHIPPED, refuse_foreign_code
+
+    model = run.settings.language.model
+    if model == SHIPPED or not run.reads("language.model"):
+        return
+    if Path(model).is_dir():
+        try:
+            refuse_foreign_code(Path(model))
+        except (OSError, ValueError) as error:
+            yield f"language.model: {' '.join(str(error).split())}"
+        return
+    try:
+        metadata.distribution(model)
+    except (metadata.PackageNotFoundError, ValueError):
+        yield (
+            f"language.model: '{model}' is neither installed nor a folder; expected '{SHIPPED}' "
+            "(shipped), an installed spaCy package or the folder of a spaCy pipeline"
+        )
+
+
+def _annotations(run: Run) -> Iterator[str]:
+    """Yield an error if the external table of `views.from_table` lacks needed columns."""
+    used = run.settings.views.from_table
+    if run.writes("annotations"):
+        method = build(run.settings.method, **run.settings.method_settings)
+        if contents := annotated_contents(method, used):
+            yield from _refusal(check_table, used, contents, FROM_TABLE)
+
+
+def _processes(run: Run) -> Iterator[str]:
+    """Yield an error if batches or groups are not divisible by the number of processes."""
+    from compo_pipeline.training.ranks import Ranks
+
+    settings = run.settings.training
+    nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
+    if run.writes("checkpoint") and processes != "auto":
+        ranks = Ranks(0, nodes * processes)
+        yield from _refusal(ranks.refuse_uneven, settings.batch_size, settings.contrast_group)
+
+
+def _models(run: Run) -> Iterator[str]:
+    """Yield errors for models that are not there, or lack what the method needs."""
+    settings = run.settings
+    if run.reads("model"):
+        found = list(_model(settings.model, "model"))
+        yield from found
+        if run.reads(METHOD_SETTINGS, "training") and not found:
+            from compo_pipeline.models.sources import find_source
+            from compo_pipeline.training.fit import misfits
+
+            method = build(settings.method, **settings.method_settings)
+            yield from misfits(find_source(settings.model), method, settings.training)
+    if run.reads("model_lists"):
+        from compo_pipeline.evaluation.suite import listed_models
+        from compo_pipeline.tracking.runs import configure
+
+        for name, model in listed_models(settings.models, settings.model_lists).items():
+            configure(settings.tracking, Path.cwd())
+            yield from _model(model, f"model_lists.{settings.models}.{name}", registered=True)
+
+
+def _model(settings: ModelSettings, key: str, *, registered: bool = False) -> Iterator[str]:
+    """Yield errors for a model whose files, or whose registered version, cannot be found."""
+    from compo_pipeline.models.settings import REGISTRY_PREFIX
+    from compo_pipeline.models.sources import find_source
+    from compo_pipeline.versions.versions import version_of
+
+    try:
+        if registered and settings.name.startswith(REGISTRY_PREFIX):
+            version_of(settings.name, "model.name")
+        else:
+            find_source(settings)
+    except SettingsError as error:
+        # Faults of a folder name no key: checkpoints are read by the same code.
+        fault = error.message.removeprefix("model.")
+        yield f"{key}.{fault}" if fault != error.message else f"{key}.name: {fault}"
+
+
+def _cells(run: Run) -> Iterator[str]:
+    """Yield errors for the settings of every run of the chosen comparison set."""
+    settings = run.settings
+    if not run.reads("comparison_sets"):
+        return
+    from compo_pipeline.comparison.cells import CONF, find_cells
+
+    sets, name = settings.comparison_sets, settings.set
+    found = find_cells(name, sets, settings.dataset, settings.command)
+    for label, cell in found.cells.items():
+        try:
+            read_settings(loader_of(CONF, cell["env"], overlay(cell["params"])))
+        except SettingsError as error:
+            for line in error.message.replace("--params: ", "params: ").splitlines():
+                yield f"comparison_sets.{name}.cells.{label}: {line}"
+
+
+def _folders(run: Run) -> Iterator[str]:
+    """Yield errors for output folders that are not writable."""
+    found: dict[Path, tuple[str, Path]] = {}
+    for entry in sorted(run.pipeline.all_outputs()):
+        if entry in run.catalog and "filepath" in (described := run.catalog[entry]._describe()):
+            place = Path(described["filepath"])
+            # An output may be an existing folder.
+            there = next(parent for parent in (place, *place.parents) if parent.exists())
+            found.setdefault(there if there.is_dir() else there.parent, (entry, place))
+    for folder, (entry, place) in found.items():
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield (
+                f"{folder}: cannot be written to, and {os.path.relpath(place)} (catalog entry "
+                f"{entry}) belongs there"
+            )
+
+
+_CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
+    _engine,
+    _signing,
+    _selecting_items,
+    _sources,
+    _training_splits,
+    _foil_splits,
+    _tuned_items,
+    _recaptions,
+    _counterfactuals,
+    _validation,
+    _processes,
+    _reported_items,
+    _language,
+    _view_words,
+    _annotations,
+    _models,
+    _attention,
+    _cells,
+    _folders,
+)
