@@ -15,22 +15,11 @@ from compo_pipeline.datasets.catalog import (
     PageDataset,
     RowsDataset,
 )
-from compo_pipeline.storage.files import FolderWriter, write_json
+from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Rejected
 from compo_pipeline.storage.remote import RemoteError
 
 ROWS = [Rejected(1, "a", "a.jpg", "rule", "why")]
-
-
-def writer(files: dict[str, str]) -> FolderWriter:
-    """Adds files to a folder."""
-
-    def write(folder: Path) -> None:
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-
-    return write
 
 
 def catalog(store: str | None) -> dict[str, Any]:
@@ -47,8 +36,8 @@ def save(entries: dict[str, Any]) -> None:
     entries["json"].save({"a": 1})
     entries["csv"].save(pd.DataFrame({"a": [1, 2]}))
     entries["rows"].save(ROWS)
-    entries["folder"].save(writer({"epoch=00.parquet": "x", "deep/er": "y"}))
-    entries["page"].save(writer({"report.html": "<p>"}))
+    entries["folder"].save({"epoch=00.parquet": "x", "deep/er": "y"})
+    entries["page"].save({"report.html": "<p>"})
 
 
 def test_what_one_machine_saves_another_one_loads(bucket: Any, tmp_path: Path) -> None:
@@ -87,9 +76,9 @@ def test_the_stored_version_counts_and_is_downloaded_once(bucket: Any, tmp_path:
         assert entries["json"].load() == {"a": 2}
         # A folder is what was saved last: what is not in it any more is not stored either.
         (Path("data/views/deep/er")).unlink()
-        entries["folder"].save(writer({"epoch=00.parquet": "z"}))
+        entries["folder"].save({"epoch=00.parquet": "z"})
         assert set(bucket.content("runs/data/views")) == {"epoch=00.parquet", ".stored.json"}
-        writer({"stale": "x"})(Path("data/views"))
+        Path("data/views/stale").write_text("x")
         assert [path.name for path in entries["folder"].load().iterdir()] == ["epoch=00.parquet"]
 
 
@@ -98,14 +87,14 @@ def test_half_an_upload_counts_as_absent(
 ) -> None:
     with chdir(tmp_path):
         entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
-        entry.save(writer({"a": "x"}))
+        entry.save({"a": "x"})
         with monkeypatch.context() as broken:
             broken.setattr(bucket.files, "put", refuse)
             with pytest.raises(DatasetError, match="views: connection lost") as caught:
-                entry.save(writer({"a": "y"}))
+                entry.save({"a": "y"})
         assert isinstance(caught.value.__cause__, RemoteError)
         assert not entry.exists() and Path("data/views/a").read_text() == "y"
-        entry.save(writer({"a": "y"}))
+        entry.save({"a": "y"})
         assert entry.exists()
 
 
@@ -113,9 +102,9 @@ def test_half_an_upload_counts_as_absent(
 def test_a_damaged_manifest_is_one_line(bucket: Any, tmp_path: Path, content: bytes) -> None:
     with chdir(tmp_path):
         entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
-        entry.save(writer({"a": "x"}))
+        entry.save({"a": "x"})
         bucket.put({"runs/data/views/.stored.json": content})
-        for action in (entry.load, lambda: entry.save(writer({"a": "x"}))):
+        for action in (entry.load, lambda: entry.save({"a": "x"})):
             with pytest.raises(
                 DatasetError, match=r"\.stored\.json is damaged.*delete it"
             ) as caught:

@@ -51,16 +51,6 @@ class EvaluationSettings:
 
 
 @settings
-class DiffSettings:
-    """Settings of the item-by-item comparison: names of baseline and model in the list."""
-
-    baseline: str | None = None
-    """The model that is compared with; null is the first of the list."""
-    model: str | None = None
-    """The model that is compared; null is the last of the list."""
-
-
-@settings
 class ReferenceSettings:
     """Settings of reference values: result files of other harnesses, or folders of them."""
 
@@ -92,8 +82,6 @@ class TrainingTables:
 class SuiteSettings:
     """Settings of a benchmark suite's reports over a list of models."""
 
-    diff: DiffSettings = field(default_factory=DiffSettings)
-    """Of `kedro run --pipeline=benchmark_diff`."""
     references: ReferenceSettings = field(default_factory=ReferenceSettings)
     """Result files of other harnesses, shown beside the models' own values."""
     training: TrainingTables = field(default_factory=TrainingTables)

@@ -4,33 +4,61 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.pipelines.diagnosis.pipeline import DESCRIBE_TRAINING
 from compo_pipeline.pipelines.evaluation.nodes import (
-    choose_cards,
-    collect_facts,
-    collect_foils,
     compare_models,
     diagnose_run,
-    log_comparison,
-    log_report,
-    open_models,
+    gather_items,
+    identify_training_rows,
+    log_evaluation,
     score_models,
     write_report,
 )
 
+GATHER_ITEMS = node(
+    gather_items,
+    inputs=[
+        "valid_captions",
+        "foils",
+        "params:benchmarks",
+        "params:evaluation",
+        "params:language.model",
+        "params:views.split",
+        "params:data.root",
+    ],
+    outputs="sliced_items",
+    name="gather_items",
+)
+IDENTIFY_TRAINING_ROWS = node(
+    identify_training_rows,
+    inputs=[
+        "valid_captions",
+        "facts",
+        "params:data.root",
+        "params:evaluation",
+        "params:views.split",
+    ],
+    outputs="training_rows",
+    name="identify_training_rows",
+)
+
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that scores base, control and fine-tuned model, and reports."""
+    """Score base, control and fine-tuned model on the same items, and write a report."""
     return Pipeline(
         [
-            node(
-                open_models,
-                inputs=["params:model", "checkpoint", "control_checkpoint", "params:evaluation"],
-                outputs="compared_models",
-                name="open_models",
-            ),
+            GATHER_ITEMS,
+            IDENTIFY_TRAINING_ROWS,
             node(
                 score_models,
-                inputs=["sliced_items", "compared_models", "run", "params:evaluation"],
+                inputs=[
+                    "sliced_items",
+                    "checkpoint",
+                    "control_checkpoint",
+                    "run",
+                    "params:model",
+                    "params:evaluation",
+                ],
                 outputs=["scores", "scored_items", "scored_run"],
                 name="score_models",
             ),
@@ -47,58 +75,36 @@ def create_pipeline() -> Pipeline:
                 outputs=["comparison", "metrics"],
                 name="compare_models",
             ),
-            node(
-                log_comparison,
-                inputs=["comparison", "run", "params:benchmarks"],
-                outputs=None,
-                name="log_comparison",
-            ),
+            DESCRIBE_TRAINING,
             node(
                 diagnose_run,
-                inputs=["comparison", "training_run", "rule_settings"],
+                inputs=["comparison", "training_run"],
                 outputs="diagnosis",
                 name="diagnose_run",
-            ),
-            node(
-                choose_cards,
-                inputs=["comparison", "scores", "benchmark_items", "params:evaluation"],
-                outputs="item_cards",
-                name="choose_cards",
-            ),
-            node(
-                collect_facts,
-                inputs=["comparison", "run", "checkpoint", "params:benchmarks", "params:site"],
-                outputs="report_facts",
-                name="collect_facts",
-            ),
-            node(
-                collect_foils,
-                inputs=[
-                    "comparison",
-                    "foils",
-                    "foils_report",
-                    "foils_review",
-                    "params:benchmarks",
-                    "diagnosis",
-                ],
-                outputs="foils_section",
-                name="collect_foils",
             ),
             node(
                 write_report,
                 inputs=[
                     "comparison",
-                    "item_cards",
+                    "scores",
+                    "sliced_items",
+                    "diagnosis",
+                    "foils",
+                    "foils_report",
+                    "foils_review",
                     "quarantine",
                     "training_curves",
-                    "foils_section",
-                    "report_facts",
+                    "run",
+                    "checkpoint",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:site",
                 ],
                 outputs="report",
                 name="write_report",
             ),
             node(
-                log_report,
+                log_evaluation,
                 inputs=[
                     "report",
                     "run",
@@ -108,7 +114,7 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                 ],
                 outputs=None,
-                name="log_report",
+                name="log_evaluation",
             ),
         ],
         namespace="evaluation",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.pipelines.evaluation.pipeline import GATHER_ITEMS, IDENTIFY_TRAINING_ROWS
 from compo_pipeline.pipelines.rescore.nodes import rescore_version
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that scores a registered version again and registers it anew."""
+    """Score a registered version again, and register it anew."""
     return Pipeline(
         [
+            GATHER_ITEMS,
+            IDENTIFY_TRAINING_ROWS,
             node(
                 rescore_version,
                 inputs=[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.pipelines.training.pipeline import PREPARE_TRAINING
 from compo_pipeline.pipelines.tuning.nodes import (
     build_confirmation,
     build_objective,
@@ -22,9 +23,10 @@ from compo_pipeline.pipelines.tuning.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that tunes a method's settings with Optuna and confirms the best."""
+    """Search a method's settings, and confirm the best values."""
     return Pipeline(
         [
+            PREPARE_TRAINING,
             node(
                 collect_inputs,
                 inputs=[
