@@ -40,6 +40,12 @@ SUMS = {
     "__default__": ("recaption", *TRAIN_EVAL),
 }
 
+# First steps of a pipeline that are those of another one: the other, and what they make.
+FIRST_STEPS = {
+    "diagnosis": ("evaluation", ("training_run",)),
+    "rescore": ("evaluation", ("sliced_items", "training_rows")),
+    "tuning": ("training", ("training_inputs",)),
+}
 _ALL = f"Run all of {TRAIN_EVAL[0]} to {TRAIN_EVAL[-1]}: a training and its evaluation."
 
 
@@ -48,7 +54,11 @@ class Pipelines(dict[str, tuple[EntryPoint, ...]]):
 
     def __getitem__(self, name: str) -> Any:
         """Import and create a pipeline."""
-        return sum((each.load()() for each in super().__getitem__(name)), Pipeline([]))
+        found = sum((each.load()() for each in super().__getitem__(name)), Pipeline([]))
+        if name in FIRST_STEPS:
+            other, made = FIRST_STEPS[name]
+            found += self[other].to_outputs(*made)
+        return found
 
 
 def register_pipelines() -> Pipelines:

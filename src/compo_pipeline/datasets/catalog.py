@@ -291,7 +291,7 @@ class FolderDataset(_PathDataset):
             )
         return self._filepath
 
-    def save(self, data: Mapping[str, str | bytes | Path] | Path | FolderWriter) -> None:
+    def save(self, data: Mapping[str, str | bytes] | Path | FolderWriter) -> None:
         """Replace the folder by one with these files, or by another folder.
 
         A function that fills a folder is called with this one.
@@ -341,7 +341,7 @@ class PageDataset(FolderDataset):
         super().__init__(filepath=filepath, store=store, metadata=metadata)
         self._page = page
 
-    def save(self, data: Mapping[str, str | bytes | Path] | Path | FolderWriter) -> None:
+    def save(self, data: Mapping[str, str | bytes] | Path | FolderWriter) -> None:
         """Write the folder with the page.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
 from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.run.provenance import Site
@@ -28,7 +27,7 @@ from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import ItemChange, Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import load_model
+from compo_pipeline.versions.verification import open_models
 
 
 def gather_items(
@@ -61,20 +60,6 @@ def gather_items(
     return BenchmarkItems.with_slices(subtasks, kinds, captions, parser)
 
 
-def open_models(
-    models: str,
-    model_lists: Mapping[str, Any],
-    registration: RegistrationSettings,
-    evaluation: EvaluationSettings,
-) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load the models of the configured list, by name, baseline first."""
-    device = choose_device(evaluation.device, key="evaluation.device")
-    return {
-        name: partial(load_model, each, device, registration.signing)
-        for name, each in listed_models(models, model_lists).items()
-    }
-
-
 def score_models(
     items: BenchmarkItems,
     suite: SuiteSettings,
@@ -89,7 +74,8 @@ def score_models(
     """Score the listed models on every item, and compare each with the first one."""
     captions, facts = read_training_tables(suite.training)
     known = training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
-    opened = open_models(models, model_lists, registration, evaluation)
+    listed = listed_models(models, model_lists)
+    opened = open_models(listed, evaluation.device, registration.signing)
     scores, found = score_suite(items, opened, evaluation, benchmarks, Path(embeddings), known)
     place = environment(choose_device(evaluation.device, key="evaluation.device"))
     return scores, replace(found, environment=place).to_json()

@@ -4,38 +4,13 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.diagnosis.nodes import (
-    describe_training,
-    diagnose_models,
-    write_diagnoses,
-)
-
-DESCRIBE_TRAINING = node(
-    describe_training,
-    inputs=[
-        "views",
-        "valid_captions",
-        "params:method",
-        "params:method_settings",
-        "params:views",
-        "params:training",
-        "params:dataset",
-        "params:data",
-        "params:generator_settings",
-        "params:counterfactuals",
-        "params:language.model",
-        "params:paths.counterfactuals_state",
-    ],
-    outputs="training_run",
-    name="describe_training",
-)
+from compo_pipeline.pipelines.diagnosis.nodes import diagnose_models, write_diagnoses
 
 
 def create_pipeline() -> Pipeline:
     """Find the kinds of change that the models of a list miss, and advise a training."""
     return Pipeline(
         [
-            DESCRIBE_TRAINING,
             node(
                 diagnose_models,
                 inputs=[

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.diagnosis.pipeline import DESCRIBE_TRAINING
 from compo_pipeline.pipelines.evaluation.nodes import (
     compare_models,
+    describe_training,
     diagnose_run,
     gather_items,
     identify_training_rows,
@@ -15,40 +15,37 @@ from compo_pipeline.pipelines.evaluation.nodes import (
     write_report,
 )
 
-GATHER_ITEMS = node(
-    gather_items,
-    inputs=[
-        "valid_captions",
-        "foils",
-        "params:benchmarks",
-        "params:evaluation",
-        "params:language.model",
-        "params:views.split",
-        "params:data.root",
-    ],
-    outputs="sliced_items",
-    name="gather_items",
-)
-IDENTIFY_TRAINING_ROWS = node(
-    identify_training_rows,
-    inputs=[
-        "valid_captions",
-        "facts",
-        "params:data.root",
-        "params:evaluation",
-        "params:views.split",
-    ],
-    outputs="training_rows",
-    name="identify_training_rows",
-)
-
 
 def create_pipeline() -> Pipeline:
     """Score base, control and fine-tuned model on the same items, and write a report."""
     return Pipeline(
         [
-            GATHER_ITEMS,
-            IDENTIFY_TRAINING_ROWS,
+            node(
+                gather_items,
+                inputs=[
+                    "valid_captions",
+                    "foils",
+                    "params:benchmarks",
+                    "params:evaluation",
+                    "params:language.model",
+                    "params:views.split",
+                    "params:data.root",
+                ],
+                outputs="sliced_items",
+                name="gather_items",
+            ),
+            node(
+                identify_training_rows,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "params:data.root",
+                    "params:evaluation",
+                    "params:views.split",
+                ],
+                outputs="training_rows",
+                name="identify_training_rows",
+            ),
             node(
                 score_models,
                 inputs=[
@@ -75,7 +72,25 @@ def create_pipeline() -> Pipeline:
                 outputs=["comparison", "metrics"],
                 name="compare_models",
             ),
-            DESCRIBE_TRAINING,
+            node(
+                describe_training,
+                inputs=[
+                    "views",
+                    "valid_captions",
+                    "params:method",
+                    "params:method_settings",
+                    "params:views",
+                    "params:training",
+                    "params:dataset",
+                    "params:data",
+                    "params:generator_settings",
+                    "params:counterfactuals",
+                    "params:language.model",
+                    "params:paths.counterfactuals_state",
+                ],
+                outputs="training_run",
+                name="describe_training",
+            ),
             node(
                 diagnose_run,
                 inputs=["comparison", "training_run"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.evaluation.pipeline import GATHER_ITEMS, IDENTIFY_TRAINING_ROWS
 from compo_pipeline.pipelines.rescore.nodes import rescore_version
 
 
@@ -12,8 +11,6 @@ def create_pipeline() -> Pipeline:
     """Score a registered version again, and register it anew."""
     return Pipeline(
         [
-            GATHER_ITEMS,
-            IDENTIFY_TRAINING_ROWS,
             node(
                 rescore_version,
                 inputs=[

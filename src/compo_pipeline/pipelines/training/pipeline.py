@@ -11,33 +11,31 @@ from compo_pipeline.pipelines.training.nodes import (
     train_models,
 )
 
-PREPARE_TRAINING = node(
-    prepare_training,
-    inputs=[
-        "valid_captions",
-        "foils",
-        "manifest",
-        "views",
-        "counterfactual_images",
-        "params:model",
-        "params:training",
-        "params:views.split",
-        "params:seed",
-        "params:data.root",
-        "params:benchmarks",
-        "params:paths",
-        "params:prepare",
-    ],
-    outputs="training_inputs",
-    name="prepare_training",
-)
-
 
 def create_pipeline() -> Pipeline:
     """Train the method, and the control that it is compared with."""
     return Pipeline(
         [
-            PREPARE_TRAINING,
+            node(
+                prepare_training,
+                inputs=[
+                    "valid_captions",
+                    "foils",
+                    "manifest",
+                    "views",
+                    "counterfactual_images",
+                    "params:model",
+                    "params:training",
+                    "params:views.split",
+                    "params:seed",
+                    "params:data.root",
+                    "params:benchmarks",
+                    "params:paths",
+                    "params:prepare",
+                ],
+                outputs="training_inputs",
+                name="prepare_training",
+            ),
             node(
                 open_run,
                 inputs=[

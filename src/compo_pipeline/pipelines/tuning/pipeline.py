@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.training.pipeline import PREPARE_TRAINING
 from compo_pipeline.pipelines.tuning.nodes import (
     build_confirmation,
     build_objective,
@@ -26,7 +25,6 @@ def create_pipeline() -> Pipeline:
     """Search a method's settings, and confirm the best values."""
     return Pipeline(
         [
-            PREPARE_TRAINING,
             node(
                 collect_inputs,
                 inputs=[
