@@ -9,8 +9,6 @@ the site. The page of pipelines and catalog is written from the code and conf/ba
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,8 +16,7 @@ from pathlib import Path
 
 from kedro.framework.startup import bootstrap_project
 
-from compo_pipeline import pipelines as packages
-from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipeline_registry import TRAIN_EVAL, descriptions, register_pipelines
 from compo_pipeline.project.settings import loader_of
 
 ROOT = Path(__file__).parents[1]
@@ -65,15 +62,11 @@ def gathered(root: Path = ROOT) -> Iterator[Path]:
 
 
 def pipelines_and_catalog(root: Path = ROOT) -> str:
-    """The page of pipelines, by their packages' docstrings, and of the entries of the catalog."""
+    """The page of pipelines, by their docstrings, and of the entries of the catalog."""
     bootstrap_project(root)
     registered = register_pipelines()
     lines = [_HEAD.format(chain=f"{', '.join(TRAIN_EVAL[:-1])} and {TRAIN_EVAL[-1]}")]
-    own = [each.name for each in pkgutil.iter_modules(packages.__path__) if each.name in registered]
-    for name in own:
-        package = importlib.import_module(f"{packages.__name__}.{name}")
-        first = (package.__doc__ or "").partition("\n")[0]
-        lines.append(f"| `{name}` | {first.partition(': ')[2]} |\n")
+    lines += [f"| `{name}` | {text} |\n" for name, text in descriptions().items()]
     lines.append(_CATALOG)
     writing = [name for name in registered if name not in ("train_eval", "__default__")]
     entries = loader_of(root / "conf", "base", {key: f"<{key}>" for key in _RUN})["catalog"]

@@ -35,11 +35,7 @@ from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.pipelines.counterfactuals.nodes import (
-    choose_engines,
-    choose_jobs,
-    make_counterfactuals,
-)
+from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.files import atomic_file, read_json
@@ -216,10 +212,9 @@ class Study:
             scenes = self.parameters["scenes"]
             language = self.parameters["language"]["model"]
             state = "data/04_feature/scenes/counterfactuals_state"
-            jobs = choose_jobs(self.captions, measured, self.rows[0].split, "sparcl", chosen)
-            engines = choose_engines(chosen, language, self.root, scenes, state)
             rows, _, write_images = make_counterfactuals(
-                jobs, engines, chosen, self.root, state, LOCAL
+                *(self.captions, measured, self.rows[0].split, "sparcl", chosen, language),
+                *(self.root, scenes, state, LOCAL),
             )
             write_images(images)
             return list(rows)

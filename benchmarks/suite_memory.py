@@ -35,6 +35,7 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation import evaluate
 from compo_pipeline.evaluation.contamination import TrainingRows
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -168,7 +169,10 @@ def measured(items: int, models: int) -> Mapping[str, float]:
             write_rows(table, scores, Score)
             rows = len(scores)
             del scores
-            cards_of(suite, Table.open(table, Score), tasks, 0)
+            stored, (first, *others) = Table.open(table, Score), suite.names
+            pairs = ((first, name) for name in others)
+            changes = [one for pair in pairs for one in item_changes(stored, tasks, pair)]
+            cards_of(suite, changes, tasks, 0)
     return {"items": items, "models": models, "rows": rows, **peaks}
 
 

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from kedro.framework.cli.cli import KedroCLI
 
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.pipeline_registry import PARTS, TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipeline_registry import TRAIN_EVAL, register_pipelines
+from compo_pipeline.pipelines.raw import pipeline as raw
 
 
 @pytest.fixture
@@ -36,8 +37,24 @@ def test_registry_lists_every_pipeline(kedro):
     listed = kedro("registry", "list").stdout
     folders = {path.parent.name for path in Path("src/compo_pipeline/pipelines").glob("*/nodes.py")}
     assert set(TRAIN_EVAL) < folders
-    for name in (*folders - set(PARTS), "train_eval", "__default__"):
+    for name in (*folders, "train_eval", "__default__"):
         assert f"- {name}\n" in listed
+
+
+def test_every_pipeline_is_listed_with_what_it_is_for(kedro):
+    shown = dict(line.split(maxsplit=1) for line in kedro("pipelines").stdout.splitlines())
+    assert set(shown) == set(register_pipelines())
+    assert shown["raw"] == raw.create_pipeline.__doc__
+
+
+def test_benchmarks_are_listed_and_their_missing_images(kedro, tmp_path):
+    items = {"0": {"filename": "0.png", "caption": "a", "negative_caption": "b"}}
+    file = tmp_path / "sugar_crepe" / "swap_obj.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(items))
+    given = f"--params=benchmarks.root={tmp_path}"
+    assert "sugar_crepe" in kedro("benchmarks", given).stdout
+    assert kedro("benchmarks", given, "--missing").stdout == f"{tmp_path}/images/0.png\n"
 
 
 @pytest.mark.slow
@@ -53,7 +70,8 @@ def test_catalog_is_described(workspace, command):
     )
     files = (workspace / "conf" / "base").glob("catalog*.yml")
     on_disk = {name for file in files for name in yaml.safe_load(file.read_text())}
-    written = {name for each in register_pipelines().values() for name in each.all_outputs()}
+    registered = register_pipelines()
+    written = {name for each in registered for name in registered[each].all_outputs()}
     in_memory = written - on_disk
     assert {*resolved, *re.findall(r"\w+", "".join(listed))} == in_memory
 
@@ -103,7 +121,7 @@ def test_a_misspelt_pipeline_is_told_in_one_line(kedro):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--from-nodes=views.bild_views"], "--from-nodes=views.bild_views: .*did you mean"),
+        (["--from-nodes=views.drw_views"], "--from-nodes=views.drw_views: .*did you mean"),
         (["--tags=none"], "--tags=none: Pipeline contains no nodes"),
         (["--namespaces=trainin"], "--namespaces=trainin: .*'trainin'"),
         (["--runner=ThreadRunnr"], "--runner: there is no 'ThreadRunnr'; did you mean 'Thread"),

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from kedro.pipeline import Pipeline
 
+from compo_pipeline import pipeline_registry
 from compo_pipeline.comparison import cells
-from compo_pipeline.configuration import plugins
 from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
 
 NAMES = list(register_pipelines())
@@ -34,7 +34,7 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
     }
 
 
-@pytest.mark.parametrize("reader", ["foils.hash_official_images", "evaluation.gather_items"])
+@pytest.mark.parametrize("reader", ["foils.build_foils", "evaluation.gather_items"])
 def test_benchmarks_of_generated_data_are_read_after_they_are_generated(reader):
     nodes = {node.name for node in register_pipelines()["train_eval"].to_nodes(reader).nodes}
     assert "raw.prepare_source" in nodes
@@ -75,8 +75,10 @@ def test_a_comparison_makes_what_its_runs_read():
 
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     points = [*entry_points(group=GROUP)]
-    points.append(EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP))
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    points.append(
+        EntryPoint("theirs", "compo_pipeline.pipelines.raw.pipeline:create_pipeline", GROUP)
+    )
+    monkeypatch.setattr(pipeline_registry, "entry_points", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
     assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]

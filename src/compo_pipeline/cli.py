@@ -249,6 +249,34 @@ def serve(
     )
 
 
+@cli.command()
+def pipelines() -> None:
+    """List the pipelines that `kedro run --pipeline=...` runs, and what each is for."""
+    from compo_pipeline.pipeline_registry import descriptions
+
+    for name, text in descriptions().items():
+        click.echo(f"{name:<16} {text}")
+
+
+@cli.command()
+@click.option("-e", "--env", help="Kedro's environment: where the benchmarks are configured.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.option("--missing", is_flag=True, help="Paths of missing images instead, one a line.")
+@click.pass_obj
+def benchmarks(
+    project: ProjectMetadata, env: str | None, params: dict[str, Any], missing: bool
+) -> None:
+    """List the benchmarks: what is there, what is missing, and where to get it."""
+    from compo_pipeline.evaluation.availability import benchmark_availability
+    from compo_pipeline.presentation.suite_page import show_available
+
+    found = benchmark_availability(_settings(project, env, params).benchmarks)
+    if missing:
+        click.echo("".join(f"{path}\n" for one in found for path in one.absent), nl=False)
+    else:
+        show_available(found)
+
+
 @cli.command(name="versions")
 @click.option("-e", "--env", help="Kedro's environment: where the registry is configured.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")

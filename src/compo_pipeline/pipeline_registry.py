@@ -1,19 +1,20 @@
-"""The pipelines that `kedro run --pipeline=...` knows; one is imported when it is asked for.
+"""The pipelines that `kedro run --pipeline=...` knows; one is imported when it is looked up.
 
 Each package of `pipelines` is a pipeline. An installed package adds others by entry points of the
-group `compo_pipeline.pipelines`, each a function that returns a Kedro pipeline. (Kedro's
-`find_pipelines` warns about a requested name that is no package: a sum of others, or a plug-in's.)
+group `compo_pipeline.pipelines`, each a function that returns a Kedro pipeline.
 """
 
 from __future__ import annotations
 
+import ast
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
 
 from kedro.pipeline import Pipeline
 
 from compo_pipeline import pipelines
-from compo_pipeline.configuration.plugins import Registry
 
 GROUP = "compo_pipeline.pipelines"
 
@@ -29,59 +30,62 @@ TRAIN_EVAL = (
     "evaluation",
     "registration",
 )
-# Packages whose results are in memory: parts of other pipelines, and no pipelines of their own.
-_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _SUITE, _LIST = PARTS = (
-    "training_inputs",
-    "benchmark_items",
-    "training_rows",
-    "training_negatives",
-    "suite_items",
-    "listed_models",
-)
-# Part of ingest; alone it begins with the data.
-_RECAPTION = "recaption"
-# Pipelines that run those of several packages.
+# Pipelines that run those of several packages. Recaptioning is part of ingest; alone it begins with
+# the data.
 SUMS = {
-    "recaption": ("raw", _RECAPTION),
-    "ingest": (_RECAPTION, "ingest"),
-    "training": (_INPUTS, "training"),
-    "evaluation": (_ITEMS, _ROWS, _NEGATIVES, "evaluation"),
-    "rescore": (_ITEMS, _ROWS, "rescore"),
-    "wise_ft": (_ITEMS, "wise_ft"),
-    "tuning": (_INPUTS, "tuning"),
-    "benchmark": (_SUITE, _LIST, "benchmark"),
-    "diagnosis": (_LIST, _NEGATIVES, "diagnosis"),
-    "benchmark_diff": (_SUITE, "benchmark_diff"),
-    "comparison": ("raw", _RECAPTION, "ingest", "validation", "foils", "comparison"),
-    "train_eval": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
-    "__default__": (_INPUTS, _ITEMS, _ROWS, _NEGATIVES, _RECAPTION, *TRAIN_EVAL),
+    "ingest": ("recaption", "ingest"),
+    "recaption": ("raw", "recaption"),
+    "comparison": ("raw", "recaption", "ingest", "validation", "foils", "comparison"),
+    "train_eval": ("recaption", *TRAIN_EVAL),
+    "__default__": ("recaption", *TRAIN_EVAL),
 }
 
-
-class Pipelines(Mapping[str, Pipeline]):
-    """Mapping from pipeline name to Kedro pipeline; a lookup imports and creates the pipeline."""
-
-    def __init__(self) -> None:
-        packages = pkgutil.iter_modules(pipelines.__path__)
-        own = {each.name: f"{pipelines.__name__}.{each.name}:create_pipeline" for each in packages}
-        self._functions: Registry[Callable[[], Pipeline]] = Registry(GROUP, own)
-
-    def __getitem__(self, name: str) -> Pipeline:
-        if name in PARTS:
-            raise KeyError(name)
-        members = SUMS.get(name, (name,))
-        return sum((self._functions[each]() for each in members), Pipeline([]))
-
-    def __iter__(self) -> Iterator[str]:
-        # What looks for the writer of an entry imports the pipelines before it: the chain comes
-        # first, in its order, and what runs other pipelines last.
-        names = dict.fromkeys((*TRAIN_EVAL, *sorted(self._functions.keys() - SUMS), *SUMS))
-        yield from (name for name in names if name not in PARTS)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+# First steps of a pipeline that are those of another one: the other, and what they make.
+FIRST_STEPS = {
+    "diagnosis": ("evaluation", ("training_run",)),
+    "rescore": ("evaluation", ("sliced_items", "training_rows")),
+    "tuning": ("training", ("training_inputs",)),
+}
+_ALL = f"Run all of {TRAIN_EVAL[0]} to {TRAIN_EVAL[-1]}: a training and its evaluation."
 
 
-def register_pipelines() -> Mapping[str, Pipeline]:
-    """Mapping from name to Kedro pipeline; `__default__` is `train_eval`, the whole chain."""
-    return Pipelines()
+class Pipelines(dict[str, tuple[EntryPoint, ...]]):
+    """Pipelines by name, from the functions whose pipelines each adds up."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Import and create a pipeline."""
+        found = sum((each.load()() for each in super().__getitem__(name)), Pipeline([]))
+        if name in FIRST_STEPS:
+            other, made = FIRST_STEPS[name]
+            found += self[other].to_outputs(*made)
+        return found
+
+
+def register_pipelines() -> Pipelines:
+    """Kedro pipelines by name; `__default__` is `train_eval`, the whole chain."""
+    root = pipelines.__name__
+    own = [
+        EntryPoint(each.name, f"{root}.{each.name}.pipeline:create_pipeline", GROUP)
+        for each in pkgutil.iter_modules(pipelines.__path__)
+    ]
+    found = {point.name: point for point in (*own, *entry_points(group=GROUP))}
+    names = dict.fromkeys((*TRAIN_EVAL, *sorted(found), *SUMS))
+    return Pipelines(
+        {name: tuple(found[part] for part in SUMS.get(name, (name,))) for name in names}
+    )
+
+
+def descriptions() -> dict[str, str]:
+    """What each pipeline is for, by name: the first line of its function's docstring."""
+    found = dict.fromkeys(SUMS, _ALL)
+    for point in entry_points(group=GROUP):
+        found[point.name] = str(point.load().__doc__)
+    for file in Path(pipelines.__path__[0]).glob("*/pipeline.py"):
+        # Not imported: this takes seconds.
+        (function,) = (
+            each
+            for each in ast.parse(file.read_text(encoding="utf-8")).body
+            if isinstance(each, ast.FunctionDef) and each.name == "create_pipeline"
+        )
+        found[file.parent.name] = str(ast.get_docstring(function))
+    return {name: found[name].partition("\n")[0] for name in register_pipelines()}

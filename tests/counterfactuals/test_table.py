@@ -20,8 +20,6 @@ from compo_pipeline.methods.contract import Example, ViewContext
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import by_sample
 from compo_pipeline.pipelines.counterfactuals.nodes import (
-    choose_engines,
-    choose_jobs,
     make_counterfactuals,
 )
 from compo_pipeline.run.engines import LOCAL
@@ -91,10 +89,8 @@ def run(rows: list[Caption], tmp_path: Path) -> Run:
         given = {"caption_editor": "table", "image_generator": "table", "format": "png", **changed}
         chosen = parse(CounterfactualSettings, given, "counterfactuals")
         state, folder = str(tmp_path / "state"), tmp_path / "images"
-        jobs = choose_jobs(rows, facts, "train", method, chosen)
-        engines = choose_engines(chosen, "compo_en", tmp_path / "root", {}, state)
         made, refused, write = make_counterfactuals(
-            jobs, engines, chosen, tmp_path / "root", state, LOCAL
+            *(rows, facts, "train", method, chosen, "compo_en", tmp_path / "root", {}, state, LOCAL)
         )
         write(folder)
         return list(made), list(refused), folder

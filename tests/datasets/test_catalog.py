@@ -1,8 +1,6 @@
 """Tables on disk: rows come back as they were, and a broken save leaves the old file alone."""
 
 import random
-from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -19,7 +17,6 @@ from compo_pipeline.datasets.catalog import (
     RowsDataset,
 )
 from compo_pipeline.storage import records
-from compo_pipeline.storage.files import write_files
 
 ROW_TYPES = (
     records.Caption,
@@ -180,40 +177,30 @@ def test_a_missing_folder_names_its_path(tmp_path):
         dataset.load()
 
 
-def test_the_path_written_to_is_the_path_loaded(tmp_path, monkeypatch):
+def test_a_folder_is_replaced_by_files_or_by_another_folder(tmp_path):
     dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    monkeypatch.chdir(tmp_path)
-    relative = FolderDataset(filepath="views")
-    given = []
-    for each in (dataset, relative):
-        each.save(lambda folder: (given.append(folder), folder.mkdir(exist_ok=True)))
-        assert each.exists()
-    assert given == [dataset.load(), relative.load()] == [tmp_path / "views", Path("views")]
-
-
-def test_writing_elsewhere_is_refused(tmp_path):
-    dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    with pytest.raises(DatasetError, match=r"nothing was written to .*/views"):
-        dataset.save(lambda folder: folder.with_name("view").mkdir())
-
-
-def test_a_writer_that_writes_nothing_is_refused(tmp_path):
-    dataset = FolderDataset(filepath=str(tmp_path / "views"))
-    with pytest.raises(DatasetError, match=r"nothing was written to .*/views"):
-        dataset.save(lambda folder: folder)
+    dataset.save({"a/b.txt": "old", "c": b"old"})
+    assert (dataset.load() / "a" / "b.txt").read_text() == "old"
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "d").write_text("new")
+    dataset.save(made)
+    dataset.save(dataset.load())  # filled where it belongs
+    assert {file.name: file.read_text() for file in dataset.load().iterdir()} == {"d": "new"}
+    assert not made.exists()
 
 
 def test_a_page_replaces_an_older_one_but_nothing_else(tmp_path):
     dataset = PageDataset(filepath=str(tmp_path / "report"), page="test/page.html")
     for text in ("old", "new"):
-        dataset.save(partial(write_files, {"test/page.html": text}))
+        dataset.save({"test/page.html": text})
     assert dataset.preview() == "new"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
     for filepath in ("mine", "report"):
         other = PageDataset(filepath=str(tmp_path / filepath), page="other.html")
         with pytest.raises(DatasetError, match=rf"{filepath} holds something else"):
-            other.save(lambda folder: pytest.fail("it was written"))
+            other.save({"other.html": "it was written"})
     assert (tmp_path / "mine" / "thesis.txt").is_file() and dataset.preview() == "new"
 
 

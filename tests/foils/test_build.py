@@ -25,9 +25,10 @@ from compo_pipeline.configuration.settings import SettingsError, parse, plain
 from compo_pipeline.foils.build import Image, Texts, build, shortage
 from compo_pipeline.foils.settings import KINDS, FoilSettings
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.pipelines.foils.nodes import build_foils, hash_official_images
+from compo_pipeline.pipelines.foils.nodes import build_foils
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption, Fact, Foil
+from compo_pipeline.storage.tables import Splits
 
 from .conftest import Photographs
 
@@ -59,30 +60,31 @@ def rows_of(photographs: Photographs, count: int) -> tuple[list[Caption], list[F
     return rows, facts
 
 
+NO_BENCHMARKS = BenchmarksSettings()
+
+
 def build_node(
-    rows: list[Caption], facts: list[Fact], settings: FoilSettings, official: frozenset[str]
+    rows: list[Caption],
+    facts: list[Fact],
+    settings: FoilSettings,
+    benchmarks: BenchmarksSettings = NO_BENCHMARKS,
+    trains: Splits = "train",
 ) -> tuple[list[Foil], dict[str, object]]:
-    return build_foils(rows, facts, official, settings, "train", "compo_en")
+    return build_foils(rows, facts, settings, benchmarks, trains, "compo_en", 1)
 
 
-def test_official_images_are_those_of_the_data(tmp_path: Path) -> None:
-    """Of the images of a benchmark only one is in the data; others change no fingerprint."""
-    images = tmp_path / "images"
-    images.mkdir()
-    for number in range(3):
-        (images / f"{number}.png").write_bytes(f"image {number}".encode())
+def official_files(folder: Path, *contents: str) -> BenchmarksSettings:
+    """A benchmark with an image of each of these contents."""
+    (folder / "images").mkdir(parents=True)
+    for number, text in enumerate(contents):
+        (folder / "images" / f"{number}.png").write_bytes(text.encode())
     items = {
         str(each): {"filename": f"{each}.png", "caption": "a", "negative_caption": "b"}
-        for each in range(3)
+        for each in range(len(contents))
     }
-    folder = tmp_path / "sugar_crepe"
-    folder.mkdir()
-    (folder / "replace_obj.json").write_text(json.dumps(items))
-    benchmarks = BenchmarksSettings(root=str(tmp_path), sets={"sugar_crepe": BenchmarkSet()})
-    rows = [caption(name, 0, ["a dog"], "test") for name in ("own", "shared")]
-    facts = [fact(rows[0], content("own")), fact(rows[1], content("image 1"))]
-    assert hash_official_images(facts, SETTINGS, benchmarks, 1) == {content("image 1")}
-    assert hash_official_images(facts, FoilSettings(), benchmarks, 1) == frozenset()
+    (folder / "sugar_crepe").mkdir()
+    (folder / "sugar_crepe" / "replace_obj.json").write_text(json.dumps(items))
+    return BenchmarksSettings(root=str(folder), sets={"sugar_crepe": BenchmarkSet()})
 
 
 SETTINGS = FoilSettings(
@@ -93,13 +95,13 @@ SETTINGS = FoilSettings(
 def test_what_a_run_without_usable_foils_advises_is_enough(photographs: Photographs) -> None:
     rows, facts = rows_of(photographs, 240)
     strict = replace(SETTINGS, least=1000)
-    items, report = build_node(rows, facts, strict, frozenset())
+    items, report = build_node(rows, facts, strict)
     assert {item.state for item in items} == {"few"}
     told = shortage(report, "test", strict)
     assert "about 2,000 photos in the split 'test'" in told
     advised = {key: float(value) for key, value in re.findall(r"foils\.(\w+)=([\d.]+)", told)}
     changed = parse(FoilSettings, plain(strict) | advised, "foils")
-    items, _ = build_node(rows, facts, changed, frozenset())
+    items, _ = build_node(rows, facts, changed)
     assert "used" in {item.state for item in items if item.split == "test"}
     assert "foils.splits.other=" in shortage(report, "other", strict)
 
@@ -110,7 +112,7 @@ def test_fewer_items_than_can_be_judged_are_refused_by_their_key() -> None:
 
 
 def test_items_are_of_held_out_images_whatever_the_order_of_rows(
-    photographs: Photographs, caplog: pytest.LogCaptureFixture
+    photographs: Photographs, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO, "compo_pipeline")
     rows, facts = rows_of(photographs, 240)
@@ -124,8 +126,12 @@ def test_items_are_of_held_out_images_whatever_the_order_of_rows(
         else each
         for each in facts
     ]
-    known = frozenset({content(official)})
+    known = official_files(tmp_path / "files", official)
     items, report = build_node(rows, facts, SETTINGS, known)
+    # Of a benchmark only the images in the data count.
+    others = official_files(tmp_path / "others", official, "an image of others")
+    assert build_node(rows, facts, SETTINGS, others)[1]["fingerprint"] == report["fingerprint"]
+    assert build_node(rows, facts, SETTINGS)[1]["fingerprint"] != report["fingerprint"]
     of_image = {name: set(texts) for name, texts in photographs.items()}
     splits: dict[str, set[str]] = {"val": set(), "test": set()}
     for item in items:
@@ -170,15 +176,14 @@ def test_carved_rows_become_items_unless_they_train(photographs: Photographs) ->
     rows = [replace(row, split="carved") if row.split == "test" else row for row in rows]
     carved = {row.image for row in rows if row.split == "carved"}
     settings = replace(SETTINGS, carve=len(carved), splits={"test": "held_out"})
-    args = (rows, facts, frozenset[str](), settings)
-    items, _ = build_foils(*args, "train", "compo_en")
+    items, _ = build_node(rows, facts, settings)
     assert items and {item.image for item in items} <= carved
-    assert build_foils(*args, ("train", "carved"), "compo_en")[0] == []
+    assert build_node(rows, facts, settings, trains=("train", "carved"))[0] == []
 
 
 def test_without_sets_there_are_no_foils(photographs: Photographs) -> None:
     rows, facts = rows_of(photographs, 6)
-    items, report = build_node(rows, facts, FoilSettings(), frozenset())
+    items, report = build_node(rows, facts, FoilSettings())
     assert items == [] and report["splits"] == {}
 
 

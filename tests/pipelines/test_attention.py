@@ -22,8 +22,9 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import RECORD_FILE, read_record
-from compo_pipeline.pipelines.attention import create_pipeline
+from compo_pipeline.pipelines.attention.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
@@ -67,6 +68,9 @@ def catalog(
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data.root": str(tmp_path / "data"),
         "params:language.model": "compo_en",
+        "params:site": Site(
+            pages={"attention_report": str(tmp_path / "report" / "test" / "attention.html")}
+        ),
     }
     outputs: dict[str, Any] = {
         "attention_report": FolderDataset(filepath=str(tmp_path / "report")),

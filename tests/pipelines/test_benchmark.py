@@ -27,11 +27,10 @@ from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.differences import chosen_pair, item_changes
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.published import read_published
 from compo_pipeline.evaluation.settings import (
-    DiffSettings,
     EvaluationSettings,
     SuiteSettings,
     TrainingTables,
@@ -41,7 +40,7 @@ from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption, Fact, Score
 from compo_pipeline.storage.table_files import read_rows, write_rows
 from compo_pipeline.tracking import runs as tracking
@@ -102,9 +101,9 @@ def run(name: str, *wanted: str, **given: Any) -> list[Any]:
     return [found[entry].load() for entry in wanted]
 
 
-def written(writer: FolderWriter, folder: Path) -> Path:
-    """The folder with what the writer leaves in it."""
-    writer(folder)
+def written(files: dict[str, bytes], folder: Path) -> Path:
+    """The folder with these files."""
+    write_files(files, folder)
     return folder
 
 
@@ -231,9 +230,7 @@ def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_pa
     parts, images, *_ = there.lines
     assert parts.startswith("annotation files of 1 of 7 subtasks; missing: add_obj, add_att, repl")
     assert images == "3 of 4 images; missing: swap_att: 1 of 4 (3.png)"
-    assert run("benchmarks_available", "missing_images", benchmarks=settings) == [
-        {"sugar_crepe": [str(tmp_path / "images" / "3.png")]}
-    ]
+    assert list(there.absent) == [str(tmp_path / "images" / "3.png")]
 
 
 def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
@@ -391,8 +388,7 @@ def test_the_training_rows_that_are_named_are_searched_for(
     named = enumerate(("a", "b"))
     models = {"two": {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in named}}
     data = DataSettings(tmp_path / "absent", "coco_captions", {})
-    slices = {"slices": ("binding", "length"), "slice_items": 1}
-    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True, **slices)
+    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True, slices=("binding",))
     suite = SuiteSettings(training=TrainingTables(**training))
     asked = {
         "model_lists": models,
@@ -412,8 +408,6 @@ def test_the_training_rows_that_are_named_are_searched_for(
     (page,) = run("benchmark", "suite_report", **asked)
     folder = written(page, tmp_path / "page")
     assert all(known in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
-    (diff,) = run("benchmark_diff", "benchmark_diff", **asked)
-    assert {row["slice"] for row in diff["slices"]} == {f"binding={known}", "length=1-5 words"}
 
 
 @pytest.mark.parametrize(
@@ -509,10 +503,11 @@ def test_items_on_which_two_models_differ(
 ) -> None:
     # The similarities stay as they are: only the verdicts are made.
     scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
-    evaluation = EvaluationSettings(slices=("length", "binding"), slice_items=1, gallery=2)
+    evaluation = EvaluationSettings(gallery=2)
     given = {"suite": scored[1], "suite_scores": scores, "evaluation": evaluation}
     given |= {"benchmarks": benchmarks, "data": data_of(tmp_path)}
-    changes, diff = run("benchmark_diff", "item_changes", "benchmark_diff", **given)
+    (changes,) = run("benchmark", "item_changes", **given)
+    (page,) = run("benchmark", "suite_report", **given, item_changes=changes)
     of_itt = {one.item: one for one in changes if one.metric == "itt"}
     assert {item: one.change for item, one in of_itt.items()} == {
         "0": "broken", "2": "fixed", "3": "fixed"
@@ -522,31 +517,8 @@ def test_items_on_which_two_models_differ(
     assert of_itt["2"].model_similarities == own["b"].similarities
     *right, wrong = own["a"].similarities
     assert of_itt["2"].shortfall == wrong - min(right)
-    row = next(row for row in diff["rows"] if row["metric"] == "itt")
-    (found,) = row["differences"]
-    assert (found["gained"], found["lost"]) == (2, 1)
-    assert {row["slice"] for row in diff["slices"]} == {"length=1-5 words"}
-    places = {"suite_report": "benchmark.html", "benchmark_diff_report": "diff/diff.html"}
-    site = Site(pages={entry: str(tmp_path / page) for entry, page in places.items()})
-    (page,) = run("benchmark_diff", "benchmark_diff_report", **given, site=site)
-    content = (written(page, tmp_path / "diff") / "diff.html").read_text()
-    # Two items of each kind; a tie of metrics shows an item once.
+    content = (written(page, tmp_path / "page") / "benchmark.html").read_text()
     assert content.count("<article") == 4 and content.count("data:image/jpeg") == 4
-
-
-@pytest.mark.parametrize(
-    ("chosen", "named"),
-    [
-        ({"model": "c"}, r"suite\.diff\.model: .*'c'.*a, b.*--params models=two"),
-        ({"baseline": "b"}, r"suite\.diff: .*'b'"),
-    ],
-)
-def test_models_that_were_not_scored_are_named_with_the_command(
-    scored: tuple[list[Score], dict[str, Any]], chosen: dict[str, str], named: str
-) -> None:
-    suite = Suite.from_json(scored[1])
-    with pytest.raises(SettingsError, match=named):
-        chosen_pair(suite, DiffSettings(**chosen), "two")
 
 
 def test_files_without_a_scored_item_are_refused(

@@ -21,16 +21,15 @@ from compo_pipeline.counterfactuals.settings import (
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.language.sentences import split
-from compo_pipeline.pipelines.counterfactuals import create_pipeline
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
-    choose_engines,
-    choose_jobs,
     make_counterfactuals,
     preview_counterfactuals,
 )
+from compo_pipeline.pipelines.counterfactuals.pipeline import create_pipeline
 from compo_pipeline.project.settings import settings_classes
 from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption, Fact
 from compo_scenes.counterfactuals import SceneEditSettings
 from compo_scenes.dataset import SceneSettings, write
@@ -72,9 +71,7 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
     def start(method: str = "sparcl", **changed: Any) -> Any:
         state, folder = str(tmp_path / "state"), tmp_path / "images"
         chosen = parse(CounterfactualSettings, changed, "counterfactuals")
-        jobs = choose_jobs(captions, facts, "train", method, chosen)
-        engines = choose_engines(chosen, "compo_en", root, {}, state)
-        given = (jobs, engines, chosen, root, state, LOCAL)
+        given = (captions, facts, "train", method, chosen, "compo_en", root, {}, state, LOCAL)
         rows, quarantine, write_images = make_counterfactuals(*given)
         write_images(folder)
         return list(rows), list(quarantine), folder
@@ -101,7 +98,7 @@ def test_scenes_are_edited_and_drawn(
         with Image.open(folder / row.image) as image:
             assert image.format == "JPEG" and min(image.size) > 100
     page = tmp_path / "page"
-    preview_counterfactuals(rows, folder, captions, "scenes", str(root))(page)
+    write_files(preview_counterfactuals(rows, folder, captions, "scenes", root), page)
     html = (page / "index.html").read_text()
     assert html.count("<article") == min(40, len(captions) - 1) and html.count("<mark>") > 6
     counts = check_counterfactuals(rows, SETTINGS, page)
@@ -125,7 +122,7 @@ def test_methods_that_train_on_none_get_none(
     rows, quarantine, folder = run(method="clic", caption_editor="scenes", image_generator="scenes")
     assert (rows, quarantine, list(folder.iterdir())) == ([], [], [])
     page = tmp_path / "page"
-    preview_counterfactuals(rows, folder, [], "scenes", str(root))(page)
+    write_files(preview_counterfactuals(rows, folder, [], "scenes", root), page)
     assert "<article" not in (page / "index.html").read_text()
     assert check_counterfactuals(rows, SETTINGS, page)["edits"] == 0
 
@@ -190,5 +187,5 @@ def test_the_graph_lies_between_validation_and_views() -> None:
     assert pipeline.all_outputs() == {
         "counterfactuals",
         *(f"counterfactuals_{name}" for name in ("quarantine", "preview", "report")),
-        *(f"counterfactual_{name}" for name in ("engines", "images", "jobs")),
+        "counterfactual_images",
     }

@@ -79,12 +79,10 @@ def catalog(
             "params:data.root": str(tmp_path),
             "params:paths.embeddings": str(tmp_path / "embeddings"),
             "params:paths.counterfactuals_state": str(tmp_path / "state"),
-            "params:views.split": "train",
-            "params:views.from_table": {},
+            "params:views": shipped.views,
             "params:language.model": "compo_en",
             "params:method": "negclip",
             "params:method_settings": {"views": {}, "objective": {}},
-            "params:method_settings.views": {},
             "params:training": shipped.training,
             "params:counterfactuals": replace(
                 shipped.counterfactuals, caption_editor="rules", image_generator=None

@@ -14,7 +14,7 @@ from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
-from compo_pipeline.pipelines.export import create_pipeline
+from compo_pipeline.pipelines.export.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
 
 

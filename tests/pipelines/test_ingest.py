@@ -22,6 +22,7 @@ from compo_pipeline.pipelines.validation.nodes import (
     validate_facts,
 )
 from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.storage.files import write_files
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
@@ -49,8 +50,8 @@ def chain(
 
     def run() -> tuple[Any, Any, Any, Any]:
         captions, facts, unparseable, report, _ = ingest(data)
-        quarantine, result, write_docs = validate_facts(facts, unparseable, report, validation)
-        write_docs(tmp_path.parent / f"{tmp_path.name}_docs")
+        quarantine, result, docs = validate_facts(facts, unparseable, report, validation)
+        write_files(docs, tmp_path.parent / f"{tmp_path.name}_docs")
         language = measure_language(captions, "compo_en", validation)
         valid = select_valid_captions(captions, quarantine, result, language)
         return captions, valid, quarantine, report

@@ -127,6 +127,7 @@ def run(shipped: RunSettings, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "params:data": shipped.data,
             "params:dataset": "toy",
             "params:site": site,
+            "params:paths.requested_images": str(tmp_path / "requests"),
         }
         stored = JsonDataset(filepath=str(tmp_path / "monitoring.json"))
         outputs = {

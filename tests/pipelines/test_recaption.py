@@ -22,14 +22,13 @@ from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings, SampleSettings, SourceSettings
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.recaption.nodes import (
-    preview_recaptions,
     recaption_images,
-    recaption_report,
     recaption_rows,
     rejected_recaptions,
 )
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.project.settings import RunSettings
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Recaption
 from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.storage.tables import Table
@@ -68,13 +67,13 @@ def chain(chat: Any, shipped: RunSettings, tmp_path: Path) -> Callable[..., Any]
         given = {"captioner": "endpoint", "endpoint": endpoint, **changes}
         settings = parse(RecaptionSettings, given, "recaption")
         ingest, source = replace(shipped.ingest, journal=None), locate(data)
-        made = recaption_images(
+        made, _, shown = recaption_images(
             source, data, ingest, settings, "compo_en", shipped.prepare, carve,
-            str(tmp_path / "state"),
+            str(tmp_path / "state"), "a dataset",
         )  # fmt: skip
         page = tmp_path / "page"
-        preview_recaptions(made, settings, "a dataset", data.root)(page)
-        (rows,) = recaption_rows(made, settings) if settings.dry_run is None else (made.rows,)
+        write_files(shown, page)
+        rows = next(recaption_rows(made, settings), made.rows)
         write_rows(tmp_path / "recaptions.parquet", rows, Recaption)
         stored = Table.open(tmp_path / "recaptions.parquet", Recaption)
         results = ingest_captions(
@@ -191,7 +190,7 @@ def test_a_dry_run_yields_no_table(chat: Any, coco: DataSettings, chain: Any) ->
     chat.script = lambda turn, number, body: turn.say(NEW)
     settings = RecaptionSettings(captioner="endpoint", dry_run=2)
     made = chain(coco)["made"]
-    for node in (recaption_rows, rejected_recaptions, recaption_report):
+    for node in (recaption_rows, rejected_recaptions):
         assert list(node(made, settings)) == []
         assert len(list(node(made, replace(settings, dry_run=None)))) == 1
 

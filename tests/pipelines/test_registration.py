@@ -24,7 +24,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.registration import create_pipeline
+from compo_pipeline.pipelines.registration.pipeline import create_pipeline
 from compo_pipeline.storage.files import causes
 from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,27 +31,20 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.training import nodes as training_nodes
 from compo_pipeline.pipelines.training.nodes import (
     _find_or_open_run,
-    build_method,
-    choose_ratio_items,
     log_training,
-    log_views_preview,
     open_run,
+    prepare_training,
     train_models,
-)
-from compo_pipeline.pipelines.training_inputs.nodes import (
-    choose_held_out,
-    choose_recipe,
-    collect_inputs,
-    gather_data,
 )
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.engines import LOCAL
+from compo_pipeline.storage.files import write_text
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.checkpoint import TrainingError
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.settings import MixtureSettings, TrainingSettings
+from compo_pipeline.training.settings import TrainingSettings
 
 Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]
 CLIC_POINTS = {"contrastive", "s_neg", "unimodal", "clip"}
@@ -109,34 +102,38 @@ def node(
         data_hash: str = "d1",
         method: str = "clic",
         control: bool = True,
-        ratio_items: Sequence[Subtask] = (),
+        selecting: BenchmarksSettings = reported,
     ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
         values = {**plain(shipped.training), **small, **training}
         recipe = parse(TrainingSettings, values, "training")
         models = tmp_path / "models"
         state = {name: str(models / name) for name in ("resume", "features")}
-        inputs = collect_inputs(
-            gather_data(
-                valid_captions=captions,
-                split="train",
-                manifest={"data_hash": data_hash},
-                views=tmp_path / "views",
-                counterfactual_images=tmp_path / "made",
-                root=tmp_path,
-            ),
-            choose_recipe(ModelSettings(model), recipe, 0, LOCAL),
-            choose_held_out(captions, recipe, benchmarks, "train", tmp_path, []),
-            replace(shipped.paths, **state),
+        inputs = prepare_training(
+            valid_captions=captions,
+            foils=[],
+            manifest={"data_hash": data_hash},
+            views=tmp_path / "views",
+            counterfactual_images=tmp_path / "made",
+            model=ModelSettings(model),
+            training=recipe,
+            split="train",
+            seed=0,
+            root=tmp_path,
+            benchmarks=benchmarks,
+            paths=replace(shipped.paths, **state),
+            prepare=LOCAL,
         )
         known = method in METHODS
         own = context(method=method).params["method_settings"] if known else none
-        trained = build_method(method, own)
-        record = open_run(inputs, trained, {"edits": 0}, control, "toy", "default", None)
-        *writers, progress = train_models(inputs, trained, record, ratio_items)
+        record = open_run(inputs, {"edits": 0}, method, own, control, "toy", "default", None)
+        read = captions, [], method, own, selecting, benchmarks
+        *made, progress = train_models(inputs, record, *read)
         folders = models / "checkpoint", models / "control_checkpoint"
-        for writer, folder in zip(writers, folders, strict=True):
-            FolderDataset(filepath=str(folder)).save(writer)
-        return *folders, record, log_training(record, trained, progress)
+        for saved, folder in zip(made, folders, strict=True):
+            FolderDataset(filepath=str(folder)).save(saved)
+        page = tmp_path / "preview" / "index.html"
+        write_text(page, "views to look at")
+        return *folders, record, log_training(record, progress, page.parent, method, own)
 
     return run
 
@@ -184,10 +181,6 @@ def test_method_and_control_are_trained_and_recorded(
     for each in (recorded, beside):
         assert {name.partition("/")[0] for name in each.data.metrics} == {"train"}
         assert mlflow.artifacts.load_dict(f"{each.info.artifact_uri}/batches.json")["rows"] == 12
-    page = tmp_path / "preview" / "index.html"
-    page.parent.mkdir()
-    page.write_text("views to look at")
-    log_views_preview(page.parent, run)
     kept = mlflow.MlflowClient().list_artifacts(run["run_id"], "views")
     assert [file.path for file in kept] == ["views/index.html"]
 
@@ -375,13 +368,18 @@ def test_wrong_settings_are_refused_by_key(
         node(**changes)
 
 
-def test_rows_that_are_held_out_are_counted_and_do_not_train(tmp_path: Path) -> None:
+def test_rows_that_are_held_out_are_counted_and_do_not_train(
+    shipped: RunSettings, tmp_path: Path
+) -> None:
     def gathered(trains: str | tuple[str, ...], *splits: str) -> tuple[list[str], str | None]:
         rows = [
             Caption(f"{n}", f"{n}", f"{n}.png", 8, 8, ("a cat",), "x", split)
             for n, split in enumerate(splits)
         ]
-        found = gather_data(rows, trains, {"data_hash": "x"}, tmp_path, tmp_path, tmp_path)
+        found = prepare_training(
+            *(rows, [], {"data_hash": "x"}, tmp_path, tmp_path, shipped.model, shipped.training),
+            *(trains, 0, tmp_path, shipped.benchmarks, shipped.paths, LOCAL),
+        )
         return [row.sample_id for row in found.captions], found.rows
 
     carved = "not the published rows: 2 are held out for foils"
@@ -411,7 +409,8 @@ def test_items_choose_how_method_and_control_are_mixed_with_the_base(
         return chosen[-1], table
 
     monkeypatch.setattr(training_nodes, "choose_ratio", choose)
-    checkpoint, control, run, _ = node(training={"wise_ft": {"ratio": "auto"}}, ratio_items=[asked])
+    monkeypatch.setattr(training_nodes, "study_items", lambda *_: [asked])
+    checkpoint, control, run, _ = node(training={"wise_ft": {"ratio": "auto"}})
     assert chosen == [0.3]
     mixed = [load(folder).model.state_dict() for folder in (checkpoint, control)]
     assert read_record(checkpoint)["training"]["wise_ft_ratio"] == 0.3
@@ -424,15 +423,7 @@ def test_items_choose_how_method_and_control_are_mixed_with_the_base(
             assert torch.equal(state[name], value)
 
 
-def test_only_an_open_ratio_has_items_and_these_are_of_composition(
-    shipped: RunSettings, captions: list[Caption], tmp_path: Path
-) -> None:
-    def choose(ratio: Any, selecting: BenchmarksSettings) -> Sequence[Subtask]:
-        training = replace(shipped.training, wise_ft=MixtureSettings(ratio))
-        reported = BenchmarksSettings(retrieval=RetrievalSettings("train"))
-        return choose_ratio_items(captions, [], selecting, reported, tmp_path, training)
-
+def test_an_open_ratio_needs_items_of_composition(node: Node) -> None:
     of_retrieval = BenchmarksSettings(retrieval=RetrievalSettings("val"))
-    assert choose(0.5, of_retrieval) == []
     with pytest.raises(SettingsError, match=r"^training.wise_ft.ratio: auto needs items of compo"):
-        choose("auto", of_retrieval)
+        node(training={"wise_ft": {"ratio": "auto"}}, selecting=of_retrieval)

@@ -11,7 +11,7 @@ from kedro_datasets.json import JSONDataset
 
 from compo_pipeline.datasets.catalog import PageDataset, RowsDataset
 from compo_pipeline.datasets.quality.quarantine import TooManyBadRows
-from compo_pipeline.pipelines.validation import create_pipeline
+from compo_pipeline.pipelines.validation.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.storage.records import Caption, Fact
 

@@ -12,18 +12,16 @@ import pytest
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.methods.views import ViewSettings
-from compo_pipeline.pipelines.views import create_pipeline
 from compo_pipeline.pipelines.views.nodes import (
-    build_method,
-    choose_context,
-    choose_rows,
     draw_views,
     join_annotations,
     parse_captions,
     preview_views,
 )
+from compo_pipeline.pipelines.views.pipeline import create_pipeline
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption, Parse, View, from_table
 
 SENTENCES = {
@@ -58,12 +56,10 @@ def run(
     ) -> tuple[list[Parse], dict[int, list[View]]]:
         views = replace(SETTINGS, **changes)
         own = context(method=method).params["method_settings"]["views"]
-        rows, drawing = choose_rows(captions, views.split), build_method(method, own)
-        parses = list(parse_captions(rows, drawing, "compo_en", LOCAL))
-        others = join_annotations(rows, drawing, views)
-        drawn_from = choose_context(parses, [], others, drawing, views, "compo_en", seed)
-        folder = tmp_path / "views"
-        draw_views(rows, drawing, *drawn_from, views, LOCAL, DATA)(folder)
+        parses = list(parse_captions(captions, views.split, method, "compo_en", LOCAL))
+        others = join_annotations(captions, method, own, views)
+        chosen = method, own, views, DATA, "compo_en", seed, str(tmp_path), LOCAL
+        folder = draw_views(captions, parses, [], others, *chosen)
         tables = {
             int(file.stem[6:]): list(from_table(pq.read_table(file), View))
             for file in folder.iterdir()
@@ -127,7 +123,7 @@ def test_a_page_shows_views_of_any_method(
 ) -> None:
     _, tables = run(method)
     made, folder = tmp_path / "made", tmp_path / "preview"
-    preview_views(tmp_path / "views", made, method, "hand", 0, tmp_path)(folder)
+    write_files(preview_views(tmp_path / "views", made, method, "hand", 0, tmp_path), folder)
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert method in page
     for view in tables[0]:
@@ -152,24 +148,6 @@ def test_wrong_settings_are_refused_by_key(given: dict[str, Any], message: str) 
         parse(ViewSettings, given, "views")
 
 
-@pytest.mark.parametrize(
-    ("method", "own", "message"),
-    [
-        ("clik", {}, "method: 'clik' is unknown"),
-        ("clic", {"swop": "across"}, "clic.views.swop: unknown key; did you mean 'swap'"),
-        ("clic", {"images": "single"}, "clic.views.images: single needs swap: within"),
-    ],
-)
-def test_wrong_settings_of_the_method_are_refused_before_captions_are_parsed(
-    method: str, own: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        build_method(method, own)
-    nodes = {node.short_name: node for node in create_pipeline().nodes}
-    (built,) = nodes["build_method"].outputs
-    assert built in nodes["parse_captions"].inputs
-
-
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"no valid caption is of the split 'tran'"):
         run(split="tran")
@@ -183,7 +161,7 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
             for name in ("language.model", "views", "views.split", "method", "seed")
         ),
         *(f"params:{name}" for name in ("dataset", "data", "data.root")),
-        *("params:method_settings.views", "params:prepare"),
+        *("params:method_settings.views", "params:prepare", "params:paths.resume"),
     }
     assert create_pipeline().outputs() == {"views_preview"}
 
@@ -204,22 +182,18 @@ def test_negatives_of_a_table_take_the_place_of_rules(
     }
 
 
-def test_another_table_makes_other_views(captions: list[Caption], tmp_path: Path) -> None:
+def test_another_table_makes_other_views(run: Callable[..., Any], tmp_path: Path) -> None:
     """A changed file of the same name counts, and how it is drawn from."""
-    file, rows = tmp_path / "table.csv", choose_rows(captions, "train")
-    method = build_method("negclip", {})
-    columns = AnnotationColumns(caption="caption", negatives=("negative",))
+    file = tmp_path / "table.csv"
+    columns = AnnotationColumns(caption="caption", negatives=("first", "second"))
     found = []
-    for negative, drawn in (("No.", None), ("No.", None), ("None.", None), ("None.", 2)):
-        lines = [f'"{row.sentences[0]}","{negative}"' for row in rows]
-        file.write_text("\n".join(["caption,negative", *lines]))
+    for negative, drawn in (("No.", None), ("No.", None), ("None.", None), ("None.", 1)):
+        lines = [f'"{texts[0]}","{negative}","Not."' for texts in SENTENCES.values()]
+        file.write_text("\n".join(["caption,first,second", *lines]))
         table = AnnotationSettings(str(file), columns=columns, drawn=drawn)
-        views = ViewSettings(from_table=table)
-        others = join_annotations(rows, method, views)
-        found.append(choose_context([], [], others, method, views, "compo_en", 0)[1])
-    assert found[0] == found[1] and len(set(found)) == 3
+        found.append(run("negclip", from_table=table)[1])
+    assert found[0] == found[1] != found[2] != found[3]
 
 
 def test_the_table_annotations_is_empty_without_one(captions: list[Caption]) -> None:
-    rows = choose_rows(captions, "train")
-    assert not join_annotations(rows, build_method("negclip", {}), ViewSettings())
+    assert not join_annotations(captions, "negclip", {}, ViewSettings())

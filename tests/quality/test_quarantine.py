@@ -58,8 +58,8 @@ def validate(
     facts: list[Fact], unparseable: list[Rejected], settings: DataValidationSettings, docs: Path
 ) -> Outcome:
     """What the node finds; its Data Docs are saved as the catalog does."""
-    entries, result, write_docs = validate_facts(facts, unparseable, NO_CAPTIONS, settings)
-    PageDataset(filepath=str(docs), page="index.html").save(write_docs)
+    entries, result, pages = validate_facts(facts, unparseable, NO_CAPTIONS, settings)
+    PageDataset(filepath=str(docs), page="index.html").save(pages)
     return entries, result, docs
 
 

@@ -215,7 +215,7 @@ def test_an_absent_role_is_refused_until_it_is_waived(
     (refusal,) = failed(judged(better, base, promotion))
     assert (refusal.rule, refusal.absent, refusal.waived) == (role, role, None)
     assert f"`promotion.waive: [{role}]`" in refusal.finding
-    assert "kedro run --pipeline=benchmarks_available" in refusal.finding
+    assert "compo-pipeline benchmarks" in refusal.finding
     for name in sets:
         assert name in refusal.finding
     waiving = replace(promotion, waive=(role,))

@@ -109,9 +109,9 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
         folders = ", ".join(f"{place.benchmark.label} ({place.root})" for place in absent)
         if settings.suite is not None and len(absent) == len(chosen):
             raise SettingsError(
-                f"benchmarks.suite: nothing of {settings.suite} is there: {folders}. `kedro run "
-                "--pipeline=benchmarks_available` says where its files are from; where there are "
-                "none, benchmarks.root=null"
+                f"benchmarks.suite: nothing of {settings.suite} is there: {folders}. "
+                "`compo-pipeline benchmarks` says where its files are from; where there are none, "
+                "benchmarks.root=null"
             )
         if len(absent) == len(chosen) and settings.root and not Path(settings.root).is_dir():
             raise SettingsError(

@@ -6,7 +6,7 @@ half a file that the next one reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,9 +19,11 @@ from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     FolderWriter,
     atomic_file,
+    move_folder,
     read_json,
     verify_checksum,
     write_checksum,
+    write_files,
     write_json,
 )
 from compo_pipeline.storage.remote import is_url
@@ -243,8 +245,8 @@ class RowsDataset(_PathDataset):
 class FolderDataset(_PathDataset):
     """Kedro dataset of a folder, which nodes get as its path.
 
-    A node returns a function that fills the folder: large results are written part by part and
-    resumed.
+    A node returns its files by path in the folder, or a folder that it has filled elsewhere, which
+    is moved. Large results are filled part by part and resumed there.
     """
 
     is_folder: ClassVar[bool] = True
@@ -261,13 +263,20 @@ class FolderDataset(_PathDataset):
             )
         return self._filepath
 
-    def save(self, data: FolderWriter) -> None:
-        """Call the function that a node returned, which writes the folder's files.
+    def save(self, data: Mapping[str, str | bytes] | Path | FolderWriter) -> None:
+        """Replace the folder by one with these files, or by another folder.
+
+        A function that fills a folder is called with this one.
 
         Raises:
             DatasetError: the function left no folder.
         """
-        data(self._filepath)
+        if isinstance(data, Mapping):
+            write_files(data, self._filepath)
+        elif not isinstance(data, Path):
+            data(self._filepath)
+        elif data.resolve() != self._filepath.resolve():
+            move_folder(data, self._filepath)
         if not self._filepath.is_dir():
             raise DatasetError(f"nothing was written to {self._filepath}")
 
@@ -301,12 +310,11 @@ class PageDataset(FolderDataset):
         super().__init__(filepath=filepath, metadata=metadata)
         self._page = page
 
-    def save(self, data: FolderWriter) -> None:
-        """Call the function that a node returned, which writes the folder with the page.
+    def save(self, data: Mapping[str, str | bytes] | Path | FolderWriter) -> None:
+        """Write the folder with the page.
 
         Raises:
-            DatasetError: the folder holds something else than an older page, or the function left
-                no folder.
+            DatasetError: the folder holds something else than an older page.
         """
         folder, page = self._filepath, PurePath(self._page)
         # A page below the folder may have another name of its folder (that of a split).

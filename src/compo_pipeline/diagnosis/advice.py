@@ -39,6 +39,7 @@ class TrainingRun:
         method: its name.
         epochs: passes.
         count: the kinds of change that its negatives ask for in each pass.
+        rules: the settings of all methods that list rules of hard negatives.
         trains_images: whether the image tower trains.
         caches_features: whether images are embedded once, before training.
         frozen: parts of the towers that do not train.
@@ -52,6 +53,7 @@ class TrainingRun:
     method: str
     epochs: int
     count: Callable[[], AskedChanges]
+    rules: Callable[[], Iterable[RuleSetting]] = tuple
     trains_images: bool = True
     caches_features: bool = False
     frozen: tuple[str, ...] = ()

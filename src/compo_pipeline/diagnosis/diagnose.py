@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import yaml
 
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
-from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.diagnosis.weaknesses import (
     RULE,
     KindResult,
@@ -83,7 +82,6 @@ def diagnose(
     base: str,
     model: str,
     run: TrainingRun,
-    settings: Callable[[], Iterable[RuleSetting]],
 ) -> Diagnosis:
     """Diagnose a model: which kinds of change it misses, and which settings to change.
 
@@ -92,7 +90,6 @@ def diagnose(
         base: key of the base in the rows' values.
         model: key of the model, which may be the base.
         run: its training, or one that could follow.
-        settings: of the rules of negatives; asked for where there are weaknesses.
     """
     scored = foil_rows(rows)
     if not scored:
@@ -105,7 +102,7 @@ def diagnose(
         tuple(kinds),
         tuple(one.kind for one in weak),
         tuple(one.kind for one in first),
-        advise(first, kinds, run, settings()) if first else (),
+        advise(first, kinds, run, run.rules()) if first else (),
         asked.captions,
         asked.negatives,
     )

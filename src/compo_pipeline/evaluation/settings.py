@@ -51,15 +51,6 @@ class EvaluationSettings:
 
 
 @settings
-class DiffSettings:
-    """Settings of the item-by-item comparison: names of baseline and model in the list."""
-
-    baseline: str | None = None
-    """The model that is compared with; null is the first of the list."""
-    model: str | None = None
-    """The model that is compared; null is the last of the list."""
-
-
 @settings
 class TrainingTables:
     """Settings of the tables with the training rows of a list's models."""
@@ -82,8 +73,6 @@ class TrainingTables:
 class SuiteSettings:
     """Settings of a benchmark suite's reports over a list of models."""
 
-    diff: DiffSettings = field(default_factory=DiffSettings)
-    """Of `kedro run --pipeline=benchmark_diff`."""
     training: TrainingTables = field(default_factory=TrainingTables)
     """The training rows that the items are searched for; without them nothing is searched."""
 

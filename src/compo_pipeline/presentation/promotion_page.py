@@ -99,7 +99,7 @@ def next_steps(checks: Sequence[Check]) -> list[str]:
     steps += [
         f"A set of {ROLE_LABELS[role].lower()}, such as {EXAMPLES[role]}, is added by `kedro run "
         f"--pipeline=rescore --params benchmarks.sets.{EXAMPLES[role]}.root=<folder>` with the "
-        "--env of the training; `kedro run --pipeline=benchmarks_available` lists all."
+        "--env of the training; `compo-pipeline benchmarks` lists all."
         for role in absent
     ]
     if not failed:

@@ -11,34 +11,33 @@ from rich.text import Text
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
-from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES, number_table
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
-from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.records import ItemChange
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"
 
 
 def cards_of(
-    suite: Suite, scores: Sequence[Score], subtasks: Sequence[Subtask], count: int
+    suite: Suite, changes: Sequence[ItemChange], subtasks: Sequence[Subtask], count: int
 ) -> dict[str, list[ItemCard]]:
     """Item cards of each model's hardest fixed and broken items against the first model.
 
     Args:
         suite: the scored models.
-        scores: of all of them.
+        changes: items on which a model and the first one differ.
         subtasks: that were scored.
         count: cards of each kind, over all models.
     """
-    baseline, *others = suite.names
+    others = suite.names[1:]
     each = -(-count // max(1, len(others)))
     return {
-        name: hardest_cards(subtasks, item_changes(scores, subtasks, (baseline, name)), each)
+        name: hardest_cards(subtasks, (one for one in changes if one.model == name), each)
         for name in others
     }
 

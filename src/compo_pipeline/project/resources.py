@@ -75,5 +75,5 @@ def writer_of(entry: str) -> str | None:
     """Name of the pipeline that writes a catalog entry; None if none does."""
     from kedro.framework.project import pipelines
 
-    # The sums of other pipelines are registered last.
-    return next((name for name, each in pipelines.items() if entry in each.all_outputs()), None)
+    # Those of the whole chain are registered first, in its order.
+    return next((name for name in pipelines if entry in pipelines[name].all_outputs()), None)

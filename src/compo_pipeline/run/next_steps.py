@@ -27,7 +27,6 @@ _RESULTS = {
     "wise_ft_report": ("WiSE-FT", "*.html"),
     "diagnosis_report": ("Diagnosis", "*.html"),
     "suite_report": ("Benchmarks", "*.html"),
-    "benchmark_diff_report": ("Differences", "*.html"),
     "attention_report": ("Attention", "*/*.html"),
     "foils_review_page": ("Review of foils", "*.html"),
     "comparison_report": ("Comparison", "*.html"),

@@ -29,7 +29,7 @@ NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
 _KEY, _VALUE = "checksum", "value"
 
 FolderWriter = Callable[[Path], object]
-"""A function that fills a folder, given its path; a node returns it for a folder of the catalog."""
+"""A function that fills a folder, given its path."""
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +200,19 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
             file = new / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Contents of all files below a folder, by path in it."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def files_of(write: FolderWriter) -> dict[str, bytes]:
+    """Contents of the files that a function writes into an empty folder, by path in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder))
+        return read_files(Path(folder))
 
 
 def move_folder(source: Path, target: Path) -> None:

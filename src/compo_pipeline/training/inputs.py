@@ -47,46 +47,6 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """Inputs of a training from the data: rows, views and image folders."""
-
-    captions: Sequence[Caption]
-    """The rows that train."""
-
-    data_hash: str
-    """Hash of all files of the data."""
-
-    views: Path
-    """Folder of the rows' views."""
-
-    counterfactual_images: Path
-    """Folder of the images of counterfactuals."""
-
-    root: Path
-    """Folder of the rows' images."""
-
-    rows: str | None = None
-    """What is said of the rows that train, where some are held out of training."""
-
-
-@dataclass(frozen=True)
-class TrainingRecipe:
-    """A base model and the settings of its training."""
-
-    model: ModelSettings
-    """The base model."""
-
-    settings: TrainingSettings
-    """The recipe."""
-
-    seed: int
-    """Of the order of rows."""
-
-    prepare: PrepareSettings
-    """What embeds images before training."""
-
-
-@dataclass(frozen=True)
 class TrainingInputs:
     """Data, base model and settings of a training, the same for a method and its control."""
 

@@ -177,7 +177,7 @@ def _absent_role_check(name: str, role: Role, waive: Collection[Role], absent: S
     roles = ", ".join(each for each in ROLES if each in {*waive, *absent})
     finding = (
         f"no set of it was scored; these would do: {', '.join(benchmark_names(role))}. "
-        "`kedro run --pipeline=benchmarks_available` lists the downloads; the key "
+        "`compo-pipeline benchmarks` lists the downloads; the key "
         f"`promotion.waive: [{roles}]` waives what is absent"
     )
     return Check(name, subject, False, finding, absent=role)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import mlflow
@@ -29,6 +30,7 @@ from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
+from compo_pipeline.run.compute import choose_device
 from compo_pipeline.storage.untrusted import read_json
 from compo_pipeline.versions import signing as signing_keys
 from compo_pipeline.versions.evidence import Evidence, EvidenceTables, read_evidence, read_tables
@@ -235,6 +237,14 @@ def load_model(
     with tempfile.TemporaryDirectory() as folder:
         loaded = verified(version, Path(folder), signing).model.to(device)
     return replace(loaded, name=f"{version.name} version {version.version}")
+
+
+def open_models(
+    models: Mapping[str, ModelSettings], device: str, signing: SigningSettings
+) -> dict[str, Callable[[], LoadedModel]]:
+    """Functions that load models, by name; `device` is that of `evaluation.device`."""
+    place = choose_device(device, key="evaluation.device")
+    return {name: partial(load_model, each, place, signing) for name, each in models.items()}
 
 
 def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:

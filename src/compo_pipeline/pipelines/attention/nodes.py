@@ -16,7 +16,7 @@ from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import attention_plots
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
 
@@ -32,26 +32,23 @@ def draw_attention(
     language_model: str,
     attention: AttentionSettings,
     run: Mapping[str, Any],
-) -> FolderWriter:
-    """Draw the attention of phrases under base and fine-tuned model: grids and an HTML page."""
+    site: Site,
+) -> Path:
+    """Draw the attention of phrases under base and fine-tuned model; log grids and HTML page.
+
+    Returns:
+        The folder of all pages: each split, and own images, have one.
+    """
     cases = find_cases(attention, valid_captions, Path(root), language_model)
     models = loaders(model, None, checkpoint, evaluation.device)
     base, tuned = models[BASE](), models[FINE_TUNED]()
     require_base(base, read_record(checkpoint).get("training", {}))
     panels = attention_plots.panels_of(base, tuned, cases, ACCEPTED)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
-
-    def write(folder: Path) -> None:
-        page = folder / attention.topic / "attention.html"
-        attention_plots.write(name, panels, page)
-        log.info("%d of %d phrases are drawn: %s", len(panels), len(cases), page)
-
-    return write
-
-
-def log_attention(
-    attention_report: Path, run: Mapping[str, Any], attention: AttentionSettings
-) -> None:
-    """Log the attention page to the training's MLflow run."""
+    folder = site.folder("attention_report").parent
+    page = folder / attention.topic / "attention.html"
+    attention_plots.write(name, panels, page)
+    log.info("%d of %d phrases are drawn: %s", len(panels), len(cases), page)
     with tracking.adopt(run["run_id"]) as record:
-        record.artefact(attention_report / attention.topic, f"attention/{attention.topic}")
+        record.artefact(page.parent, f"attention/{attention.topic}")
+    return folder

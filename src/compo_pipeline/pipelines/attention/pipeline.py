@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.attention.nodes import draw_attention, log_attention
+from compo_pipeline.pipelines.attention.nodes import draw_attention
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that draws the attention of phrases on image patches."""
+    """Draw the attention of phrases over images, before fine-tuning and after."""
     return Pipeline(
         [
             node(
@@ -22,15 +22,10 @@ def create_pipeline() -> Pipeline:
                     "params:language.model",
                     "params:attention",
                     "run",
+                    "params:site",
                 ],
                 outputs="attention_report",
                 name="draw_attention",
-            ),
-            node(
-                log_attention,
-                inputs=["attention_report", "run", "params:attention"],
-                outputs=None,
-                name="log_attention",
             ),
         ]
     )

@@ -2,86 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.contamination import (
-    TrainingRows,
-    read_training_tables,
-    training_rows,
-)
+from compo_pipeline.evaluation.contamination import read_training_tables, training_rows
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
-from compo_pipeline.evaluation.suite import Suite, score_suite
+from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.presentation.item_cards import ItemCard
 from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.records import ItemChange, Score
 from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.versions.verification import open_models
 
 
-def hash_training_rows(
-    suite: SuiteSettings, data: DataSettings, evaluation: EvaluationSettings
-) -> TrainingRows:
-    """Hashes of the training rows of `suite.training`, to find them among benchmark items."""
-    captions, facts = read_training_tables(suite.training)
-    return training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
-
-
-def slice_by_training(
-    items: Sequence[Subtask],
-    captions: Sequence[Caption],
+def gather_items(
+    benchmarks: BenchmarksSettings,
+    data: DataSettings,
+    generator_settings: Mapping[str, Any],
+    suite: SuiteSettings,
     evaluation: EvaluationSettings,
     language_model: str,
 ) -> BenchmarkItems:
-    """Benchmark items in slices by whether training captions have their attribute-object pairs."""
+    """Items of all enabled benchmarks, in slices by attribute-object pairs of training captions.
+
+    The captions are those of `suite.training`; generated data are generated first.
+
+    Raises:
+        SettingsError: no benchmark is on.
+    """
+    root, made = benchmarks.root, data.generated
+    if made is not None and root is not None and made.root in Path(root).parents:
+        GENERATORS[made.format].generate(generator_settings, made.root)
+    subtasks = from_files(benchmarks)
+    if not subtasks:
+        raise SettingsError(
+            "benchmarks: none has a folder of files; name the folder of all at benchmarks.root, or "
+            "one at benchmarks.sets.<name>.root"
+        )
+    captions, _ = read_training_tables(suite.training)
     kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
-    return BenchmarkItems.with_slices(items, kinds, captions, partial(parses_of, language_model))
+    parser = partial(parses_of, language_model)
+    return BenchmarkItems.with_slices(subtasks, kinds, captions, parser)
 
 
-def score_list(
+def score_models(
     items: BenchmarkItems,
-    known: TrainingRows,
-    models: Mapping[str, Callable[[], LoadedModel]],
-    evaluation: EvaluationSettings,
+    suite: SuiteSettings,
+    data: DataSettings,
+    models: str,
+    model_lists: Mapping[str, Any],
+    registration: RegistrationSettings,
     benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
     embeddings: str,
 ) -> tuple[Sequence[Score], dict[str, Any]]:
-    """Score the listed models on every item, and compare them with the first model."""
-    scores, suite = score_suite(items, models, evaluation, benchmarks, Path(embeddings), known)
+    """Score the listed models on every item, and compare each with the first one."""
+    captions, facts = read_training_tables(suite.training)
+    known = training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
+    listed = listed_models(models, model_lists)
+    opened = open_models(listed, evaluation.device, registration.signing)
+    scores, found = score_suite(items, opened, evaluation, benchmarks, Path(embeddings), known)
     place = environment(choose_device(evaluation.device, key="evaluation.device"))
-    return scores, replace(suite, environment=place).to_json()
+    return scores, replace(found, environment=place).to_json()
 
 
-def choose_suite_cards(
+def find_changes(
+    suite: Mapping[str, Any], suite_scores: Sequence[Score], items: BenchmarkItems
+) -> list[ItemChange]:
+    """Items that a model of the list gets right and the first one wrong, or the other way."""
+    baseline, *others = Suite.from_json(suite).names
+    return [
+        change
+        for name in others
+        for change in item_changes(suite_scores, items.subtasks, (baseline, name))
+    ]
+
+
+def write_report(
     suite: Mapping[str, Any],
-    suite_scores: Sequence[Score],
-    items: Sequence[Subtask],
-    evaluation: EvaluationSettings,
-) -> dict[str, list[ItemCard]]:
-    """Random sample of items that each model fixes, breaks or still gets wrong."""
-    return suite_page.cards_of(Suite.from_json(suite), suite_scores, items, evaluation.gallery)
-
-
-def write_suite_page(
-    suite: Mapping[str, Any],
-    cards: Mapping[str, Sequence[ItemCard]],
+    changes: Sequence[ItemChange],
+    items: BenchmarkItems,
     models: str,
     benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
     site: Site,
-) -> FolderWriter:
-    """Return a function that writes the page of a list of models; prints headline metrics."""
+) -> dict[str, bytes]:
+    """Page of the models side by side, with items on which they differ; prints headline metrics."""
     found = Suite.from_json(suite)
     facts = {
         **site.facts("benchmark"),
@@ -96,8 +117,9 @@ def write_suite_page(
         else "none (suite.training)",
     }
     suite_page.show(found)
+    cards = suite_page.cards_of(found, changes, items.subtasks, evaluation.gallery)
     title = f"Models of the list {models}"
-    return partial(suite_page.write, found, title, facts, cards=cards)
+    return files_of(partial(suite_page.write, found, title, facts, cards=cards))
 
 
 def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:

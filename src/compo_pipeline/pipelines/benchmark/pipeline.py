@@ -5,66 +5,66 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.benchmark.nodes import (
-    choose_suite_cards,
-    hash_training_rows,
+    find_changes,
+    gather_items,
     log_suite,
-    score_list,
-    slice_by_training,
-    write_suite_page,
+    score_models,
+    write_report,
 )
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that scores a list of models on the benchmarks."""
+    """Score the models of a list on the benchmarks, without a training."""
     return Pipeline(
         [
             node(
-                hash_training_rows,
-                inputs=["params:suite", "params:data", "params:evaluation"],
-                outputs="named_training_rows",
-                name="identify_named_rows",
-            ),
-            node(
-                slice_by_training,
+                gather_items,
                 inputs=[
-                    "suite_items",
-                    "named_captions",
+                    "params:benchmarks",
+                    "params:data",
+                    "params:generator_settings",
+                    "params:suite",
                     "params:evaluation",
                     "params:language.model",
                 ],
-                outputs="sliced_suite_items",
-                name="slice_by_training",
+                outputs="suite_items",
+                name="gather_items",
             ),
             node(
-                score_list,
+                score_models,
                 inputs=[
-                    "sliced_suite_items",
-                    "named_training_rows",
-                    "listed_models",
-                    "params:evaluation",
+                    "suite_items",
+                    "params:suite",
+                    "params:data",
+                    "params:models",
+                    "params:model_lists",
+                    "params:registration",
                     "params:benchmarks",
+                    "params:evaluation",
                     "params:paths.embeddings",
                 ],
                 outputs=["suite_scores", "suite"],
-                name="score_list",
+                name="score_models",
             ),
             node(
-                choose_suite_cards,
-                inputs=["suite", "suite_scores", "suite_items", "params:evaluation"],
-                outputs="suite_cards",
-                name="choose_suite_cards",
+                find_changes,
+                inputs=["suite", "suite_scores", "suite_items"],
+                outputs="item_changes",
+                name="find_changes",
             ),
             node(
-                write_suite_page,
+                write_report,
                 inputs=[
                     "suite",
-                    "suite_cards",
+                    "item_changes",
+                    "suite_items",
                     "params:models",
                     "params:benchmarks",
+                    "params:evaluation",
                     "params:site",
                 ],
                 outputs="suite_report",
-                name="write_suite_page",
+                name="write_report",
             ),
             node(
                 log_suite,

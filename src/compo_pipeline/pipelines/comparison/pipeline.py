@@ -14,7 +14,7 @@ from compo_pipeline.pipelines.comparison.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that runs and compares methods, variants and seeds."""
+    """Train and compare methods, variants and seeds."""
     return Pipeline(
         [
             node(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,11 @@ from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.presentation.counterfactuals_page import write
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import FolderWriter, files_of
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 
 Engines = tuple[CaptionEditor, Parser, ImageGenerator | None]
-OpenEngines = Callable[[Sequence[Caption]], Engines]
-"""Opens caption editor, parser and image generator for the rows whose captions are edited."""
 
 log = logging.getLogger(__name__)
 
@@ -64,69 +62,43 @@ def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
         yield Parse(sample_id, sentence, text, (), (), (), (), ())
 
 
-def choose_jobs(
+def make_counterfactuals(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
     split: Splits,
     method: str,
     counterfactuals: CounterfactualSettings,
-) -> Jobs:
-    """Edit jobs of the training captions if the method trains on counterfactuals; else none."""
-    roles = ROLES
-    if find(method).counterfactuals:
-        rows = training_rows(valid_captions, split)
-        if counterfactuals.caption_editor == table.NAME:
-            roles = table.table_settings(counterfactuals)[0].roles
-    else:
-        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
-        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
-        rows = Table.of([], Caption)
-    measured = Table.of(facts, Fact)
-    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
-    return Jobs(rows, hashes, counterfactuals.sentences, roles)
-
-
-def choose_engines(
-    counterfactuals: CounterfactualSettings,
     language_model: str,
     root: Path,
     generator_settings: Mapping[str, Any],
     state: str,
-) -> OpenEngines:
-    """Return a function that creates caption editor, parser and image generator for rows."""
-
-    def opened(rows: Sequence[Caption]) -> Engines:
-        others = NO_ANNOTATIONS
-        if counterfactuals.caption_editor == table.NAME:
-            own, contents = table.table_settings(counterfactuals)
-            found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
-            others = Annotations.from_rows(found, own, contents)
-        folders = Path(root), Path(state)
-        opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
-        return open_engines(counterfactuals, language_model, opening)
-
-    return opened
-
-
-def make_counterfactuals(
-    jobs: Jobs,
-    engines: OpenEngines,
-    counterfactuals: CounterfactualSettings,
-    root: Path,
-    state: str,
     prepare: PrepareSettings,
 ) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:
-    """Tables of edited captions and of failures, and a function that writes the image folder.
+    """Edit the training captions if the method trains on counterfactuals, and generate images.
 
     Failures do not stop this node, so all tables are saved.
+
+    Returns:
+        Tables of edited captions and of failures, and a function that links the images.
     """
+    if not find(method).counterfactuals:
+        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
+        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
+        return [], [], partial(publish, ())
+    rows, measured = training_rows(valid_captions, split), Table.of(facts, Fact)
+    roles, others = ROLES, NO_ANNOTATIONS
+    if counterfactuals.caption_editor == table.NAME:
+        own, contents = table.table_settings(counterfactuals)
+        found = read(own, contents, rows, table.TABLE_KEY, counterfactuals.sentences)
+        roles, others = own.roles, Annotations.from_rows(found, own, contents)
+    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
+    jobs = Jobs(rows, hashes, counterfactuals.sentences, roles)
     if not jobs:
         return [], [], partial(publish, ())
-
     folders = Folders(Path(root), Path(state))
-    edits, quarantine, images = generate(
-        jobs, *engines(jobs.captions), counterfactuals, folders, prepare
-    )
+    opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
+    engines = open_engines(counterfactuals, language_model, opening)
+    edits, quarantine, images = generate(jobs, *engines, counterfactuals, folders, prepare)
     return edits, quarantine, partial(publish, images)
 
 
@@ -136,16 +108,15 @@ def preview_counterfactuals(
     valid_captions: Sequence[Caption],
     dataset: str,
     root: Path,
-) -> FolderWriter:
-    """Return a function that writes a page of captions, their edits and the images of both."""
+) -> dict[str, bytes]:
+    """Page of captions, their edits and the images of both."""
     page = partial(write, counterfactuals, valid_captions, Path(root), images)
-    return lambda folder: page(folder / "index.html", dataset)
+    return files_of(lambda folder: page(folder / "index.html", dataset))
 
 
 def check_counterfactuals(
     counterfactuals: Sequence[Counterfactual], settings: CounterfactualSettings, preview: Path
 ) -> dict[str, Any]:
     """Summary of the edits; raises an error if too many failed, after the preview."""
-    tolerated = settings.tolerated_share
-    refuse_too_many(counterfactuals, tolerated, preview)
+    refuse_too_many(counterfactuals, settings.tolerated_share, preview)
     return summary(counterfactuals)

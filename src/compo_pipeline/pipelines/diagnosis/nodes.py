@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,67 +13,61 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
-from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
+from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation import diagnosis_page as page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Foil
+from compo_pipeline.versions.settings import RegistrationSettings
+from compo_pipeline.versions.verification import open_models
 
 
-def score_foils(
+def diagnose_models(
     foils: Sequence[Foil],
     foils_report: Mapping[str, Any],
+    training_run: TrainingRun,
+    models: str,
+    model_lists: Mapping[str, Any],
+    registration: RegistrationSettings,
     foil_settings: FoilSettings,
-    models: Mapping[str, Callable[[], LoadedModel]],
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
     root: Path,
     embeddings: str,
-) -> Suite:
-    """Scores of the listed models on the foils of `benchmarks.foils.split`.
+) -> dict[str, Any]:
+    """Diagnosis of each listed model: foil kinds it misses against the first, and advice.
+
+    The foils are those of `benchmarks.foils.split`. The advice is what a training with these
+    options should change.
 
     Raises:
-        SettingsError: no kind of them is used.
+        SettingsError: no kind of foils is used.
     """
     subtasks = gather_foils(benchmarks, foils, Path(root))
     if not subtasks:
         split = benchmarks.foils.split
         why = "it names no set" if split is None else shortage(foils_report, split, foil_settings)
         raise SettingsError(f"benchmarks.foils.split: no foils are used: {why}")
+    opened = open_models(
+        listed_models(models, model_lists), evaluation.device, registration.signing
+    )
     items, store = BenchmarkItems(subtasks, {}), Path(embeddings)
-    _, suite = score_suite(items, models, evaluation, benchmarks, store, TrainingRows())
-    return suite
-
-
-def diagnose_models(
-    scored_foils: Suite,
-    training_run: TrainingRun,
-    rule_settings: Callable[[], Iterable[RuleSetting]],
-) -> dict[str, Any]:
-    """Diagnosis of each listed model: foil kinds it misses against the base, and advice.
-
-    The advice is what a training with these options should change.
-    """
-    base, rows = scored_foils.comparison.reference, scored_foils.comparison.rows
-    return {
-        name: diagnose(rows, base, name, training_run, rule_settings).to_json()
-        for name in scored_foils.names
-    }
+    _, suite = score_suite(items, opened, evaluation, benchmarks, store, TrainingRows())
+    base, rows = suite.comparison.reference, suite.comparison.rows
+    return {name: diagnose(rows, base, name, training_run).to_json() for name in suite.names}
 
 
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
-) -> FolderWriter:
-    """Return a function that writes the page and, per model, an environment of advised settings."""
+) -> dict[str, bytes]:
+    """Page of the diagnoses and, per model, an environment of advised settings."""
     found = {name: Diagnosis.from_json(each) for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}
     page.show(found)
-    return partial(page.write, found, settings, facts, site.command)
+    return files_of(partial(page.write, found, settings, facts, site.command))

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.diagnosis.nodes import (
-    diagnose_models,
-    score_foils,
-    write_diagnoses,
-)
+from compo_pipeline.pipelines.diagnosis.nodes import diagnose_models, write_diagnoses
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that diagnoses which kinds of foils the listed models miss."""
+    """Find the kinds of change that the models of a list miss, and advise a training."""
     return Pipeline(
         [
             node(
-                score_foils,
+                diagnose_models,
                 inputs=[
                     "foils",
                     "foils_report",
+                    "training_run",
+                    "params:models",
+                    "params:model_lists",
+                    "params:registration",
                     "params:foils",
-                    "listed_models",
                     "params:benchmarks",
                     "params:evaluation",
                     "params:data.root",
                     "params:paths.embeddings",
                 ],
-                outputs="scored_foils",
-                name="score_foils",
-            ),
-            node(
-                diagnose_models,
-                inputs=["scored_foils", "training_run", "rule_settings"],
                 outputs="diagnoses",
                 name="diagnose_models",
             ),

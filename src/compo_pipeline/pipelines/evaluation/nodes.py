@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,23 @@ from typing import Any
 
 import pandas as pd
 
+from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.foils import NAME as FOILS
-from compo_pipeline.benchmarks.items import Subtask
-from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
+from compo_pipeline.counterfactuals.contract import Opening
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.generators import GENERATORS, CaptionShare
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
-from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.diagnosis.negatives import (
+    AskedChanges,
+    Negatives,
+    RememberedParses,
+    asked_changes,
+)
+from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -28,7 +37,7 @@ from compo_pipeline.evaluation.comparison import (
     run_metrics,
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
-from compo_pipeline.evaluation.contamination import TrainingRows
+from compo_pipeline.evaluation.contamination import TrainingRows, training_captions, training_rows
 from compo_pipeline.evaluation.evaluate import (
     BenchmarkItems,
     Comparison,
@@ -42,37 +51,73 @@ from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import build
+from compo_pipeline.methods.views import EpochViews, ViewSettings, annotated_contents
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import foils_page, report
-from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
+from compo_pipeline.presentation.item_cards import sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Foil, Rejected, Score, ScoredItem
+from compo_pipeline.run.seeding import rng
+from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, Score, ScoredItem
+from compo_pipeline.storage.tables import Splits, Table
+from compo_pipeline.storage.tables import training_rows as rows_of
 from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
 
+VIEWS = 2_000
+"""Views that are read at most."""
+CAPTIONS = 300
+"""Training captions on which rules are measured, at most."""
 
-def open_models(
-    model: ModelSettings, checkpoint: Path, control_checkpoint: Path, evaluation: EvaluationSettings
-) -> dict[str, Callable[[], LoadedModel]]:
-    """Functions that load the base, control and fine-tuned model, by role."""
-    control = control_checkpoint if evaluation.control else None
-    return loaders(model, control, checkpoint, evaluation.device)
+
+def gather_items(
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
+    language_model: str,
+    split: Splits,
+    root: Path,
+) -> BenchmarkItems:
+    """Items of all enabled benchmarks, with slices by training captions, sources and texts."""
+    items = loading.gather(benchmarks, valid_captions, Path(root), foils)
+    if benchmarks.root is None and benchmarks.foils.split is None:
+        text = "benchmarks.root is null: models are judged by retrieval over the split '%s' alone."
+        log.info(text, benchmarks.retrieval.split)
+    training, parser = training_captions(valid_captions, split), partial(parses_of, language_model)
+    return BenchmarkItems.with_slices(items, evaluation.slices, training, parser, valid_captions)
+
+
+def identify_training_rows(
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
+    root: Path,
+    evaluation: EvaluationSettings,
+    split: Splits,
+) -> TrainingRows:
+    """Hashes of training images and captions, to find them among benchmark items."""
+    return training_rows(valid_captions, facts, Path(root), evaluation, split)
 
 
 def score_models(
     items: BenchmarkItems,
-    models: Mapping[str, Callable[[], LoadedModel]],
+    checkpoint: Path,
+    control_checkpoint: Path,
     run: Mapping[str, Any],
+    model: ModelSettings,
     evaluation: EvaluationSettings,
 ) -> tuple[Sequence[Score], Sequence[ScoredItem], ScoredRun]:
     """Score base, control and fine-tuned model: score rows, item descriptions, models."""
-    method = run["method"]
+    control = control_checkpoint if evaluation.control else None
+    models, method = loaders(model, control, checkpoint, evaluation.device), run["method"]
     scored = score_run(items.subtasks, models, method, run.get("label", method), evaluation)
     return scored.rows, list(scored_items(items.subtasks, items.slices)), scored
 
@@ -87,105 +132,104 @@ def compare_models(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Comparison of the scored models as JSON, and its headline figures for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
-    comparison = replace(compared, suite=benchmarks.suite or "", not_run=not_run_labels(benchmarks))
+    comparison = replace(
+        compared, suite=benchmarks.suite or "", not_run=loading.not_run_labels(benchmarks)
+    )
     return comparison.to_json(), headline_figures(comparison.rows)
 
 
-def log_comparison(
-    comparison: Mapping[str, Any], run: Mapping[str, Any], benchmarks: BenchmarksSettings
-) -> None:
-    """Log metrics and comparison to the MLflow run, and the control's metrics to its own run."""
-    compared = Comparison.from_json(comparison)
-    with tracking.adopt(run["run_id"]) as record:
-        record.metrics(run_metrics(compared.rows, FINE_TUNED))
-        if CONTROL in compared.models:
-            with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
-                beside.metrics(run_metrics(compared.rows, CONTROL))
-        # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
-        found = {row.benchmark for row in compared.rows}
-        record.tags({f"benchmark.{name}": compared.benchmarks[name] for name in sorted(found)})
-        record.document(comparison, "comparison.json")
-        record.dataset("benchmarks", _benchmarks_digest(compared), benchmarks.root, "evaluation")
+def describe_training(
+    views: Path,
+    valid_captions: Sequence[Caption],
+    method: str,
+    method_settings: Mapping[str, Any],
+    view_settings: ViewSettings,
+    training: TrainingSettings,
+    dataset: str,
+    data: DataSettings,
+    generator_settings: Mapping[str, Any],
+    counterfactuals: CounterfactualSettings,
+    language_model: str,
+    state: str,
+) -> TrainingRun:
+    """A model's training, by what decides the kinds of change in its negatives.
+
+    They are counted, and the rules of other methods tried, when they are asked for: this takes
+    seconds.
+    """
+    built = build(method, method_settings["views"], method_settings["objective"])
+
+    def rules() -> Iterable[RuleSetting]:
+        sample = _sample(valid_captions, view_settings.split, language_model)
+        captions, folders = Table.of(sample.captions, Caption), (data.root, Path(state))
+        opening = Opening(counterfactuals.seed, captions, *folders, generator_settings)
+        return rule_settings({method: method_settings["views"]}, counterfactuals, opening, sample)
+
+    return TrainingRun(
+        method,
+        training.epochs,
+        partial(_count_changes, views, language_model),
+        rules,
+        trains_images="image" in built.trains,
+        caches_features=training.cache_features,
+        frozen=training.frozen,
+        ratio=training.wise_ft.before_choice,
+        from_table="negatives" in annotated_contents(built, view_settings.from_table),
+        dataset=dataset,
+        root=str(data.root),
+        caption_shares=_caption_shares(data, generator_settings),
+    )
 
 
-def _benchmarks_digest(comparison: Comparison) -> str:
-    """Hash of the scored benchmarks' items and images: sixteen hexadecimal digits."""
-    scored = [(each.items, each.images) for each in comparison.scored]
-    return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
-
-
-def diagnose_run(
-    comparison: Mapping[str, Any],
-    training_run: TrainingRun,
-    rule_settings: Callable[[], Iterable[RuleSetting]],
-) -> dict[str, Any]:
+def diagnose_run(comparison: Mapping[str, Any], training_run: TrainingRun) -> dict[str, Any]:
     """Diagnosis of the run: foil kinds that its model misses, and advice; empty without foils."""
     rows = Comparison.from_json(comparison).rows
-    return diagnose(rows, BASE, FINE_TUNED, training_run, rule_settings).to_json()
-
-
-def choose_cards(
-    comparison: Mapping[str, Any],
-    scores: Sequence[Score],
-    items: Sequence[Subtask],
-    evaluation: EvaluationSettings,
-) -> list[ItemCard]:
-    """Random sample of items that the fine-tuned model fixes, breaks or still gets wrong."""
-    models = {role: each.name for role, each in Comparison.from_json(comparison).models.items()}
-    return sampled_cards(items, scores, models, evaluation.gallery)
-
-
-def collect_facts(
-    comparison: Mapping[str, Any],
-    run: Mapping[str, Any],
-    checkpoint: Path,
-    benchmarks: BenchmarksSettings,
-    site: Site,
-) -> report.ReportFacts:
-    """Facts about the run for its report, its settings, and links to related pages."""
-    trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
-    settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    found = Comparison.from_json(comparison)
-    facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
-    foils = any(row.benchmark == FOILS for row in found.rows)
-    return report.ReportFacts(facts, settings, site.command, _links(site, foils=foils))
-
-
-def collect_foils(
-    comparison: Mapping[str, Any],
-    foils: Sequence[Foil],
-    foils_report: Mapping[str, Any],
-    foils_review: Mapping[str, Any],
-    benchmarks: BenchmarksSettings,
-    diagnosis: Mapping[str, Any],
-) -> foils_page.FoilsSection:
-    """Report section on the scored foils by kind, with review verdicts and the diagnosis.
-
-    Raises:
-        SettingsError: the review is one of other items.
-    """
-    split = benchmarks.foils.split
-    drawn = review.draw(foils, split, foils_report["fingerprint"])
-    noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
-    found = foils_page.section(Comparison.from_json(comparison), foils_report, split, noise)
-    return replace(found, diagnosis=Diagnosis.from_json(diagnosis))
+    return diagnose(rows, BASE, FINE_TUNED, training_run).to_json()
 
 
 def write_report(
     comparison: Mapping[str, Any],
-    cards: Sequence[ItemCard],
+    scores: Sequence[Score],
+    items: BenchmarkItems,
+    diagnosis: Mapping[str, Any],
+    foils: Sequence[Foil],
+    foils_report: Mapping[str, Any],
+    foils_review: Mapping[str, Any],
     quarantine: Sequence[Rejected],
     training_curves: pd.DataFrame,
-    foils: foils_page.FoilsSection,
-    facts: report.ReportFacts,
-) -> FolderWriter:
-    """Return a function that writes the run's evaluation report, an HTML page in a folder."""
-    found = Comparison.from_json(comparison)
-    inputs = report.ReportInputs(found, cards, quarantine, training_curves, foils, facts)
-    return partial(report.write, inputs)
+    run: Mapping[str, Any],
+    checkpoint: Path,
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    site: Site,
+) -> dict[str, bytes]:
+    """The run's evaluation report: comparison, items, foils, diagnosis, and facts about the run.
+
+    Raises:
+        SettingsError: the review of foils is one of other items.
+    """
+    found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    drawn = review.draw(foils, split, foils_report["fingerprint"])
+    noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
+    section = foils_page.section(found, foils_report, split, noise)
+    names = {role: each.name for role, each in found.models.items()}
+    cards = sampled_cards(items.subtasks, scores, names, evaluation.gallery)
+    trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
+    settings = {key: trained[key] for key in ("objective", "training") if key in trained}
+    facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
+    shown = _links(site, foils=any(row.benchmark == FOILS for row in found.rows))
+    inputs = report.ReportInputs(
+        found,
+        cards,
+        quarantine,
+        training_curves,
+        replace(section, diagnosis=Diagnosis.from_json(diagnosis)),
+        report.ReportFacts(facts, settings, site.command, shown),
+    )
+    return files_of(partial(report.write, inputs))
 
 
-def log_report(
+def log_evaluation(
     written: Path,
     run: Mapping[str, Any],
     comparison: Mapping[str, Any],
@@ -193,12 +237,30 @@ def log_report(
     foils: FoilSettings,
     benchmarks: BenchmarksSettings,
 ) -> None:
-    """Log the report to the training's MLflow run; print the comparison and what it measured."""
-    with tracking.adopt(run["run_id"]) as record:
-        record.artefact(written, "report")
+    """Log metrics, comparison and report to the MLflow run, and print the comparison.
+
+    The control's metrics go to its own run.
+    """
     found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    with tracking.adopt(run["run_id"]) as record:
+        record.metrics(run_metrics(found.rows, FINE_TUNED))
+        if CONTROL in found.models:
+            with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
+                beside.metrics(run_metrics(found.rows, CONTROL))
+        # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
+        names = sorted({row.benchmark for row in found.rows})
+        record.tags({f"benchmark.{name}": found.benchmarks[name] for name in names})
+        record.document(comparison, "comparison.json")
+        record.dataset("benchmarks", _benchmarks_digest(found), benchmarks.root, "evaluation")
+        record.artefact(written, "report")
     why = "" if split is None else shortage(foils_report, split, foils)
     show_comparison(found, coverage_lines(found.rows, why))
+
+
+def _benchmarks_digest(comparison: Comparison) -> str:
+    """Hash of the scored benchmarks' items and images: sixteen hexadecimal digits."""
+    scored = [(each.items, each.images) for each in comparison.scored]
+    return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
 
 def _facts(
@@ -260,3 +322,34 @@ def _links(site: Site, *, foils: bool) -> list[Link]:
             for label, (entry, pipeline) in pages.items()
         },
     )
+
+
+def _caption_shares(
+    data: DataSettings, generator_settings: Mapping[str, Any]
+) -> tuple[CaptionShare, ...]:
+    """Generator's settings as `CaptionShare`; empty without a generator or for several sources."""
+    if data.sources or data.generator is None:
+        return ()
+    found = GENERATORS[data.generator.format].caption_shares(generator_settings)
+    return tuple(CaptionShare(*each) for each in found)
+
+
+def _count_changes(views: Path, language_model: str) -> AskedChanges:
+    """Count the kinds of change in the negatives of a random sample of epoch 0's views."""
+    rows = EpochViews(views).epoch(0)
+    drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
+    negatives = [Negatives.from_view(rows[place]) for place in drawn]
+    return asked_changes(negatives, partial(parses_of, language_model))
+
+
+def _sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
+    """Draw random training captions and parse them."""
+    rows = rows_of(valid_captions, split)
+    drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))
+    captions = [rows[place] for place in drawn]
+    sentences = (
+        (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
+    )
+    language = name_and_version(load_once(language_model))
+    context = ViewContext.from_parses(parse_by(language_model, sentences), language, 0, {})
+    return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))

@@ -12,17 +12,12 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ExportSettings
-from compo_pipeline.storage.files import FolderWriter
 
 log = logging.getLogger(__name__)
 
 
-def export_formats(
-    checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings
-) -> FolderWriter:
-    """Return a function that writes a folder per enabled export format, and removes the others.
-
-    What is there may be of older weights.
+def export_formats(checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings) -> Path:
+    """Export the checkpoint to each enabled format; returns a folder with one folder each.
 
     Raises:
         SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
@@ -41,13 +36,10 @@ def export_formats(
         if wanted:
             needs()
     Comparison.from_json(comparison).require(load(checkpoint).fingerprint)
-
-    def write_formats(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, (wanted, _, write) in formats.items():
-            if wanted:
-                log.info("Written: %s", write(checkpoint, folder / name))
-            else:
-                shutil.rmtree(folder / name, ignore_errors=True)
-
-    return write_formats
+    folder = checkpoint.with_name(".exporting")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, (wanted, _, write) in formats.items():
+        if wanted:
+            log.info("Written: %s", write(checkpoint, folder / name))
+    return folder

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.export.nodes import export_formats
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that exports a checkpoint to Hugging Face and ONNX formats."""
+    """Convert the checkpoint to the formats of transformers and ONNX."""
     return Pipeline(
         [
             node(

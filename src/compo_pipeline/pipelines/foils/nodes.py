@@ -18,49 +18,49 @@ from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
 
 log = logging.getLogger(__name__)
 
 
-def hash_official_images(
-    facts: Sequence[Fact], foils: FoilSettings, benchmarks: BenchmarksSettings, workers: int
+def _official_images(
+    facts: Table[Fact], benchmarks: BenchmarksSettings, workers: int
 ) -> frozenset[str]:
-    """SHA-256 hashes of dataset images that occur in official benchmark files.
-
-    None where no foils are built.
-    """
-    if not foils.splits:
-        return frozenset()
+    """SHA-256 hashes of dataset images that occur in official benchmark files."""
     tasks = from_files(benchmarks)
     places = {
         place for task in tasks for item in task.items for place in task.image_locations(item)
     }
     with ThreadPoolExecutor(workers) as pool:
         official = set(pool.map(image_hash, places))
-    hashes = Table.of(facts, Fact).column("image_hash").unique().to_pylist()
+    hashes = facts.column("image_hash").unique().to_pylist()
     return frozenset(each for each in hashes if each and each in official)
 
 
 def build_foils(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
-    official_images: frozenset[str],
     foils: FoilSettings,
+    benchmarks: BenchmarksSettings,
     trains: Splits,
     language_model: str,
+    workers: int,
 ) -> tuple[list[Foil], dict[str, Any]]:
-    """Build the foil items of every configured set, and a report with counts and reasons."""
+    """Build the foil items of every configured set, and a report with counts and reasons.
+
+    Images of official benchmark files are left out.
+    """
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
+    official = _official_images(measured, benchmarks, workers) if foils.splits else frozenset()
     language = name_and_version(load_once(language_model))
-    drawn_from = f"{captions.fingerprint} {sorted(official_images)}"
+    drawn_from = f"{captions.fingerprint} {sorted(official)}"
     report = builder.report_head(foils, drawn_from, language)
     items: list[Foil] = []
     if foils.splits:
         parser = partial(parses_of, language_model)
-        built = builder.build_splits(captions, measured, trains, official_images, foils, parser)
+        built = builder.build_splits(captions, measured, trains, official, foils, parser)
         for split, (found, left_out) in built.items():
             items += found.items
             report["splits"][split] = {"left_out": left_out, "kinds": found.as_json()}
@@ -74,8 +74,8 @@ def write_review_page(
     foils_review: Mapping[str, Any],
     benchmarks: BenchmarksSettings,
     root: Path,
-) -> FolderWriter:
-    """Return a function that writes the page for reviewing foil items by hand, if there are any.
+) -> dict[str, bytes]:
+    """Page for reviewing foil items by hand; empty if there are none.
 
     Raises:
         SettingsError: there is a review, and it is one of other items.
@@ -83,14 +83,10 @@ def write_review_page(
     drawn = review.draw(foils, benchmarks.foils.split, foils_report["fingerprint"])
     review.read(foils_review, foils_report, drawn)
 
-    def write(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if drawn:
-            foils_page.write(drawn, foils_report, Path(root), folder / foils_page.PAGE)
-        else:
-            (folder / foils_page.PAGE).unlink(missing_ok=True)
-
-    return write
+    if not drawn:
+        return {}
+    write = partial(foils_page.write, drawn, foils_report, Path(root))
+    return files_of(lambda folder: write(folder / foils_page.PAGE))
 
 
 def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:

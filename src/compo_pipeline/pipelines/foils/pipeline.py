@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.foils.nodes import (
-    build_foils,
-    hash_official_images,
-    write_review_page,
-)
+from compo_pipeline.pipelines.foils.nodes import build_foils, write_review_page
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that builds foil items from valid captions of held-out rows."""
+    """Build benchmark items from the captions of held-out rows."""
     return Pipeline(
         [
-            node(
-                hash_official_images,
-                inputs=[
-                    "facts",
-                    "params:foils",
-                    "params:benchmarks",
-                    "params:evaluation.workers",
-                ],
-                outputs="official_images",
-                name="hash_official_images",
-            ),
             node(
                 build_foils,
                 inputs=[
                     "valid_captions",
                     "facts",
-                    "official_images",
                     "params:foils",
+                    "params:benchmarks",
                     "params:views.split",
                     "params:language.model",
+                    "params:evaluation.workers",
                 ],
                 outputs=["foils", "foils_report"],
                 name="build_foils",

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that turns source records and recaptions into caption rows and facts."""
+    """Read the captions of every source, and measure them."""
     return Pipeline(
         [
             node(

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.promotion.nodes import judge_challenger, report_de
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that decides whether a registered version becomes champion.
+    """Make the registered challenger champion if it passes the gate.
 
     Its input is the registry, not the catalog.
     """

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.raw.nodes import prepare_source
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that makes sure the configured source data are there and complete."""
+    """Generate the data, if they are rendered, and check that every source is complete."""
     return Pipeline(
         [
             node(

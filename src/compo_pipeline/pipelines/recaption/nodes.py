@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import recaptions_page
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Recaption, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -45,11 +46,16 @@ def recaption_images(
     prepare: PrepareSettings,
     carve: int,
     state: str,
-) -> Recaptioning:
-    """Caption the images of the records that ingest uses; empty without a captioner."""
+    dataset: str,
+) -> tuple[Recaptioning, dict[str, Any], dict[str, bytes]]:
+    """Caption the images of the records that ingest uses; empty without a captioner.
+
+    Returns:
+        New captions with rejected answers, counts of both, and a page of old and new captions.
+    """
     if recaption.captioner is None:
         log.info("No captioner is set (recaption.captioner): the captions are the source's own.")
-        return Recaptioning(Table.of([], Recaption), Table.of([], Rejected))
+        return Recaptioning(Table.of([], Recaption), Table.of([], Rejected)), {}, {}
     root = Path(source["root"])
     found = replace(data, root=root)
     records = records_of(found)
@@ -61,7 +67,10 @@ def recaption_images(
         images = work.drawn(images, recaption.dry_run, recaption.seed)
     captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
-    return work.recaption(images, found.root, captioner, recaption, ingest, vocabulary, prepare)
+    made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
+    write = partial(recaptions_page.write, made, recaption.dry_run, root)
+    page = files_of(lambda folder: write(folder / recaptions_page.PAGE, dataset))
+    return made, dict(made.report), page
 
 
 def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
@@ -73,25 +82,9 @@ def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:
     return LocalCaptioner(settings, own, state)
 
 
-def preview_recaptions(
-    recaptioning: Recaptioning, recaption: RecaptionSettings, dataset: str, root: Path
-) -> FolderWriter:
-    """Return a function that writes a page of old and new captions, if there is a captioner."""
-
-    def write(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / recaptions_page.PAGE
-        if recaption.captioner is None:
-            file.unlink(missing_ok=True)
-        else:
-            recaptions_page.write(recaptioning, recaption.dry_run, Path(root), file, dataset)
-
-    return write
-
-
 def recaption_rows(
     recaptioning: Recaptioning, recaption: RecaptionSettings
-) -> Iterator[Sequence[Recaption]]:
+) -> Iterator[Table[Recaption]]:
     """Table rows of the new captions; nothing in a dry run."""
     if recaption.dry_run is None:
         yield recaptioning.rows
@@ -99,15 +92,7 @@ def recaption_rows(
 
 def rejected_recaptions(
     recaptioning: Recaptioning, recaption: RecaptionSettings
-) -> Iterator[Sequence[Rejected]]:
+) -> Iterator[Table[Rejected]]:
     """Quarantine rows of images that got no caption; nothing in a dry run."""
     if recaption.dry_run is None:
         yield recaptioning.rejected
-
-
-def recaption_report(
-    recaptioning: Recaptioning, recaption: RecaptionSettings
-) -> Iterator[dict[str, Any]]:
-    """Counts of captioned and rejected images as JSON; nothing in a dry run."""
-    if recaption.dry_run is None:
-        yield dict(recaptioning.report)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.recaption.nodes import (
-    preview_recaptions,
     recaption_images,
-    recaption_report,
     recaption_rows,
     rejected_recaptions,
 )
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that captions the source's images with a model, and previews them."""
+    """Caption the images of a source with a model."""
     made = ["recaptioning", "params:recaption"]
     return Pipeline(
         [
@@ -29,15 +27,10 @@ def create_pipeline() -> Pipeline:
                     "params:prepare",
                     "params:foils.carve",
                     "params:paths.recaptions_state",
+                    "params:dataset",
                 ],
-                outputs="recaptioning",
+                outputs=["recaptioning", "recaptions_report", "recaptions_preview"],
                 name="recaption_images",
-            ),
-            node(
-                preview_recaptions,
-                inputs=[*made, "params:dataset", "params:data.root"],
-                outputs="recaptions_preview",
-                name="preview_recaptions",
             ),
             # In a dry run they yield nothing, and Kedro writes nothing.
             node(recaption_rows, inputs=made, outputs="recaptions", name="recaption_rows"),
@@ -46,12 +39,6 @@ def create_pipeline() -> Pipeline:
                 inputs=made,
                 outputs="recaptions_quarantine",
                 name="rejected_recaptions",
-            ),
-            node(
-                recaption_report,
-                inputs=made,
-                outputs="recaptions_report",
-                name="recaption_report",
             ),
         ],
         namespace="recaption",

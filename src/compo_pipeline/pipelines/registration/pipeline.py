@@ -13,7 +13,7 @@ from compo_pipeline.pipelines.registration.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that exports a trained checkpoint and registers it in MLflow."""
+    """Export the checkpoint with a card, and register it in MLflow."""
     return Pipeline(
         [
             node(

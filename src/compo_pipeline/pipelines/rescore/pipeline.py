@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.rescore.nodes import rescore_version
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that scores a registered version again and registers it anew."""
+    """Score a registered version again, and register it anew."""
     return Pipeline(
         [
             node(

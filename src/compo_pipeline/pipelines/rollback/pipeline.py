@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.rollback.nodes import roll_back_champion
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that makes the previous champion champion again.
+    """Make the previous champion champion again.
 
     Its input is the registry, not the catalog.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,17 @@ import pandas as pd
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.configuration.settings import SettingsError, plain
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, choose_ratio, mix
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.storage.files import (
-    FolderWriter,
-    move_folder,
-    read_json_or_none,
-    write_files,
-    write_json,
-)
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.files import read_json_or_none, write_json
 from compo_pipeline.storage.records import Caption, Foil
+from compo_pipeline.storage.tables import Splits, held_out_note, training_rows
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import LiveCurves
 from compo_pipeline.training import launch
@@ -35,22 +32,55 @@ from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import PREFIX
-from compo_pipeline.tuning.selection import TUNED, study_items
+from compo_pipeline.tuning.selection import TUNED, held_out, study_items
 
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
 RATIOS = "wise_ft_ratios.json"
 
 
-def build_method(method: str, method_settings: Mapping[str, Any]) -> Method:
-    """Create the training method that is configured, with its settings."""
-    return registry.build(method, method_settings["views"], method_settings["objective"])
+def prepare_training(
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    manifest: Mapping[str, Any],
+    views: Path,
+    counterfactual_images: Path,
+    model: ModelSettings,
+    training: TrainingSettings,
+    split: Splits,
+    seed: int,
+    root: Path,
+    benchmarks: BenchmarksSettings,
+    paths: PathSettings,
+    prepare: PrepareSettings,
+) -> TrainingInputs:
+    """Choose the rows that train, and held-out rows and items that validate.
+
+    No item of `benchmarks` validates. The trainings of a method and its control share these inputs.
+    """
+    root = Path(root)
+    return TrainingInputs(
+        captions=training_rows(valid_captions, split),
+        data_hash=str(manifest["data_hash"]),
+        views=views,
+        root=root,
+        model=model,
+        settings=training,
+        seed=seed,
+        resume=Path(paths.resume),
+        counterfactual_images=counterfactual_images,
+        features=Path(paths.features),
+        held_out=held_out(training.validation, valid_captions, root, split, benchmarks, foils),
+        prepare=prepare,
+        rows=held_out_note(valid_captions, split),
+    )
 
 
 def open_run(
     inputs: TrainingInputs,
-    trained: Method,
     counterfactuals_report: Mapping[str, Any],
+    method: str,
+    method_settings: Mapping[str, Any],
     control: bool,
     dataset: str,
     variant: str,
@@ -63,7 +93,7 @@ def open_run(
     Raises:
         FingerprintError: the state on disk belongs to another configuration.
     """
-    trainer, method = Trainer(inputs), trained.name
+    trainer, trained = Trainer(inputs), _method(method, method_settings)
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
@@ -95,43 +125,27 @@ def open_run(
     }
 
 
-def choose_ratio_items(
-    valid_captions: Sequence[Caption],
-    foils: Sequence[Foil],
-    selecting: BenchmarksSettings,
-    benchmarks: BenchmarksSettings,
-    root: Path,
-    training: TrainingSettings,
-) -> Sequence[Subtask]:
-    """Held-out items that choose the WiSE-FT ratio; empty if the ratio is configured.
-
-    Raises:
-        SettingsError: they are missing, not of composition, official or among the reported ones.
-    """
-    if training.wise_ft.ratio != "auto":
-        return []
-    key, workers = "training.wise_ft.ratio", EvaluationSettings().workers
-    items = study_items(selecting, benchmarks, valid_captions, Path(root), workers, foils)
-    if not any(BENCHMARKS[task.benchmark].role == COMPOSITION for task in items):
-        raise SettingsError(f"{key}: auto needs items of composition at {TUNED}, or give a number")
-    return items
-
-
 def train_models(
     inputs: TrainingInputs,
-    trained: Method,
     run: Mapping[str, Any],
-    ratio_items: Sequence[Subtask],
-) -> tuple[FolderWriter, FolderWriter, dict[str, Progress]]:
-    """Train the method and its control; returns functions that write the checkpoints, and progress.
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    method: str,
+    method_settings: Mapping[str, Any],
+    selecting: BenchmarksSettings,
+    benchmarks: BenchmarksSettings,
+) -> tuple[Path, Path | dict[str, str], dict[str, Progress]]:
+    """Train the method and its control; returns the folders of their checkpoints, and progress.
 
     Both are trained together: processes of several hosts meet once. In place of a control there may
-    be a file with the reason for none. The ratio that `ratio_items` choose for the method is the
+    be a file with the reason for none. The ratio that `selecting` chooses for the method is the
     control's too.
     """
-    own, control = (inputs.resume / f"{name}_checkpoint" for name in (trained.name, CONTROL))
+    ratio_items = _ratio_items(inputs, valid_captions, foils, selecting, benchmarks)
+    trained = _method(method, method_settings)
+    own, control = (inputs.resume / f"{name}_checkpoint" for name in (method, CONTROL))
     jobs = jobs_of(trained, own, control, control=run["control_run_id"] is not None)
-    run_ids = {trained.name: run["run_id"], CONTROL: run["control_run_id"]}
+    run_ids = {method: run["run_id"], CONTROL: run["control_run_id"]}
     curves = LiveCurves(CURVES)
     with ExitStack() as opened:
         records = {
@@ -148,35 +162,61 @@ def train_models(
             ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)
             chosen = {"ratio": ratio, "figures": figures.to_dict("records")}
             with tracking.store_errors():
-                records[trained.name].document(chosen, RATIOS)
+                records[method].document(chosen, RATIOS)
             if ratio < 1:
                 for job in jobs:
                     mix(inputs.model, job.folder, ratio)
-    written = partial(move_folder, control)
-    if CONTROL not in records:
-        reason = json.dumps({"reason": run["no_control"]})
-        written = partial(write_files, {NO_CONTROL: reason})
-    return partial(move_folder, own), written, progress
+    if CONTROL in records:
+        return own, control, progress
+    return own, {NO_CONTROL: json.dumps({"reason": run["no_control"]})}, progress
 
 
 def log_training(
-    run: Mapping[str, Any], trained: Method, progress: Mapping[str, Progress]
+    run: Mapping[str, Any],
+    progress: Mapping[str, Progress],
+    views_preview: Path,
+    method: str,
+    method_settings: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Log batch counts and missing curve points to MLflow; returns all curves as a table."""
+    """Log the views' page, counts and missing points of curves; returns all curves as a table."""
+    trained = _method(method, method_settings)
     for name, done in progress.items():
         run_id = run["control_run_id"] if name == CONTROL else run["run_id"]
         with tracking.adopt(run_id) as record, tracking.store_errors():
             record.missing_curves(_logged(trained, done.curve), CURVES)
             record.document(dict(done.counts), "batches.json")
+            if name != CONTROL:
+                record.artefact(views_preview, "views")
     curves = [pd.DataFrame(done.curve).assign(model=name) for name, done in progress.items()]
     table = pd.concat(curves, ignore_index=True)
     return table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
 
 
-def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
-    """Log the HTML preview of training views to the MLflow run."""
-    with tracking.log_into(run["run_id"]) as record:
-        record.artefact(views_preview, "views")
+def _method(method: str, settings: Mapping[str, Any]) -> Method:
+    return registry.build(method, settings["views"], settings["objective"])
+
+
+def _ratio_items(
+    inputs: TrainingInputs,
+    valid_captions: Sequence[Caption],
+    foils: Sequence[Foil],
+    selecting: BenchmarksSettings,
+    benchmarks: BenchmarksSettings,
+) -> Sequence[Subtask]:
+    """Held-out items that choose the WiSE-FT ratio; empty if the ratio is configured.
+
+    Raises:
+        SettingsError: they are missing, not of composition, official or among the reported ones.
+    """
+    if inputs.settings.wise_ft.ratio != "auto":
+        return []
+    workers = EvaluationSettings().workers
+    items = study_items(selecting, benchmarks, valid_captions, inputs.root, workers, foils)
+    if not any(BENCHMARKS[task.benchmark].role == COMPOSITION for task in items):
+        raise SettingsError(
+            f"training.wise_ft.ratio: auto needs items of composition at {TUNED}, or give a number"
+        )
+    return items
 
 
 def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:

@@ -5,31 +5,44 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.training.nodes import (
-    build_method,
-    choose_ratio_items,
     log_training,
-    log_views_preview,
     open_run,
+    prepare_training,
     train_models,
 )
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that trains the method and its control, from views to checkpoints."""
+    """Train the method, and the control that it is compared with."""
     return Pipeline(
         [
             node(
-                build_method,
-                inputs=["params:method", "params:method_settings"],
-                outputs="trained_method",
-                name="build_method",
+                prepare_training,
+                inputs=[
+                    "valid_captions",
+                    "foils",
+                    "manifest",
+                    "views",
+                    "counterfactual_images",
+                    "params:model",
+                    "params:training",
+                    "params:views.split",
+                    "params:seed",
+                    "params:data.root",
+                    "params:benchmarks",
+                    "params:paths",
+                    "params:prepare",
+                ],
+                outputs="training_inputs",
+                name="prepare_training",
             ),
             node(
                 open_run,
                 inputs=[
                     "training_inputs",
-                    "trained_method",
                     "counterfactuals_report",
+                    "params:method",
+                    "params:method_settings",
                     "params:evaluation.control",
                     "params:dataset",
                     "params:variant",
@@ -38,35 +51,31 @@ def create_pipeline() -> Pipeline:
                 name="open_run",
             ),
             node(
-                choose_ratio_items,
+                train_models,
                 inputs=[
+                    "training_inputs",
+                    "run",
                     "valid_captions",
                     "foils",
+                    "params:method",
+                    "params:method_settings",
                     "params:tuning.benchmarks",
                     "params:benchmarks",
-                    "params:data.root",
-                    "params:training",
                 ],
-                outputs="ratio_items",
-                name="choose_ratio_items",
-            ),
-            node(
-                train_models,
-                inputs=["training_inputs", "trained_method", "run", "ratio_items"],
                 outputs=["checkpoint", "control_checkpoint", "training_progress"],
                 name="train_models",
             ),
             node(
                 log_training,
-                inputs=["run", "trained_method", "training_progress"],
+                inputs=[
+                    "run",
+                    "training_progress",
+                    "views_preview",
+                    "params:method",
+                    "params:method_settings",
+                ],
                 outputs="training_curves",
                 name="log_training",
-            ),
-            node(
-                log_views_preview,
-                inputs=["views_preview", "run"],
-                outputs=None,
-                name="log_views_preview",
             ),
         ],
         namespace="training",

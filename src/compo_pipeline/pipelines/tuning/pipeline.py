@@ -22,7 +22,7 @@ from compo_pipeline.pipelines.tuning.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that tunes a method's settings with Optuna and confirms the best."""
+    """Search a method's settings, and confirm the best values."""
     return Pipeline(
         [
             node(

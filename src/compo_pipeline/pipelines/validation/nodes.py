@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,7 @@ from compo_pipeline.datasets.quality.quarantine import valid_captions
 from compo_pipeline.datasets.quality.settings import DataValidationSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import data_docs as pages
-from compo_pipeline.storage.files import FolderWriter, write_files
+from compo_pipeline.storage.files import read_files
 from compo_pipeline.storage.records import Caption, Fact, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -28,7 +27,7 @@ def validate_facts(
     unparseable: Sequence[Rejected],
     ingest_report: Mapping[str, Any],
     validation: DataValidationSettings,
-) -> tuple[list[Rejected], dict[str, Any], FolderWriter]:
+) -> tuple[list[Rejected], dict[str, Any], dict[str, bytes]]:
     """Check facts about rows against the rules: quarantine, summary and Data Docs.
 
     Bad rows do not fail here, so that all results are saved.
@@ -46,16 +45,14 @@ def validate_facts(
         warnings = caption_form.warnings(ingest_report)
         result = quarantine.summary(len(facts), entries, broken, validation, warnings)
         pages.make_local(site, result, frame, ingest_report)
-        files = {
-            file.relative_to(site).as_posix(): file.read_bytes() for file in site.rglob("*.html")
-        }
+        files = read_files(site)
     reasons = Counter(entry.rule for entry in entries)
     shown = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common())
     counts = result["bad"], result["records"]
     log.info("%d of %d records are bad%s", *counts, shown and f": {shown}")
     if warnings:
         log.warning("Captions: %s.", "; ".join(warnings))
-    return entries, result, partial(write_files, files)
+    return entries, result, files
 
 
 def measure_language(

@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.validation.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that validates caption rows and quarantines bad rows."""
+    """Check caption rows against rules, and quarantine bad ones."""
     return Pipeline(
         [
             node(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.views.nodes import (
-    build_method,
-    choose_context,
-    choose_rows,
     draw_views,
     join_annotations,
     parse_captions,
@@ -16,60 +13,50 @@ from compo_pipeline.pipelines.views.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that parses valid captions and draws training views of every epoch.
+    """Parse the captions, and draw the training examples of every epoch.
 
     It also writes a page of views to look at.
     """
     return Pipeline(
         [
             node(
-                choose_rows,
-                inputs=["valid_captions", "params:views.split"],
-                outputs="view_rows",
-                name="choose_rows",
-            ),
-            node(
-                build_method,
-                inputs=["params:method", "params:method_settings.views"],
-                outputs="view_method",
-                name="build_method",
-            ),
-            node(
                 parse_captions,
-                inputs=["view_rows", "view_method", "params:language.model", "params:prepare"],
+                inputs=[
+                    "valid_captions",
+                    "params:views.split",
+                    "params:method",
+                    "params:language.model",
+                    "params:prepare",
+                ],
                 outputs="parses",
                 name="parse_captions",
             ),
             node(
                 join_annotations,
-                inputs=["view_rows", "view_method", "params:views"],
+                inputs=[
+                    "valid_captions",
+                    "params:method",
+                    "params:method_settings.views",
+                    "params:views",
+                ],
                 outputs="annotations",
                 name="join_annotations",
             ),
             node(
-                choose_context,
+                draw_views,
                 inputs=[
+                    "valid_captions",
                     "parses",
                     "counterfactuals",
                     "annotations",
-                    "view_method",
+                    "params:method",
+                    "params:method_settings.views",
                     "params:views",
+                    "params:data",
                     "params:language.model",
                     "params:seed",
-                ],
-                outputs=["view_context", "view_context_fingerprint"],
-                name="choose_context",
-            ),
-            node(
-                draw_views,
-                inputs=[
-                    "view_rows",
-                    "view_method",
-                    "view_context",
-                    "view_context_fingerprint",
-                    "params:views",
+                    "params:paths.resume",
                     "params:prepare",
-                    "params:data",
                 ],
                 outputs="views",
                 name="draw_views",

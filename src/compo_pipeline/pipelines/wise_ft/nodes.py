@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis.settings import SweepSettings
@@ -21,7 +21,7 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tuning.selection import study_items
@@ -29,48 +29,42 @@ from compo_pipeline.tuning.selection import study_items
 log = logging.getLogger(__name__)
 
 
-def choose_validation_items(
+def score_mixtures(
     valid_captions: Sequence[Caption],
     foils: Sequence[Foil],
-    validation: BenchmarksSettings,
-    benchmarks: BenchmarksSettings,
-    root: Path,
-    evaluation: EvaluationSettings,
-) -> Sequence[Subtask]:
-    """Held-out items (of `tuning`) that choose a WiSE-FT ratio; may be empty.
-
-    None of them is reported.
-    """
-    try:
-        return study_items(
-            validation, benchmarks, valid_captions, Path(root), evaluation.workers, foils
-        )
-    except SettingsError as error:
-        log.warning("No ratio is chosen: %s", error.message)
-        return []
-
-
-def score_mixtures(
-    items: Sequence[Subtask],
-    validation_items: Sequence[Subtask],
     checkpoint: Path,
     model: ModelSettings,
     wise_ft: SweepSettings,
+    selecting: BenchmarksSettings,
+    benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
+    root: Path,
 ) -> pd.DataFrame:
-    """Table of every metric at every WiSE-FT ratio, on reported and validation items."""
+    """Table of every metric at every WiSE-FT ratio, on reported and on held-out items.
+
+    The held-out items (`selecting`) choose a ratio; there may be none, and none is reported.
+    """
     models = loaders(model, None, checkpoint, evaluation.device)
     record = read_record(checkpoint).get("training", {})
-    tables = []
-    for name, subtasks in ((page.REPORTED, items), (page.VALIDATION, validation_items)):
-        if subtasks:
-            results = sweep(subtasks, *load_ends(models, record), wise_ft.ratios, evaluation)
-            tables.append(pd.DataFrame(results).assign(measured_on=name))
+    own = valid_captions, Path(root), foils
+    items = {page.REPORTED: loading.gather(benchmarks, *own)}
+    try:
+        given = selecting, benchmarks, valid_captions, Path(root), evaluation.workers, foils
+        items[page.VALIDATION] = study_items(*given)
+    except SettingsError as error:
+        log.warning("No ratio is chosen: %s", error.message)
+    tables = [
+        pd.DataFrame(sweep(tasks, *load_ends(models, record), wise_ft.ratios, evaluation)).assign(
+            measured_on=name
+        )
+        for name, tasks in items.items()
+        if tasks
+    ]
     return pd.concat(tables, ignore_index=True)
 
 
-def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> FolderWriter:
-    """Return a function that writes the WiSE-FT page, plot and table; prints the trade-off."""
+def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> dict[str, bytes]:
+    """Page, plot and table of the metrics by ratio, which are logged and printed too."""
     facts = {
         **site.facts("wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
@@ -81,28 +75,18 @@ def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) ->
         "Promotion": (site.page("promotion_report"), site.run("promotion")),
     }
     beside = links(site.folder("wise_ft_report"), pages)
-    page.show(wise_ft)
+    reported = wise_ft[wise_ft.measured_on == page.REPORTED]
+    # MLflow's steps are whole numbers: the ratio in per cent.
+    means = page.summary(reported)
+    points = means.assign(step=(100 * means.index.to_numpy()).round()).to_dict("records")
 
     def write(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        plot = page.trade_off(_reported_rows(wise_ft), folder / "trade_off.png")
+        plot = page.trade_off(reported, folder / "trade_off.png")
         wise_ft.to_csv(folder / "figures.csv", index=False)
         page.write(wise_ft, plot, facts, beside, folder)
+        with tracking.adopt(run["run_id"]) as record:
+            record.artefact(folder, "wise_ft")
+            record.curves(({str(k): v for k, v in row.items()} for row in points), "wise_ft")
 
-    return write
-
-
-def log_trade_off(wise_ft: pd.DataFrame, wise_ft_report: Path, run: Mapping[str, Any]) -> None:
-    """Log the WiSE-FT page and the mean metrics by ratio to the MLflow run."""
-    means = page.summary(_reported_rows(wise_ft))
-    # MLflow's steps are whole numbers: the ratio in per cent.
-    steps = means.assign(step=(100 * means.index.to_numpy()).round())
-    points = steps.to_dict("records")
-    with tracking.adopt(run["run_id"]) as record:
-        record.artefact(wise_ft_report, "wise_ft")
-        record.curves(({str(k): value for k, value in row.items()} for row in points), "wise_ft")
-
-
-def _reported_rows(wise_ft: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the WiSE-FT table that were measured on the reported benchmark items."""
-    return wise_ft[wise_ft.measured_on == page.REPORTED]
+    page.show(wise_ft)
+    return files_of(write)
