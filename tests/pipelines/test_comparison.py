@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,18 +13,19 @@ import pytest
 from kedro.io import DataCatalog
 
 from compo_pipeline.comparison import cells as runs
+from compo_pipeline.comparison.cells import find_cells, load_runs
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
+from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.pipelines import comparison
-from compo_pipeline.pipelines.comparison.nodes import choose_cells, compare_cells, run_cells
+from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.project.resources import check_resources
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.settings import RemoteSettings
 from compo_pipeline.storage.table_files import write_rows
 
 SETS = {
@@ -76,12 +76,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def ask(
-    name: str = "two", dataset: str = "few", store: str | None = None, **manifest: Any
-) -> list[dict[str, Any]]:
-    chosen = choose_cells(name, SETS, dataset, COMMAND)
+def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(chosen, manifest, [], Path("out"), RemoteSettings(store=store))
+    return run_cells(name, SETS, dataset, COMMAND, manifest, [], Path("out"))
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -123,30 +120,6 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
 
 
-def test_with_a_store_finished_runs_are_those_whose_results_are_there(
-    started: list[list[str]], bucket: Any
-) -> None:
-    store = f"s3://{bucket.name}/runs"
-
-    def seeds() -> list[str]:
-        started.clear()
-        with pytest.raises(RuntimeError):
-            ask(store=store)
-        assert all(params_of(command)["remote.store"] == store for command in started)
-        return [params_of(command)["seed"] for command in started]
-
-    assert seeds() == seeds() == ["0", "1", "0", "1"]  # these runs have stored nothing
-    places = [f"out/clic/{variant}/seed=0" for variant in ("default", "low")]
-    files = [
-        f"{place}/{name}" for place in places for name in ("scores.parquet", "comparison.json")
-    ]
-    bucket.put({f"runs/{file}": b"content" for file in files})
-    assert seeds() == ["1", "1"]
-    shutil.rmtree("out")  # another machine
-    assert seeds() == ["1", "1"]
-    assert {Path(file).read_bytes() for file in files} == {b"content"}
-
-
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -163,7 +136,7 @@ def test_all_cells_are_checked_before_the_first_one_runs(
 ) -> None:
     sets = {"s": {"cells": {"first": {"method": "clic"}, "x": cell}}}
     with pytest.raises(SettingsError, match=message):
-        choose_cells("s", sets, "few", COMMAND)
+        find_cells("s", sets, "few", COMMAND)
     assert not started
 
 
@@ -192,7 +165,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
 def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]], name: str) -> None:
     command = {**COMMAND, "params": {"set": "two", name: 1}}
     with pytest.raises(SettingsError, match=rf"^{name}: .*got {name}=1"):
-        choose_cells("two", SETS, "few", command)
+        find_cells("two", SETS, "few", command)
     assert not started
 
 
@@ -206,7 +179,7 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
     missing = {"s": {"cells": {"x": {"env": "fcs"}}}}
     key = r"comparison_sets.s.cells.x.env: .*conf/fcs; did you mean 'fsc'\?"
     with pytest.raises(SettingsError, match=key):
-        choose_cells("s", missing, "few", COMMAND)
+        find_cells("s", missing, "few", COMMAND)
 
 
 def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
@@ -217,7 +190,7 @@ def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[
         ({"variant": "c1"}, "method"),
     ):
         with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
-            choose_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
+            find_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
     assert not started
 
 
@@ -262,7 +235,7 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
         }
         for name, own in seeds.items()
     ]
-    suite = compare_cells(cells)
+    suite = compare_runs(load_runs(cells)).to_json()
     assert list(suite["comparison"]["models"]) == ["base", "CLIC", "SPARCL"]
     row = suite["comparison"]["rows"][0]
     clic, sparcl = row["differences"]
@@ -292,4 +265,4 @@ def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:
         for label in ("a", "b")
     ]
     with pytest.raises(ValueError, match="b: its base model is another one"):
-        compare_cells(cells)
+        compare_runs(load_runs(cells))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
-from compo_pipeline.datasets.stored import Stored
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.next_steps import arguments, options
-from compo_pipeline.storage.files import files_fingerprint, read_json_or_none, write_json
+from compo_pipeline.storage.files import files_fingerprint, read_json, read_json_or_none, write_json
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.fingerprint import TRAINING
 
 log = logging.getLogger(__name__)
@@ -41,19 +42,17 @@ class CellsFailed(PlainError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CellSet:
-    """Cells of a comparison (each a method under a variant), and the number of seeds of each."""
+    """Cells of a comparison (each a method under a variant), and the seeds of each."""
 
     name: str
-    """Name of the set."""
-    seeds: int
-    """Number of runs of a cell: with the seeds 0, 1, ..."""
+    """YAML key of the set."""
+    seeds: Sequence[int]
+    """Of a cell's runs."""
     cells: dict[str, dict[str, Any]]
     """By label: environment and parameters of the runs, but the seed."""
 
 
-def run_cells(
-    chosen: CellSet, data_hash: str, folder: Path, store: str | None
-) -> list[dict[str, Any]]:
+def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, Any]]:
     """Run the unfinished trainings of a comparison's cells; returns all cells with their folders.
 
     A cell is run again if its options, the configuration, the data or the versions of training and
@@ -64,10 +63,8 @@ def run_cells(
         chosen: the set.
         data_hash: of the data.
         folder: results are below it, in <method>/<variant>/seed=<n>.
-        store: of `remote.store`; a run counts as done where its results are there.
 
     Raises:
-        RemoteError: the storage cannot be reached, or refuses.
         CellsFailed: cells failed.
     """
     state = {
@@ -75,23 +72,38 @@ def run_cells(
         "code": f"{TRAINING} {SCORING}",
         "data": data_hash,
     }
-    shared = {"remote.store": store} if store else {}
     cells, failed = [], []
     for label, cell in chosen.cells.items():
         folders = []
-        for seed in range(chosen.seeds):
-            params = {**cell["params"], **shared, "seed": seed}
+        for seed in chosen.seeds:
+            params = {**cell["params"], "seed": seed}
             place = folder / params["method"] / params["variant"] / f"seed={seed}"
-            if not _run_cell(cell["env"], params, place, state, _stored_results(place, store)):
+            if not _run_cell(cell["env"], params, place, state):
                 failed.append(_COMMAND + options(cell["env"], params))
             folders.append(str(place))
         cells.append({"label": label, **cell, "folders": folders})
     if failed:
         raise CellsFailed(
-            f"{KEY}.{chosen.name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the "
+            f"{chosen.name}: {len(failed)} of {len(cells) * len(chosen.seeds)} runs failed, the "
             "others are stored; the failed ones:\n  " + "\n  ".join(failed)
         )
     return cells
+
+
+def load_runs(
+    cells: Iterable[Mapping[str, Any]],
+) -> dict[str, list[tuple[Table[Score], Comparison]]]:
+    """Scores and comparison of each cell's runs, by label."""
+    return {
+        cell["label"]: [
+            (
+                Table.open(Path(folder) / SCORES, Score),
+                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
+            )
+            for folder in cell["folders"]
+        ]
+        for cell in cells
+    }
 
 
 def _options_for_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -150,7 +162,7 @@ def find_cells(
             )
         params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
         cells[label] = {"env": env, "params": params}
-    return CellSet(name, chosen.seeds, cells)
+    return CellSet(f"{KEY}.{name}", range(chosen.seeds), cells)
 
 
 def _read_globals(env: str, key: str) -> dict[str, Any]:
@@ -168,29 +180,13 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
     }
 
 
-def _stored_results(place: Path, store: str | None) -> list[Stored]:
-    """Copies on object storage of a run's results and completion file; empty without a store."""
-    if store is None:
-        return []
-    paths = [place / name for name in (SCORES, COMPARISON, DONE)]
-    below = store.rstrip("/")
-    return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
-
-
 def _run_cell(
-    env: str | None,
-    params: Mapping[str, Any],
-    place: Path,
-    state: Mapping[str, Any],
-    stored: list[Stored],
+    env: str | None, params: Mapping[str, Any], place: Path, state: Mapping[str, Any]
 ) -> bool:
     """Run one cell (method, variant, seed) in a new process, unless done; False if a run failed."""
     shown = options(env, params)
     wanted = {**state, "options": shown}
-    there = all(each.exists() for each in stored)
-    for each in stored if there else ():
-        each.fetch()
-    there = there and all((place / result).is_file() for result in (SCORES, COMPARISON))
+    there = all((place / result).is_file() for result in (SCORES, COMPARISON))
     if there and read_json_or_none(place / DONE) == wanted:
         log.info("%s is done.", place)
         return True
@@ -199,8 +195,6 @@ def _run_cell(
     if subprocess.run(command, check=False).returncode:
         return False
     write_json(place / DONE, wanted)
-    if stored:
-        stored[-1].save()
     return True
 
 
