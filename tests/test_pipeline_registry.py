@@ -76,7 +76,7 @@ def test_a_comparison_makes_what_its_runs_read():
 def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     points = [*entry_points(group=GROUP)]
     points.append(EntryPoint("theirs", "compo_pipeline.pipelines.raw:create_pipeline", GROUP))
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "points_of", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
     assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import field
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar, cast
 
 Part = TypeVar("Part")
 Class = TypeVar("Class")
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> EntryPoints:
+    """Entry points of the packages on a path, whose metadata are read once."""
+    return entry_points()
+
+
+def points_of(group: str) -> EntryPoints:
+    """Entry points that installed packages add to a group."""
+    return _installed(tuple(sys.path)).select(group=group)
 
 
 class Registry(MutableMapping[str, Part]):
@@ -29,7 +42,7 @@ class Registry(MutableMapping[str, Part]):
         self._parts: dict[str, EntryPoint | Part] = {}
         points = [EntryPoint(name, path, group) for name, path in own.items()]
         # Those of the backport `importlib_metadata`, where a library imports it, are of its class.
-        theirs = [EntryPoint(one.name, one.value, group) for one in entry_points(group=group)]
+        theirs = [EntryPoint(one.name, one.value, group) for one in points_of(group)]
         for point in (*points, *theirs):
             other = self._parts.setdefault(point.name, point)
             if isinstance(other, EntryPoint) and other.value != point.value:
@@ -61,7 +74,7 @@ class Registry(MutableMapping[str, Part]):
 
 def plugin_names(group: str) -> tuple[str, ...]:
     """Names of the entry points that installed packages add to a group, sorted."""
-    return tuple(sorted(entry_points(group=group).names))
+    return tuple(sorted(points_of(group).names))
 
 
 def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[Class]]:
@@ -80,7 +93,7 @@ def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[
         for name in plugin_names(group):
             if kind is None and name in cls.__annotations__:
                 raise ValueError(f"{group}: '{name}' is a setting of this package")
-            (point, *_) = entry_points(group=group, name=name)
+            (point, *_) = points_of(group).select(name=name)
             own = point.load() if kind is None else kind
             cls.__annotations__[name] = own
             setattr(cls, name, field(default_factory=dict if kind else own))
