@@ -14,14 +14,15 @@ Class = TypeVar("Class")
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> EntryPoints:
+def _installed(path: tuple[str, ...]) -> Any:
     """Entry points of the packages on a path, whose metadata are read once."""
     return entry_points()
 
 
 def points_of(group: str) -> EntryPoints:
     """Entry points that installed packages add to a group."""
-    return _installed(tuple(sys.path)).select(group=group)
+    found: EntryPoints = _installed(tuple(sys.path)).select(group=group)
+    return found
 
 
 class Registry(MutableMapping[str, Part]):
