@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import metadata, version
+from importlib.metadata import version
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from compo_pipeline.__main__ import main
 from compo_pipeline.configuration import settings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.project import creation, doctor
+from compo_pipeline.project import commands, creation
 
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -155,30 +155,20 @@ def test_outside_of_a_checkout_an_extra_is_that_of_the_package(
     assert (needed.name, needed.extras) == ("compo-pipeline", {"ui"})
 
 
-def test_the_doctor_names_the_extras_whose_packages_are_missing(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_doctor_says_what_is_here_and_which_extras_lack_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert set(doctor.absent_extras()) == set(
-        metadata("compo-pipeline").get_all("Provides-Extra", [])
-    ) - {"dev"}
-    installed = doctor.version
+    installed = commands.version
 
     def without(name: str) -> str:
         if name in ("onnx", "gradio"):
-            raise doctor.PackageNotFoundError(name)
+            raise commands.PackageNotFoundError(name)
         return "0.1" if name == "nltk" else installed(name)
 
-    monkeypatch.setattr(doctor, "version", without)
-    absent = doctor.absent_extras()
-    assert (
-        absent["onnx"] == ["onnx"] and absent["ui"] == ["gradio"] and absent["wordnet"] == ["nltk"]
-    )
-
-
-def test_the_doctor_says_what_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    found = dict(doctor.findings(None))
+    monkeypatch.setattr(commands, "version", without)
+    found = dict(commands.findings(None))
     assert f"torch {version('torch')}" in found["libraries"]
     assert found["project"].startswith("none here")
-    assert found["model hub"].startswith("not asked")
-    assert dict(doctor.findings(tmp_path))["project"] == str(tmp_path)
+    assert dict(commands.findings(tmp_path))["project"] == str(tmp_path)
+    for extra, package in (("onnx", "onnx"), ("ui", "gradio"), ("wordnet", "nltk")):
+        assert found[f"extra {extra}"].startswith(f"needs {package}: pip install")

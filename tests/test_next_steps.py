@@ -15,8 +15,7 @@ from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
 from compo_pipeline import cli
-from compo_pipeline.configuration.settings import pip_install
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset, PageDataset
 from compo_pipeline.run import next_steps
 from compo_pipeline.run.provenance import CommandOptions
 
@@ -35,9 +34,13 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
     Path("a/foils_review").mkdir()
     registered = JSONDataset(filepath="registered.json")
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
-    names = ("report", "export", "data_docs")
+    names = ("report", "data_docs")
     folders = {name: f"a/{name}" for name in names} | {"foils_review_page": "a/foils_review"}
-    places = {name: FolderDataset(filepath=str(tmp_path / path)) for name, path in folders.items()}
+    places = {
+        name: PageDataset(filepath=str(tmp_path / path), page="report.html")
+        for name, path in folders.items()
+    }
+    places["export"] = FolderDataset(filepath=str(tmp_path / "a/export"))
     return DataCatalog({**places, "registered": registered})
 
 
@@ -51,26 +54,11 @@ def printed(catalog: DataCatalog, parameters: Any, *entries: str) -> list[str]:
 def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatalog) -> None:
     entries = ("report", "export", "data_docs", "foils_review_page", "registered")
     lines = printed(catalog, PARAMETERS, *entries)
-    shown = [line.split(maxsplit=1) for line in lines if line and not line.startswith(" ")]
-    assert shown[:-1] == [
-        ["Report", "a/report/report.html"],
-        ["Model", "a/export"],
-        ["Registered", "compo-clip version 3"],
-    ]
-    assert "  kedro run --pipeline=promotion --env=smoke --params seed=1" in lines
-    assert "  compo-pipeline try --alias challenger --env=smoke --params seed=1" in lines
-
-
-@pytest.mark.parametrize("entries", [("registered",), ("decision", "promotion_report")])
-def test_the_page_needs_its_extra(
-    catalog: DataCatalog, monkeypatch: pytest.MonkeyPatch, entries: tuple[str, ...]
-) -> None:
-    catalog["promotion_report"] = catalog["report"]
-    hint = f", needs {pip_install('ui')}"
-    monkeypatch.setattr(next_steps, "find_spec", lambda name: None)
-    assert hint in "".join(printed(catalog, PARAMETERS, *entries))
-    monkeypatch.setattr(next_steps, "find_spec", lambda name: object())
-    assert hint not in "".join(printed(catalog, PARAMETERS, *entries))
+    shown = [line.split(maxsplit=1) for line in lines[1:4]]
+    assert sorted(shown[:2]) == [["Export", "a/export"], ["Report", "a/report/report.html"]]
+    assert shown[2] == ["Registered", "compo-clip version 3"]
+    assert "kedro run --pipeline=promotion --env=smoke --params seed=1" in lines
+    assert "compo-pipeline try --alias challenger --env=smoke --params seed=1" in lines
 
 
 def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:
@@ -93,8 +81,8 @@ def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -
     catalog["promotion_report"] = catalog["report"]
     typed = CommandOptions("smoke", {"seed": 1, "promotion": {"waive": ["retrieval"]}})
     parameters = SimpleNamespace(command=typed, promotion=PROMOTION)
-    lines = printed(catalog, parameters, "decision", "promotion_report")
-    assert "  compo-pipeline serve --env=smoke --params seed=1" in lines
+    lines = printed(catalog, parameters, "promotion_report")
+    assert "compo-pipeline serve --env=smoke --params seed=1" in lines
 
 
 def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:

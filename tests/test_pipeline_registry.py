@@ -11,7 +11,6 @@ import pytest
 import yaml
 from kedro.pipeline import Pipeline
 
-from compo_pipeline import pipeline_registry
 from compo_pipeline.comparison import cells
 from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
 
@@ -78,7 +77,7 @@ def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     points.append(
         EntryPoint("theirs", "compo_pipeline.pipelines.raw.pipeline:create_pipeline", GROUP)
     )
-    monkeypatch.setattr(pipeline_registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "points_of", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
     assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]

@@ -82,3 +82,20 @@ def test_the_registry_of_benchmarks_imports_no_adapter() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = {name.rpartition(".")[2] for name in run.stdout.split()}
     assert imported == {"averages", "items", "registry"}
+
+
+def test_a_misspelt_key_is_refused_without_torch() -> None:
+    """Its import takes two of the three seconds that such a command would need."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from kedro.framework.startup import bootstrap_project\n"
+        "bootstrap_project(Path.cwd())\n"
+        "from compo_pipeline.project.settings import configured_values, loader_of\n"
+        "try: configured_values(loader_of(Path('conf'), 'base', {'trainin': {'epochs': 2}}))\n"
+        "except Exception as error: print('torch' in sys.modules, error)"
+    )
+    project = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("False --params: trainin: unknown key; did you mean 'training'?")

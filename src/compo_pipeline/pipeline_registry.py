@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import pkgutil
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from kedro.pipeline import Pipeline
 
 from compo_pipeline import pipelines
+from compo_pipeline.configuration import plugins
 
 GROUP = "compo_pipeline.pipelines"
 
@@ -68,7 +69,7 @@ def register_pipelines() -> Pipelines:
         EntryPoint(each.name, f"{root}.{each.name}.pipeline:create_pipeline", GROUP)
         for each in pkgutil.iter_modules(pipelines.__path__)
     ]
-    found = {point.name: point for point in (*own, *entry_points(group=GROUP))}
+    found = {point.name: point for point in (*own, *plugins.points_of(GROUP))}
     names = dict.fromkeys((*TRAIN_EVAL, *sorted(found), *SUMS))
     return Pipelines(
         {name: tuple(found[part] for part in SUMS.get(name, (name,))) for name in names}
@@ -78,7 +79,7 @@ def register_pipelines() -> Pipelines:
 def descriptions() -> dict[str, str]:
     """What each pipeline is for, by name: the first line of its function's docstring."""
     found = dict.fromkeys(SUMS, _ALL)
-    for point in entry_points(group=GROUP):
+    for point in plugins.points_of(GROUP):
         found[point.name] = str(point.load().__doc__)
     for file in Path(pipelines.__path__[0]).glob("*/pipeline.py"):
         # Not imported: this takes seconds.

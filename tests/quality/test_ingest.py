@@ -48,6 +48,7 @@ def test_another_order_or_further_records_change_no_preference() -> None:
     assert {entry.sample_id for entry in drawn(7, records=RECORDS[::-1])} == taken
     more = {entry.sample_id for entry in drawn(7, records=[*RECORDS, record(99), record(98)])}
     assert more - taken <= {"train-98", "train-99"}
+    assert {entry.sample_id for entry in drawn(4)} < taken
 
 
 def test_every_record_is_as_likely_as_any_other() -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import field
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar, cast
 
 Part = TypeVar("Part")
 Class = TypeVar("Class")
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Any:
+    """Entry points of the packages on a path, whose metadata are read once."""
+    return entry_points()
+
+
+def points_of(group: str) -> EntryPoints:
+    """Entry points that installed packages add to a group."""
+    found: EntryPoints = _installed(tuple(sys.path)).select(group=group)
+    return found
 
 
 class Registry(MutableMapping[str, Part]):
@@ -29,7 +43,7 @@ class Registry(MutableMapping[str, Part]):
         self._parts: dict[str, EntryPoint | Part] = {}
         points = [EntryPoint(name, path, group) for name, path in own.items()]
         # Those of the backport `importlib_metadata`, where a library imports it, are of its class.
-        theirs = [EntryPoint(one.name, one.value, group) for one in entry_points(group=group)]
+        theirs = [EntryPoint(one.name, one.value, group) for one in points_of(group)]
         for point in (*points, *theirs):
             other = self._parts.setdefault(point.name, point)
             if isinstance(other, EntryPoint) and other.value != point.value:
@@ -61,7 +75,7 @@ class Registry(MutableMapping[str, Part]):
 
 def plugin_names(group: str) -> tuple[str, ...]:
     """Names of the entry points that installed packages add to a group, sorted."""
-    return tuple(sorted(entry_points(group=group).names))
+    return tuple(sorted(points_of(group).names))
 
 
 def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[Class]]:
@@ -80,7 +94,7 @@ def plugin_fields(group: str, kind: Any = None) -> Callable[[type[Class]], type[
         names = plugin_names(group)
         if kind is not None:
             return named_fields(names, kind)(cls)
-        for point in entry_points(group=group):
+        for point in points_of(group):
             if point.name in cls.__annotations__:
                 raise ValueError(f"{group}: '{point.name}' is a setting of this package")
             named_fields((point.name,), point.load())(cls)

@@ -8,10 +8,11 @@ import math
 import re
 import reprlib
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -288,7 +289,7 @@ def _describe_error(
         return path, f"{path}{between}{own}" if path else own
     if problem["type"] == "unexpected_keyword_argument":
         known = field_names(type_at(cls, location[:-1]))
-        hint = _key_hint(str(location[-1]), known, [*field_paths(cls, key), *elsewhere])
+        hint = _key_hint(str(location[-1]), known, field_paths(cls, key), elsewhere)
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
@@ -309,10 +310,12 @@ def _describe_error(
     return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])}){hint}"
 
 
-def _key_hint(name: str, known: Iterable[str], paths: Iterable[str]) -> str:
+def _key_hint(name: str, known: Sequence[str], own: Iterable[str], elsewhere: Iterable[str]) -> str:
     """Hint at the known key that an unknown key may stand for, by equal or similar names."""
     by_name: dict[str, list[str]] = {}
-    for path in paths:
+    # A misspelt key needs none of the others, which import a method and torch.
+    typo = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    for path in own if typo else chain(own, elsewhere):
         by_name.setdefault(path.rpartition(".")[2], []).append(path)
     if name in by_name:
         return f"; did you mean {' or '.join(repr(path) for path in by_name[name][:3])}?"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import platform
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 import click
+from packaging.requirements import Requirement
 from rich.markup import escape
 
 from compo_pipeline import __version__
 from compo_pipeline.run import console, offline
+
+_LIBRARIES = ("torch", "open_clip_torch", "kedro", "mlflow", "dvc", "spacy", "optuna")
+_GB = 10**9
 
 offline.disable_telemetry()
 
@@ -48,10 +56,8 @@ def new(folder: Path) -> None:
 
 @commands.command()
 def doctor() -> None:
-    """Print what this machine has: versions, device, precision, disk, extras, network."""
+    """Print what this machine has: versions, device, precision, memory, disk, missing extras."""
     from kedro.utils import find_kedro_project
-
-    from compo_pipeline.project.doctor import findings
 
     table = console.table()
     table.add_column("what", no_wrap=True)
@@ -59,3 +65,48 @@ def doctor() -> None:
     for name, found in findings(find_kedro_project(Path.cwd())):
         table.add_row(name, escape(found))
     console.terminal().print(table)
+
+
+def findings(project: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each fact about this machine, in the order to print.
+
+    Args:
+        project: folder of the Kedro project; None outside of one.
+    """
+    import psutil
+    import torch
+
+    from compo_pipeline.configuration.settings import pip_install
+    from compo_pipeline.run.compute import cores, resolve
+
+    yield "compo-pipeline", f"{__version__} in {Path(__file__).parents[1]}"
+    yield "Python", f"{platform.python_version()} on {platform.platform()}"
+    yield "libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
+    yield "project", "none here: `compo-pipeline new <folder>`" if project is None else str(project)
+    yield "precision", f"{resolve('auto', 'auto', key='training')}, where settings say `auto`"
+    gpus = (torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count()))
+    shown = ", ".join(f"{gpu.name} of {gpu.total_memory / _GB:.0f} GB" for gpu in gpus)
+    yield "GPUs", shown or f"none that this torch can use (CUDA {torch.version.cuda})"
+    memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(project or Path.cwd()))
+    yield "cores", f"{cores()}, the physical ones that this process may use"
+    yield "memory", f"{memory.available / _GB:.1f} GB available of {memory.total / _GB:.1f}"
+    yield "disk", f"{disk.free / _GB:.1f} GB free of {disk.total / _GB:.1f}"
+    for extra, missing in missing_packages().items():
+        yield f"extra {extra}", f"needs {', '.join(missing)}: {pip_install(extra)}"
+
+
+def missing_packages() -> dict[str, list[str]]:
+    """Missing or outdated packages, by the optional extra that needs them."""
+    found: dict[str, list[str]] = {}
+    for needed in map(Requirement, requires("compo-pipeline") or ()):
+        marker = needed.marker
+        extra = re.search(r"extra == .([\w-]+)", str(marker))
+        if not (marker and extra and extra[1] != "dev" and marker.evaluate({"extra": extra[1]})):
+            continue
+        try:
+            there = needed.specifier.contains(version(needed.name), prereleases=True)
+        except PackageNotFoundError:
+            there = False
+        if not there:
+            found.setdefault(extra[1], []).append(needed.name)
+    return found

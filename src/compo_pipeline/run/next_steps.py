@@ -6,13 +6,12 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from compo_pipeline.configuration.settings import leaves, masked, pip_install
+from compo_pipeline.configuration.settings import leaves, masked
 from compo_pipeline.run.console import terminal
 
 if TYPE_CHECKING:
@@ -20,25 +19,8 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from rich.console import Console
 
-# Results to open, by catalog entry: label, and the page inside its folder.
-_RESULTS = {
-    "report": ("Report", "*.html"),
-    "tuning_report": ("Study", "*.html"),
-    "wise_ft_report": ("WiSE-FT", "*.html"),
-    "diagnosis_report": ("Diagnosis", "*.html"),
-    "suite_report": ("Benchmarks", "*.html"),
-    "attention_report": ("Attention", "*/*.html"),
-    "foils_review_page": ("Review of foils", "*.html"),
-    "comparison_report": ("Comparison", "*.html"),
-    "monitoring_report": ("Monitoring", "*.html"),
-    "promotion_report": ("Decision", "promotion.*"),
-    "export": ("Model", ""),
-    "exported": ("Exports", ""),
-    "base_model": ("Base model", ""),
-    "recaptions_preview": ("Recaptions", "*.html"),
-    "views_preview": ("Training examples", "*.html"),
-    "data_docs": ("Data Docs", "*.html"),
-}
+# Folders of models to name, besides the pages.
+_MODELS = ("export", "exported", "base_model")
 
 
 def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
@@ -111,67 +93,43 @@ def show_results(
         parameters: the settings of the run.
         console: the terminal by default.
     """
-    outputs = pipeline.all_outputs()
+    outputs = dict.fromkeys(name for node in pipeline.nodes for name in node.outputs)
+    made = [name for name in outputs if name in catalog and catalog.exists(name)]
     rows = []
-    for entry, (label, page) in _RESULTS.items():
-        if entry in outputs and catalog.exists(entry):
-            folder = Path(catalog[entry]._describe()["filepath"])
+    for name in made:
+        described = catalog[name]._describe()
+        label = name.replace("_", " ").capitalize()
+        if "page" in described:
             # A folder without its page: there was nothing to show.
-            if path := next(folder.glob(page), None) if page else folder:
-                rows.append((label, os.path.relpath(path)))
-    if "metrics" in outputs and catalog.exists("metrics"):
-        path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
-        rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
-    if "validation_result" in outputs and catalog.exists("validation_result"):
-        rows += [("Captions", one) for one in catalog.load("validation_result")["warnings"]]
-    commands: list[tuple[str, str]] = []
-    if made := outputs & {"registered", "rescored"}:
-        version = catalog.load(made.pop())
+            pages = Path(described["filepath"]).rglob(Path(described["page"]).name)
+            rows += [(label, os.path.relpath(page)) for page in pages]
+        elif name in _MODELS:
+            rows.append((label, os.path.relpath(described["filepath"])))
+        elif name == "metrics":
+            path = os.path.relpath(described["filepath"])
+            rows.append((label, f"{path}, to be committed: `dvc metrics diff` compares commits"))
+        elif name == "validation_result":
+            rows += [("Captions", one) for one in catalog.load(name)["warnings"]]
+    commands: dict[str, str] = {}
+    if registered := next((name for name in made if name in ("registered", "rescored")), None):
+        version = catalog.load(registered)
         rows.append(("Registered", f"{version['name']} version {version['version']}"))
-        commands = _after_registration(version["alias"], parameters)
-    elif {"decision", "promotion_report"} <= outputs:
-        commands = _after_promotion(parameters)
+        if alias := version["alias"]:
+            commands["kedro run --pipeline=promotion"] = "the champion, if it passes the gate"
+            commands[f"compo-pipeline try --alias {alias}"] = "base and model in a browser"
+    elif "promotion_report" in made and not parameters.promotion.dry_run:
+        commands["compo-pipeline serve"] = "the champion over HTTP"
+        commands["compo-pipeline try"] = "base and champion in a browser"
     if not rows:
         return
     console = terminal(console)
     width = max(len(label) for label, _ in rows) + 2
     lines = [Text(), *(Text.assemble((f"{label:<{width}}", "dim"), shown) for label, shown in rows)]
-    if commands:
-        lines += [Text(), Text("Next:", style="dim")]
-        for command, purpose in commands:
-            lines += [Text(f"  # {purpose}", style="dim"), Text(f"  {command}")]
-    for line in lines:
-        # Unwrapped, so that paths and commands can be copied.
-        console.print(line, soft_wrap=True)
-
-
-def _ui_install_hint() -> str:
-    """Hint at how to install the extra `ui`; empty where gradio is installed."""
-    return "" if find_spec("gradio") else f", needs {pip_install('ui')}"
-
-
-def _after_registration(alias: str | None, parameters: Any) -> list[tuple[str, str]]:
-    """Commands to run after a registration, each with its purpose."""
-    if alias is None:
-        return []
-    env, params = parameters.command.env, parameters.command.params
-    promotion = kedro_run("promotion", env, params)
-    compare = f"compo-pipeline try --alias {alias}{options(env, params)}"
-    return [
-        (promotion, "make it the champion if it passes the gate"),
-        (compare, f"base and model in a browser{_ui_install_hint()}"),
-    ]
-
-
-def _after_promotion(parameters: Any) -> list[tuple[str, str]]:
-    """Commands to run after a promotion, each with its purpose."""
-    if parameters.promotion.dry_run:
-        return []
     env, params = parameters.command.env, parameters.command.params
     # What this command did is not to be repeated: a rollback, another gate.
     others = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
-    given = options(env, others)
-    return [
-        (f"compo-pipeline serve{given}", "the champion over HTTP"),
-        (f"compo-pipeline try{given}", f"base and champion in a browser{_ui_install_hint()}"),
-    ]
+    for command, purpose in commands.items():
+        lines += [Text(), Text(f"# {purpose}", style="dim"), Text(command + options(env, others))]
+    for line in lines:
+        # Unwrapped, so that paths and commands can be copied.
+        console.print(line, soft_wrap=True)
