@@ -37,7 +37,6 @@ from compo_pipeline.project.settings import (
     loader_of,
     read_parameters,
 )
-from compo_pipeline.run import engines
 from compo_pipeline.storage.tables import splits_of
 
 if TYPE_CHECKING:
@@ -75,8 +74,6 @@ def _problems(
 ) -> Iterator[str]:
     """Yield errors for inputs, models and settings that are missing or unusable."""
     read, outputs = read_parameters(pipeline), pipeline.all_outputs()
-    if "prepare" in read:
-        yield from refusal(engines.check, parameters.prepare)
     if "registration" in read:
         signs = bool({"registered", "rescored", "copied_version"} & outputs)
         yield from _signing_problems(parameters.registration, signs=signs)

@@ -9,7 +9,6 @@ from typing import Any
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.places import PathSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import Splits, held_out_note, training_rows
 from compo_pipeline.training.inputs import HeldOut, TrainingData, TrainingInputs, TrainingRecipe
@@ -51,11 +50,9 @@ def gather_data(
     )
 
 
-def choose_recipe(
-    model: ModelSettings, training: TrainingSettings, seed: int, prepare: PrepareSettings
-) -> TrainingRecipe:
-    """Training recipe: base model, training settings, seed and devices of preparation."""
-    return TrainingRecipe(model, training, seed, prepare)
+def choose_recipe(model: ModelSettings, training: TrainingSettings, seed: int) -> TrainingRecipe:
+    """Training recipe: base model, training settings and seed."""
+    return TrainingRecipe(model, training, seed)
 
 
 def collect_inputs(
@@ -74,6 +71,5 @@ def collect_inputs(
         counterfactual_images=data.counterfactual_images,
         features=Path(paths.features),
         held_out=held_out,
-        prepare=recipe.prepare,
         rows=data.rows,
     )

@@ -44,7 +44,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 choose_recipe,
-                inputs=["params:model", "params:training", "params:seed", "params:prepare"],
+                inputs=["params:model", "params:training", "params:seed"],
                 outputs="training_recipe",
                 name="choose_recipe",
             ),
