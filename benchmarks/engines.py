@@ -1,6 +1,6 @@
 """Partitions a second of each engine of preparation, and processor time of each of its steps.
 
-    python benchmarks/engines.py [--engines local processes ray]
+    python benchmarks/engines.py [--engines local processes]
 
 Captions of rendered scenes, all different, are parsed and CLIC's views of them are drawn, in parts
 of 500 rows; every engine must give the bytes of `local`. Each engine gets two lengths: their
@@ -16,7 +16,6 @@ import argparse
 import itertools
 import json
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.run import compute
-from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage import table_files
 from compo_pipeline.storage.records import Caption, Parse
@@ -50,6 +49,7 @@ RESULTS = Path(__file__).parent / "results"
 PART = 500
 FIRST, ROWS = 1000, (4000, 12000)
 IMAGE = (640, 480)
+ENGINES = {"local": LOCAL, "processes": PrepareSettings(compute.cores())}
 IMAGES = 200
 MODEL = "compo_en"
 
@@ -168,11 +168,9 @@ def table(results: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", nargs="+", default=["local", "processes", "ray"])
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    # By default Ray's workers give way to whatever else runs.
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     file = RESULTS / "engines.json"
     results = json.loads(file.read_text()) if file.exists() else {}
     table_files.PART = PART
@@ -181,7 +179,7 @@ def main() -> None:
         folder = Path(name)
         rows = captions(ROWS[1], folder)
         for engine in options.engines:
-            results[engine] = compared(rows, folder, PrepareSettings(engine))
+            results[engine] = compared(rows, folder, ENGINES[engine])
             print(engine, results[engine])
             for count in ROWS:
                 first = contents(folder / f"{options.engines[0]}-{count}")

@@ -31,28 +31,31 @@ from compo_pipeline.language.parsing import CaptionParser, parse_by
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
-from compo_pipeline.run import engines
-from compo_pipeline.run.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
+from compo_pipeline.run import compute
+from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.storage import table_files
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.storage.table_files import Parts, write_rows
 from compo_pipeline.storage.tables import Table
 
-PROCESSES = PrepareSettings("processes", 2)
-RAY = PrepareSettings("ray", 2)
+PROCESSES = PrepareSettings(2)
+CLUSTER = PrepareSettings(2, "localhost:6379")
 MODEL = "compo_en"
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (else its workers give way to other tests)
 WORDS = ("red", "blue", "green", "small", "large", "old", "new")
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `scale`")
 
 
-@pytest.mark.parametrize("engine", [LOCAL, PrepareSettings(workers=3), PROCESSES], ids=str)
+@pytest.mark.parametrize("engine", [LOCAL, PrepareSettings(1), PROCESSES], ids=str)
 def test_results_come_in_the_order_of_the_partitions(engine: PrepareSettings) -> None:
     found = map_partitions(partial(operator.mul, 3), range(20), engine, threads=True)
     assert list(found) == list(range(0, 60, 3))
 
 
-def test_a_bounded_number_of_partitions_is_computed_ahead() -> None:
+def test_a_bounded_number_of_partitions_is_computed_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compute, "cores", lambda: 3)
     taken: list[int] = []
 
     def partitions() -> Iterator[int]:
@@ -60,7 +63,7 @@ def test_a_bounded_number_of_partitions_is_computed_ahead() -> None:
             taken.append(number)
             yield number
 
-    results = map_partitions(abs, partitions(), PrepareSettings(workers=3), threads=True)
+    results = map_partitions(abs, partitions(), LOCAL, threads=True)
     assert [next(results), next(results)] == [0, 1] and len(taken) <= 8
 
 
@@ -80,26 +83,29 @@ def test_a_worker_that_dies_names_the_key() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"engine": "spark"}, r"prepare.engine: .*'local', 'processes' or 'ray' \(got 'spark'\)"),
         ({"workers": 0}, r"prepare.workers: .*\(got 0\)"),
-        ({"engine": "ray", "address": "ray://head"}, r"prepare.address: .*\(got 'ray://head'\)"),
-        ({"address": "head:6379"}, r"prepare.address: expected null .* local, got 'head:6379'"),
+        ({"address": "ray://head"}, r"prepare.address: .*\(got 'ray://head'\)"),
     ],
 )
 def test_wrong_settings_are_refused_by_key(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        parse(PrepareSettings, values, KEY)
+        parse(PrepareSettings, values, "prepare")
 
 
-def test_an_engine_that_is_not_there_is_refused_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    check(PROCESSES)
-    with monkeypatch.context() as patched:
-        patched.setattr(engines, "find_spec", lambda _: object())
-        with pytest.raises(SettingsError, match=r"prepare.address: nothing answers at localhost:1"):
-            check(PrepareSettings("ray", address="localhost:1"))
-    monkeypatch.setattr(engines, "find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"prepare.engine: ray is not installed"):
-        check(RAY)
+def test_a_cluster_without_ray_or_without_an_answer_is_an_error_by_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(*_: Any, **__: Any) -> None:
+        raise SystemExit("no token")
+
+    for module, refused in (
+        (None, r"prepare.address: ray is not installed"),
+        (SimpleNamespace(init=init), r"localhost:6379 cannot be used: no token; .*=token"),
+    ):
+        monkeypatch.setitem(sys.modules, "ray", module)
+        monkeypatch.setitem(sys.modules, "ray.util.multiprocessing", SimpleNamespace(Pool=None))
+        with pytest.raises(SettingsError, match=refused):
+            list(map_partitions(abs, [1], CLUSTER))
 
 
 @pytest.mark.slow
@@ -107,7 +113,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
     code = """if __name__ == "__main__":
     import time
     from compo_pipeline.run.engines import PrepareSettings, map_partitions
-    list(map_partitions(time.sleep, [60, 60], PrepareSettings("processes", 2)))"""
+    list(map_partitions(time.sleep, [60, 60], PrepareSettings(2)))"""
     parent = subprocess.Popen([sys.executable, "-c", code])
     workers: list[psutil.Process] = []
     while sum("spawn_main" in " ".join(worker.cmdline()) for worker in workers) < 2:
@@ -163,35 +169,42 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     return found
 
 
+@pytest.fixture
+def cluster() -> Iterator[None]:
+    """A cluster of two cores on this machine."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [PROCESSES, pytest.param(RAY, marks=with_ray)], ids=str)
-def test_every_engine_gives_equal_bytes(
-    captions: Table[Caption], tmp_path: Path, engine: PrepareSettings
-) -> None:
+def test_processes_give_equal_bytes(captions: Table[Caption], tmp_path: Path) -> None:
     local = prepared(captions, tmp_path / "local", LOCAL)
-    assert prepared(captions, tmp_path / "other", engine) == local
-
-
-def test_a_cluster_that_refuses_is_an_error_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(*_: Any, **__: Any) -> None:
-        raise SystemExit("no token")
-
-    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(engines, "check", lambda _: None)
-    refused = r"prepare.address: Ray at head:6379 cannot be used: no token; .*RAY_AUTH_MODE=token"
-    with pytest.raises(SettingsError, match=refused):
-        list(map_partitions(abs, [1], PrepareSettings("ray", address="head:6379")))
+    assert prepared(captions, tmp_path / "other", PROCESSES) == local
 
 
 @pytest.mark.slow
 @with_ray
-def test_errors_of_ray_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ImageError, match="missing: "):
-        list(map_partitions(partial(decoding.load, tmp_path, limits=Limits()), ["no.png"], RAY))
-    monkeypatch.setattr(engines, "_RETRIES", 1)
-    with pytest.raises(SettingsError, match=r"prepare.engine: a worker of Ray died 2 times"):
-        list(map_partitions(os._exit, [1], RAY))
+def test_a_cluster_gives_equal_bytes(
+    captions: Table[Caption], tmp_path: Path, cluster: None
+) -> None:
+    local = prepared(captions, tmp_path / "local", LOCAL)
+    assert prepared(captions, tmp_path / "other", CLUSTER) == local
+
+
+@pytest.mark.slow
+@with_ray
+def test_errors_of_a_cluster_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: None
+) -> None:
+    with pytest.raises(ImageError, match="missing: ") as raised:
+        list(map_partitions(partial(decoding.load, tmp_path, limits=Limits()), ["no.png"], CLUSTER))
+    assert raised.value.reason == "missing"
+    with pytest.raises(SettingsError, match=r"prepare.workers: a worker of Ray died") as died:
+        list(map_partitions(os._exit, [1], CLUSTER))
     monkeypatch.setattr(Path, "cwd", lambda: tmp_path / "none")
-    with pytest.raises(SettingsError, match=r"prepare.address: host .* cannot read the project"):
-        list(map_partitions(abs, [1], RAY))
+    with pytest.raises(SettingsError, match=r"cannot read the project's folder") as foreign:
+        list(map_partitions(abs, [1], CLUSTER))
+    assert "\n" not in f"{died.value}{foreign.value}"

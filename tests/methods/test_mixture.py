@@ -208,7 +208,7 @@ def test_views_are_the_same_on_any_number_of_workers(
     mixture = Mixture({"many": 3.0, "few": 1.0}, 50, 3)
     whole = drawn(tmp_path / "whole", CLIC, rows, context, mixture, epochs=1)
     monkeypatch.setattr(table_files, "PART", 7)
-    engine = PrepareSettings("processes", workers)
+    engine = PrepareSettings(workers)
     assert drawn(tmp_path / "parts", CLIC, rows, context, mixture, 1, engine) == whole
 
 

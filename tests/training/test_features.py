@@ -1,7 +1,5 @@
 """Cached features of a frozen tower equal those that it gives again."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +9,8 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
-from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
 from compo_pipeline.training.images import ImageRows, Images
@@ -43,29 +39,6 @@ def test_kept_features_are_fresh_ones(
     assert embedded.rows.rows_of(images).tolist() == list(range(16))
     torch.testing.assert_close(embedded.values, fresh, atol=tolerance, rtol=0)
     torch.testing.assert_close(embedded.values.norm(dim=1), torch.ones(16))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["processes", "ray"])
-def test_every_engine_gives_equal_features(
-    tiny_clip: Path, world: Any, images: Images, engine: Any
-) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray", reason="needs the extra `scale`")
-    settings = ModelSettings(f"local-dir:{tiny_clip}")
-    loaded = load(settings)
-    reader = ModelPreprocessor(loaded, world.root)
-    given: dict[str, Any] = {"compute": Compute(CPU, "bf16"), "workers": 0, "patches": True}
-    elsewhere, several = PrepareSettings(engine, 2), [*images] * (features.BATCH // len(images) + 1)
-    here = embed(Images.from_sequence(several), loaded, reader, **given)
-    there = embed(
-        Images.from_sequence(several), loaded, reader, model=settings, engine=elsewhere, **given
-    )
-    assert here.patches is not None and there.patches is not None
-    assert torch.equal(here.values, there.values) and torch.equal(here.patches, there.patches)
-    other = replace(loaded, image_fingerprint="of other weights")
-    with pytest.raises(SettingsError, match=r"model.name: host .* has other weights of 'local-dir"):
-        embed(images, other, reader, model=settings, engine=elsewhere, **given)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

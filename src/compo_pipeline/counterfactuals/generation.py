@@ -235,7 +235,7 @@ class _CaptionEdits:
             calls = grouped(self._jobs_to_edit(jobs, meter, retry), _AT_ONCE)
             edit = partial(_edit_jobs, self.editor, self.parser)
             answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
-            if self.editor.concurrent and engine.engine != "local":
+            if self.editor.concurrent and engine != LOCAL:
                 answers = map_partitions(partial(_as_list, edit), calls, engine)
             else:
                 answers = map(edit, calls)

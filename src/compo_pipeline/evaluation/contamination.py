@@ -45,7 +45,7 @@ from compo_pipeline.images.decoding import (
     source_name,
 )
 from compo_pipeline.images.perceptual import NEAR_BITS, difference_hash
-from compo_pipeline.run.engines import PrepareSettings, map_partitions
+from compo_pipeline.run.engines import LOCAL, map_partitions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import files_fingerprint
 from compo_pipeline.storage.records import Caption, Fact
@@ -180,8 +180,7 @@ def training_rows(
     near = None
     if settings.perceptual_hash:
         places = ((root, image.as_py(), ACCEPTED) for image in images)
-        workers = PrepareSettings(workers=settings.workers)
-        found = map_partitions(_perceptual_hash, places, workers, threads=True)
+        found = map_partitions(_perceptual_hash, places, LOCAL, threads=True)
         near = np.unique(np.fromiter((h for h in found if h is not None), np.uint64))
         if len(images) and not near.size:
             raise SettingsError(

@@ -1,8 +1,7 @@
-"""Engines of data preparation: a function of a partition, run here, in a pool or by Ray.
+"""Map over partitions: a function of a partition, computed here, in processes or on a Ray cluster.
 
-The function is sent to each worker once, with what it holds; each partition is a task. Results come
-back in the order of the partitions, computed a bounded number ahead, so memory does not grow with
-their number.
+The function is sent to each worker once, with what it holds. Results come in the order of the
+partitions, computed a bounded number ahead, so that memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, PositiveInt
 
@@ -30,62 +27,23 @@ from compo_pipeline.run import compute
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
 
-KEY = "prepare"
-
-_RETRIES = 3  # of a task whose worker or host died
-_CONNECTING = 5.0  # seconds
-_STORED = "finished parts are stored, and the same command computes the rest"
+_STORED = "Finished parts are stored, and the same command computes the rest"
 
 
 @settings
 class PrepareSettings:
-    """Settings of the engine that prepares the data: local, a pool of processes, or Ray."""
-
-    engine: Literal["local", "processes", "ray"] = "local"
-    """`local`: in this process, `processes`: in a pool on this machine, `ray`: by Ray (extra
-    `scale`), on this machine or a cluster. All give the same results. A GPU of this machine embeds
-    for this process alone."""
+    """Settings of the workers that measure images, parse and edit captions and draw views."""
 
     workers: PositiveInt | None = None
-    """Partitions at a time; null: one for each core, of a cluster twice as many. The engine `local`
-    measures so many images at a time, and computes the rest one after another."""
+    """Processes on this machine, or workers of the cluster; null: this process, which measures
+    images in a thread for each core, or as many workers as the cluster has cores."""
 
     address: Annotated[str, Field(pattern=r"^[^\s:/]+:\d{1,5}$")] | None = None
-    """host:port of a running Ray cluster that this machine is part of; null starts Ray here."""
-
-    def __post_init__(self) -> None:
-        """Only Ray has an address."""
-        if self.address is not None and self.engine != "ray":
-            raise ValueError(
-                f"address: expected null with the engine {self.engine}, got '{self.address}'"
-            )
+    """host:port of a running Ray cluster that this machine is part of (extra `scale`); null
+    computes on this machine."""
 
 
 LOCAL = PrepareSettings()
-
-
-def check(settings: PrepareSettings) -> None:
-    """Check that the configured engine can be used: Ray is installed, and its cluster answers.
-
-    Raises:
-        SettingsError: Ray is not installed, or nothing listens at its address.
-    """
-    if settings.engine != "ray":
-        return
-    if find_spec("ray") is None:
-        raise SettingsError(
-            f"{KEY}.engine: ray is not installed; {pip_install('scale')}, or "
-            "choose local or processes"
-        )
-    if settings.address is not None:
-        host, _, port = settings.address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), _CONNECTING).close()
-        except (OSError, OverflowError) as error:
-            raise SettingsError(
-                f"{KEY}.address: nothing answers at {settings.address} ({error}); start a cluster "
-                "with `ray start --head`, or set null to start Ray on this machine"
-            ) from None
 
 
 def map_partitions(
@@ -94,29 +52,30 @@ def map_partitions(
     settings: PrepareSettings,
     *,
     threads: bool = False,
-    gpus: int = 0,
 ) -> Iterator[Result]:
-    """Results of a function for each partition of the work, in order, by the configured engine.
+    """Results of a function for each partition of the work, in order.
 
     Args:
-        function: importable, or an object of an importable class: other engines than `local` send
-            it to their workers.
+        function: importable, or an object of an importable class.
         partitions: small descriptions of what to compute, such as ranges of rows.
-        settings: the engine.
-        threads: whether the engine `local` calls the function from several threads; for functions
-            that mostly decode or read.
-        gpus: that a task needs; on `ray` alone.
+        settings: which workers compute.
+        threads: whether this process, where it computes alone, calls the function from several
+            threads; for functions that mostly decode or read.
 
     Raises:
-        SettingsError: a worker died, or Ray cannot be reached.
+        SettingsError: a worker died, or the cluster cannot be used.
     """
-    if settings.engine == "ray":
-        return _map_by_ray(function, partitions, settings, gpus)
-    workers = settings.workers or compute.cores()
-    if workers > 1 and settings.engine == "processes":
-        return _map_by_processes(function, partitions, workers)
-    if workers > 1 and threads:
-        return _map_by_pool(ThreadPoolExecutor(workers), function, partitions, workers)
+    if settings.address is not None:
+        return _map_on_cluster(function, partitions, settings.address, settings.workers)
+    workers = settings.workers or 1
+    if workers > 1:
+        # A forked worker would inherit whatever its parent had loaded.
+        spawn = multiprocessing.get_context("spawn")
+        start = function, workers, Path.cwd()
+        pool = ProcessPoolExecutor(workers, spawn, _start_worker, start)
+        return _map_in_pool(pool, _apply_function, partitions, workers)
+    if threads and settings.workers is None and (workers := compute.cores()) > 1:
+        return _map_in_pool(ThreadPoolExecutor(workers), function, partitions, workers)
     return map(function, partitions)
 
 
@@ -134,137 +93,84 @@ def in_order(
         waiting.extend(map(submit, islice(rest, 1)))
 
 
-def _map_by_pool(
+def _map_in_pool(
     pool: Executor,
     function: Callable[[Partition], Result],
     partitions: Iterable[Partition],
     workers: int,
 ) -> Iterator[Result]:
-    """Yield the results of a function for each partition, in order, from a pool of workers."""
     try:
         yield from in_order(
-            lambda partition: pool.submit(function, partition),
-            Future.result,
-            partitions,
-            2 * workers,
+            lambda each: pool.submit(function, each), Future.result, partitions, 2 * workers
         )
+    except BrokenProcessPool:
+        raise SettingsError(
+            f"prepare.workers: one of {workers} processes died (killed, or out of memory); "
+            f"expected fewer where memory is short. {_STORED}"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _map_by_processes(
-    function: Callable[[Partition], Result], partitions: Iterable[Partition], workers: int
+def _map_on_cluster(
+    function: Callable[[Partition], Result],
+    partitions: Iterable[Partition],
+    address: str,
+    workers: int | None,
 ) -> Iterator[Result]:
-    """Yield the results of a function for each partition, in order, from new processes."""
-    # A forked worker would inherit whatever its parent had loaded.
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, spawn, _start_worker, (function, workers))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        yield from _map_by_pool(pool, _apply_function, partitions, workers)
-    except BrokenProcessPool:
+        import ray
+        from ray.util.multiprocessing import Pool
+    except ImportError:
         raise SettingsError(
-            f"{KEY}.workers: one of {workers} processes died (killed, or out of memory); expected "
-            f"fewer where memory is short. {_STORED.capitalize()}"
+            f"prepare.address: ray is not installed; {pip_install('scale')}, or set null"
         ) from None
+    try:
+        ray.init(address, ignore_reinit_error=True, logging_level="ERROR", log_to_driver=False)
+        pool = Pool(workers, _start_worker, (function, 1, Path.cwd()))
+    # Ray ends the process where a cluster's versions or tokens differ.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        raise SettingsError(
+            f"prepare.address: Ray at {address} cannot be used: {_last_line(error)}; a cluster "
+            "with tokens needs RAY_AUTH_MODE=token on every host"
+        ) from None
+    try:
+        with pool:
+            for found in pool.imap(_apply_function, partitions):
+                if isinstance(found, Exception):
+                    raise found
+                yield found
+    except ray.exceptions.RayError as error:
+        raise SettingsError(
+            f"prepare.workers: a worker of Ray died ({_last_line(error)}); expected fewer "
+            f"where memory is short. {_STORED}"
+        ) from None
+
+
+def _last_line(error: BaseException) -> str:
+    return next(reversed(str(error).split("\n")), "").strip() or type(error).__name__
 
 
 _function: Callable[[Any], Any]
 
 
-def _start_worker(function: Callable[[Any], Any], workers: int) -> None:
-    """Initialise a worker process: its function, its threads, and its end with the parent."""
+def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) -> None:
+    """Initialise a worker: its function, folder and threads, and its end with the parent."""
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise SettingsError(
+            f"prepare.address: host {socket.gethostname()} cannot read the project's folder "
+            f"{folder} ({error.strerror}); it must be at this path on every host"
+        ) from None
+    if parent := multiprocessing.parent_process():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     compute.use_cores_later(workers)
 
 
-def _end_with_parent() -> None:
-    """End this worker process as soon as its parent process has ended."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
 def _apply_function(partition: Any) -> Any:
-    """Apply the worker process's function to a partition."""
     return _function(partition)
-
-
-def _map_by_ray(
-    function: Callable[[Partition], Result],
-    partitions: Iterable[Partition],
-    settings: PrepareSettings,
-    gpus: int,
-) -> Iterator[Result]:
-    """Yield the results of a function for each partition, in order, from Ray tasks."""
-    ray = _connect_ray(settings)
-    task = ray.remote(_ray_task).options(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)
-    # Within a list a reference stays one: the task fetches the object once for each worker.
-    sent = [ray.put(function)]
-    folder = Path.cwd()
-    kind = "GPU" if gpus else "CPU"
-    ahead = settings.workers or 2 * max(1, int(ray.cluster_resources().get(kind, 1)))
-    try:
-        yield from in_order(partial(task.remote, sent, folder), ray.get, partitions, ahead)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-    except ray.exceptions.RayError as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SettingsError(
-            f"{KEY}.engine: a worker of Ray died {_RETRIES + 1} times on one partition ({reason}); "
-            f"expected fewer {KEY}.workers where memory is short. {_STORED.capitalize()}"
-        ) from None
-
-
-def _connect_ray(settings: PrepareSettings) -> Any:
-    """Module `ray`, connected to the configured cluster, or with Ray started on this machine."""
-    check(settings)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # A task without a GPU may still see those of its host.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    import ray
-
-    if not ray.is_initialized():
-        local = {} if settings.address else {"num_cpus": settings.workers or compute.cores()}
-        try:
-            ray.init(
-                settings.address or "local",
-                include_dashboard=None if settings.address else False,
-                logging_level="ERROR",
-                log_to_driver=False,
-                **local,
-            )
-        # Ray ends the process where a cluster's versions or tokens differ.
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            reason = " ".join(str(error).split())
-            if settings.address:
-                reason += "; a cluster with tokens needs RAY_AUTH_MODE=token on every host"
-            raise SettingsError(
-                f"{KEY}.address: Ray at {settings.address or 'this machine'} cannot be used: "
-                f"{reason}"
-            ) from None
-    return ray
-
-
-_fetched: tuple[str, Callable[[Any], Any]] | None = None
-
-
-def _ray_task(sent: list[Any], folder: Path, partition: Any) -> Any:
-    """Ray task: apply a function to a partition; each worker fetches the function once."""
-    global _fetched
-    import ray
-
-    (reference,) = sent
-    if _fetched is None or _fetched[0] != reference.hex():
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            raise SettingsError(
-                f"{KEY}.address: host {socket.gethostname()} cannot read the project's folder "
-                f"{folder} ({error.strerror}); it must be at this path on every host"
-            ) from None
-        _fetched = reference.hex(), ray.get(reference)
-    return _fetched[1](partition)

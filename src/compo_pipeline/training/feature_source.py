@@ -11,7 +11,6 @@ import torch
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.fingerprint import TRAINING
 from compo_pipeline.training.images import ImageRows, Images
@@ -112,8 +111,6 @@ class FeatureSource:
             preprocessor,
             compute=self._compute,
             workers=self._inputs.settings.workers,
-            model=self._inputs.model,
-            engine=self._inputs.prepare if self._ranks.world == 1 else LOCAL,
             **kind,
         )
         fresh = replace(

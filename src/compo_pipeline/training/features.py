@@ -5,17 +5,13 @@ Shapes: n images, P patches, D width of the joint space.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,10 +19,8 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
-from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import track
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.stores import TensorStore
@@ -82,35 +76,6 @@ class _Pixels(Dataset[Tensor]):
         return self.preprocessor.images(self.images[index * BATCH : (index + 1) * BATCH])
 
 
-@dataclass(frozen=True, eq=False)
-class _EmbeddingWorker:
-    """Function object that embeds chunks of images in a worker, with a model loaded there."""
-
-    model: ModelSettings
-    fingerprint: str
-    chunks: _Pixels
-    compute: Compute
-    patches: bool
-    pooled: bool
-
-    @cached_property
-    def _loaded(self) -> LoadedModel:
-        """The model loaded on the worker's host; an error if its image tower is another one."""
-        loaded = load(self.model, self.compute.device)
-        if loaded.image_fingerprint != self.fingerprint:
-            raise SettingsError(
-                f"model.name: host {socket.gethostname()} has other weights of '{self.model.name}'"
-            )
-        return loaded
-
-    def __call__(self, number: int) -> bytes:
-        """The tensors of `_compute_features`, as safetensors."""
-        pixels = self.chunks[number]
-        return save(
-            _compute_features(pixels, self._loaded, self.compute, self.patches, self.pooled)
-        )
-
-
 def embed(
     images: Images,
     loaded: LoadedModel,
@@ -120,8 +85,6 @@ def embed(
     workers: int,
     patches: bool = False,
     pooled: bool = False,
-    model: ModelSettings | None = None,
-    engine: PrepareSettings = LOCAL,
 ) -> Features:
     """Embed images with a frozen tower, in evaluation mode.
 
@@ -130,26 +93,17 @@ def embed(
         loaded: whose image tower embeds, already on the device.
         preprocessor: reads pixels (without feature rows of its own).
         compute: device and precision of the model.
-        workers: processes that read, where this process embeds.
+        workers: processes that read.
         patches: return the patch tokens too.
         pooled: return what the image projection projects, not embeddings; without patches.
-        model: the settings of `loaded`, for workers of an engine.
-        engine: embeds. A GPU of this machine is used by this process alone.
 
     Raises:
         SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
     chunks, device = _Pixels(images, preprocessor), compute.device
-    here = engine.engine == "local" or (engine.engine == "processes" and device.type != "cpu")
-    found: Iterator[dict[str, Tensor]]
-    if model is None or here:
-        loader = DataLoader(chunks, batch_size=None, num_workers=workers)
-        found = (_compute_features(pixels, loaded, compute, patches, pooled) for pixels in loader)
-    else:
-        own = _EmbeddingWorker(model, loaded.image_fingerprint, chunks, compute, patches, pooled)
-        gpus = int(device.type == "cuda")
-        found = map(load_tensors, map_partitions(own, range(len(chunks)), engine, gpus=gpus))
+    loader = DataLoader(chunks, batch_size=None, num_workers=workers)
+    found = (_compute_features(pixels, loaded, compute, patches, pooled) for pixels in loader)
     parts: list[dict[str, Tensor]] = []
     for tensors in track(found, len(chunks), f"embedding {len(images)} images, batches"):
         parts.append({name: tensor.to(device) for name, tensor in tensors.items()})

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.training.settings import TrainingSettings
@@ -82,9 +81,6 @@ class TrainingInputs:
 
     held_out: HeldOut = HeldOut()
     """What it is validated on, where the recipe validates."""
-
-    prepare: PrepareSettings = LOCAL
-    """What embeds images before training."""
 
     rows: str | None = None
     """What is said of the rows that train, where some are held out of training."""

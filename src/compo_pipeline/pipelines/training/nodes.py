@@ -20,7 +20,6 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.files import read_json_or_none, write_json
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import Splits, held_out_note, training_rows
@@ -52,7 +51,6 @@ def prepare_training(
     root: Path,
     benchmarks: BenchmarksSettings,
     paths: PathSettings,
-    prepare: PrepareSettings,
 ) -> TrainingInputs:
     """Choose the rows that train, and held-out rows and items that validate.
 
@@ -71,7 +69,6 @@ def prepare_training(
         counterfactual_images=counterfactual_images,
         features=Path(paths.features),
         held_out=held_out(training.validation, valid_captions, root, split, benchmarks, foils),
-        prepare=prepare,
         rows=held_out_note(valid_captions, split),
     )
 

@@ -31,7 +31,6 @@ def create_pipeline() -> Pipeline:
                     "params:data.root",
                     "params:benchmarks",
                     "params:paths",
-                    "params:prepare",
                 ],
                 outputs="training_inputs",
                 name="prepare_training",
