@@ -17,7 +17,7 @@ from compo_pipeline.presentation.monitoring_page import draw, sentence, show
 
 
 def figure(name: str, p: float | None) -> FigureDrift:
-    return FigureDrift(name, 30, 90, p, p, None if p is None else 0.75, (0.25, 0.5))
+    return FigureDrift(name, 30, 90, p, p, None if p is None else 0.75, (0.25, 0.5), (-0.5, 0.1))
 
 
 def report(p: Mapping[str, float]) -> dict[str, Any]:
