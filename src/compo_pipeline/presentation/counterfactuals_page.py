@@ -12,6 +12,7 @@ from compo_pipeline.presentation.pages import (
     Cards,
     ImageCard,
     Page,
+    Section,
     Side,
     Table,
     Text,
@@ -81,7 +82,7 @@ def write(
         "of edit if there are as many. A negative means something else than its caption, a "
         "positive the same; new words are marked."
     )
-    sections = [
+    sections: list[Section] = [
         *_tables(rows, told),
         Cards(
             [

@@ -20,6 +20,7 @@ from compo_pipeline.monitoring.report import Measured
 from compo_pipeline.presentation.pages import (
     Cards,
     Cell,
+    ImageCard,
     Page,
     Plot,
     Side,
@@ -97,7 +98,7 @@ def write(
 
 def _drift_table(report: Mapping[str, Any]) -> Table:
     """Each figure of requests and reference sample, with the p value of their difference."""
-    rows = []
+    rows: list[list[str | Cell]] = []
     for one in report["figures"]:
         means, tested = ["–"] * 3, ["–", "too few"]
         if one["means"]:
@@ -197,19 +198,20 @@ def _hardest_requests(
         cards = [
             (
                 [f"{each.request}, row {each.row}", f"{each.value:.3f}"],
-                [
-                    Side(
-                        image=image_card(images, files[each.image_hash], Limits())
-                        if each.image_hash in files
-                        else None,
-                        text=each.caption or "",
-                    )
-                ],
+                [Side("", _logged_image(each.image_hash, images, files), each.caption or "")],
             )
             for each in own
         ]
         if cards:
             yield Cards(cards, f"Hardest requests: {len(own)} of the {LISTS[name]}", small=True)
+
+
+def _logged_image(
+    image_hash: str | None, images: Path, files: Mapping[str, str]
+) -> ImageCard | None:
+    """Image of a request where the log has it."""
+    path = files.get(image_hash or "")
+    return None if path is None else image_card(images, path, Limits())
 
 
 def _worth_captioning(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -148,6 +148,9 @@ class List:
     note: str = ""
 
 
+Section: TypeAlias = Table | Plot | Cards | Text | List
+
+
 @dataclass(frozen=True)
 class Page:
     """A page: what it is about, a summary, facts, links, and sections.
@@ -164,7 +167,7 @@ class Page:
 
     title: str
     over: str
-    sections: Sequence[Table | Plot | Cards | Text | List]
+    sections: Sequence[Section]
     summary: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[Link] = ()

@@ -35,7 +35,7 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         own["waived (promotion.waive)"] = ", ".join(decision.waived)
     title = f"{decision.name} version {decision.version}: {decision.outcome}"
     title += " (dry run: nothing was changed)" if decision.dry_run else ""
-    sections: list[pages.Table | pages.List] = [_gate_table(decision)] if decision.checks else []
+    sections: list[pages.Section] = [_gate_table(decision)] if decision.checks else []
     if steps := next_steps(decision.checks):
         sections.append(pages.List(steps, "What to do next"))
     over = "Decision about a version of a registered model"

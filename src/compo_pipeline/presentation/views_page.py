@@ -191,16 +191,16 @@ def _text_sides(view: View) -> Iterator[Side]:
     if view.kind == "long":  # a whole caption has no negatives
         return
     positives = {tuple(text.casefold().split()) for text in view.positives}
-    for place, (text, origin) in enumerate(zip(view.negatives, _origins(view), strict=False)):
+    for place, (negative, origin) in enumerate(zip(view.negatives, _origins(view), strict=False)):
         heading = title("negative", place, len(view.negatives))
-        if text is None or origin is None:
+        if negative is None or origin is None:
             yield Side(heading, problem="absent: no negative was found")
             continue
-        edited = EditedText(tuple(changed_words(text, view.positives)))
+        edited = EditedText(tuple(changed_words(negative, view.positives)))
         how = origin["category"].replace("_", " ")
         how += f": {' | '.join(origin['words'])}" if origin["words"] else ""
         heading = f"{heading}: {origin['generator'].replace('_', ' ')}"
-        if tuple(text.casefold().split()) in positives:
+        if tuple(negative.casefold().split()) in positives:
             yield Side(heading, text=edited, problem="no negative: it is one of the positives")
         else:
             yield Side(heading, text=edited, lines=[how], kind="negative")

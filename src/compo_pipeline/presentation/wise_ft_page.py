@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -15,7 +16,7 @@ from rich.console import Console
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Table, Text
+from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Section, Table, Text
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
@@ -52,18 +53,23 @@ def write(
     """
     reported = frame[frame.measured_on == REPORTED]
     headlines = reported[reported.headline]
-    ratios = [f"{ratio:g}" for ratio in sorted(reported.ratio.unique())]
-    values: dict[str, list[Cell]] = {}
-    differences: dict[str, list[Cell]] = {}
-    for row in headlines.sort_values("ratio", kind="stable").itertuples():
-        values.setdefault(row.label, []).append(Cell(f"{row.value:.1f}", row.significance))
-        interval = f"[{row.against_base_low:+.1f}, {row.against_base_high:+.1f}]"
-        cell = Cell(f"{row.against_base:+.1f}", row.significance, interval)
-        differences.setdefault(row.label, []).extend([cell] if row.ratio else [])
-    labels = list(dict.fromkeys(headlines.label))
+    ratios = sorted(reported.ratio.unique())
+    found = {(row["label"], row["ratio"]): row for row in headlines.to_dict("records")}
+
+    def value(row: Mapping[Hashable, Any]) -> Cell:
+        return Cell(f"{row['value']:.1f}", row["significance"])
+
+    def difference(row: Mapping[Hashable, Any]) -> Cell:
+        interval = f"[{row['against_base_low']:+.1f}, {row['against_base_high']:+.1f}]"
+        return Cell(f"{row['against_base']:+.1f}", row["significance"], interval)
+
+    def rows(cell: Callable[[Mapping[Hashable, Any]], Cell], some: Sequence[float]) -> Any:
+        labels = dict.fromkeys(headlines.label)
+        return [[label, *(cell(found[label, ratio]) for ratio in some)] for label in labels]
+
     axes = axis_sets(reported)
     means = " ".join(f"{role}: {sets}." for role, sets in axes.items())
-    sections = [
+    sections: list[Section] = [
         Plot(
             plot,
             label=" against ".join(axes) + ", along the ratios",
@@ -71,15 +77,15 @@ def write(
             note=f"Each is the mean of its sets. {means}",
         ),
         Table(
-            ["metric", *ratios],
-            [[label, *values[label]] for label in labels],
+            ["metric", *(f"{ratio:g}" for ratio in ratios)],
+            rows(value, ratios),
             title="Headline metrics by ratio",
             note="Per cent. Green is above the base and red below it, where the paired difference "
             "is significant at 5% after Holm's correction over all metrics and ratios.",
         ),
         Table(
-            ["metric", *(ratio for ratio in ratios if ratio != "0")],
-            [[label, *differences[label]] for label in labels],
+            ["metric", *(f"{ratio:g}" for ratio in ratios if ratio)],
+            rows(difference, [ratio for ratio in ratios if ratio]),
             title="Differences from the base, with 95% intervals",
             folded=True,
         ),

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import psutil
 import torch
@@ -28,9 +28,6 @@ from compo_pipeline.versions.model import ImageTextModel, RequestLimits
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, SigningSettings
 from compo_pipeline.versions.verification import load_verified_model, verified_files
-
-if TYPE_CHECKING:
-    from compo_pipeline.serving.challenger import Shadow
 
 _RETRY = 600  # seconds after which a refused version is tried again
 
@@ -99,6 +96,17 @@ class Deployment:
         return model
 
 
+class Replaceable(Protocol):
+    """A served model that can be replaced while requests come."""
+
+    current: Deployed
+
+    def swap(
+        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
+    ) -> None:
+        """Use another model for later requests."""
+
+
 class Follower:
     """Reloads a served model (champion or challenger) when its alias moves to another version.
 
@@ -113,7 +121,7 @@ class Follower:
         name: str,
         alias: str,
         device: str,
-        challenger: Shadow | None = None,
+        challenger: Replaceable | None = None,
     ) -> None:
         """Follow the alias of a registered model.
 
@@ -127,7 +135,7 @@ class Follower:
         """
         self._reloads = deployment.metrics.reloads
         self._signing, self._device, self._name, self._alias = signing, device, name, alias
-        self._followed = deployment if challenger is None else challenger
+        self._followed: Replaceable = challenger or deployment
         self._role, self._does = (
             (CHAMPION, "answers") if challenger is None else ("challenger", "is tried")
         )
