@@ -9,7 +9,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from rich.console import Console
 
 from compo_pipeline.images.decoding import Limits
@@ -262,35 +261,30 @@ def draw(measured: Measured, path: Path) -> str:
         path: of the PNG file.
     """
     compared = measured.compared
-    panels: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
-    for each in measured.figures:
-        if each.p is not None and each.name not in EMBEDDINGS:
-            values = compared.values[each.name]
-            there = ~np.isnan(values)
-            if np.ptp(values[there]) > 0:
-                window, reference = (
-                    values[there & side] for side in (compared.inside, ~compared.inside)
-                )
-                panels.append((_LABELS[each.name], window, reference))
+    named = [one.name for one in measured.figures if one.p is not None]
+    panels = [
+        name for name in named if name not in EMBEDDINGS and np.nanstd(compared.values[name]) > 0
+    ]
     if not panels:
         return ""
     rows = -(-len(panels) // _COLUMNS)
+    sides = (
+        ("reference", THEME["base"], ~compared.inside),
+        ("requests", THEME["ours"], compared.inside),
+    )
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1.7 * rows), layout="constrained")
         axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-        for ax, (label, window, reference) in zip(axes, panels, strict=False):
-            low, high = np.quantile(np.concatenate([window, reference]), (0.001, 0.999))
+        for ax, name in zip(axes, panels, strict=False):
+            values = compared.values[name]
+            low, high = np.nanquantile(values, (0.001, 0.999))
             edges = np.linspace(low, high, _BINS + 1)
-            for values, colour, name in (
-                (reference, THEME["base"], "reference"),
-                (window, THEME["ours"], "requests"),
-            ):
-                weights = np.full(len(values), 100 / len(values))
-                ax.hist(
-                    np.clip(values, low, high), edges, weights=weights, histtype="step", lw=1.4,
-                    color=colour, label=name,
-                )  # fmt: skip
-            ax.set_title(label)
+            for label, colour, side in sides:
+                shown = values[side & ~np.isnan(values)].clip(low, high)
+                weights = np.full(len(shown), 100 / len(shown))
+                style: dict[str, Any] = {"histtype": "step", "lw": 1.4, "color": colour}
+                ax.hist(shown, edges, weights=weights, label=label, **style)
+            ax.set_title(_LABELS[name])
             ax.set_ylabel("per cent")
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
