@@ -49,7 +49,7 @@ def test_real_and_made_stand_side_by_side(tmp_path: Path, folders: tuple[Path, P
     real, negative, positive = columns(html)
     assert real == "real [image] A red &lt;cat&gt; sits."
     assert negative == (
-        "negative &middot; colour: red &gt; blue [image] "
+        "negative: colour: red &gt; blue [image] "
         "A <mark>blue</mark> &lt;cat&gt; sits. instead of: red"
     )
     assert positive == (
@@ -77,8 +77,8 @@ def test_without_an_image_generator_no_place_is_kept_for_images(
 ) -> None:
     written = replace(NEGATIVE, image_generator="", image="", state="edited")
     html = page(tmp_path, folders, written)
-    assert "No images were generated." in html and '<main data-role="both" class="bare">' in html
-    assert columns(html)[1].startswith("negative &middot; colour: red &gt; blue A <mark>")
+    assert "No images were generated." in html and html.count('class="frame') == 1
+    assert columns(html)[1].startswith("negative: colour: red &gt; blue A <mark>")
     assert "were generated" not in page(tmp_path, folders, NEGATIVE)
 
 
@@ -91,12 +91,10 @@ def test_failures_are_counted_with_their_reasons(
         for row in (NEGATIVE, replace(POSITIVE, text="", detail="no words"))
     ]
     html = page(tmp_path, folders, *rows)
-    counts = re.findall(r"<tr><td>(\w+)</td><td>(\d)</td><td>(\d)</td><td>(.*?)</td></tr>", html)
-    assert counts == [
-        ("negative", "3", "0", "0<small>0.0%</small>"),
-        ("positive", "0", "0", "3<small>100.0%</small>"),
-    ]
-    assert '<tr><td>positive</td><td>3</td><td class="reason">no words</td></tr>' in html
+    rows_shown = [re.sub("<[^>]*>", " ", one).split() for one in re.findall("<tr>.*?</tr>", html)]
+    assert ["negative", "3", "0", "0", "(0.0%)", "colour", "3"] in rows_shown
+    assert ["positive", "0", "0", "3", "(100.0%)", "failed", "3"] in rows_shown
+    assert "no words" in html
     assert "counterfactuals_quarantine" in html
     assert "counterfactuals_quarantine" not in page(tmp_path, folders, NEGATIVE)
 
@@ -111,40 +109,11 @@ def test_failures_that_differ_in_quoted_texts_and_numbers_are_one_reason(
     )
     rows = [replace(POSITIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
     html = page(tmp_path, folders, *rows)
-    told = re.findall(r'<td>(\d)</td><td class="reason">(.*?)<small>(.*?)</small>', html)
+    told = re.findall(r'<td>(\d)</td><td class="words">(.*?) \(for example: ', html)
     assert told == [
-        (
-            "2",
-            "asked ... times; keeps less than half of the caption&#39;s words (...)",
-            "for example: asked 2 times; keeps less than half of the caption&#39;s words "
-            "(&#39;A dog&#39;)",
-        ),
-        (
-            "1",
-            "asked ... times; more than one line (...)",
-            "for example: asked 3 times; more than one line (&#39;A\\nB&#39;)",
-        ),
+        ("2", "asked ... times; keeps less than half of the caption&#39;s words (...)"),
+        ("1", "asked ... times; more than one line (...)"),
     ]
-
-
-def test_kinds_of_edits_are_counted_and_name_the_cards_they_filter(
-    tmp_path: Path, folders: tuple[Path, Path]
-) -> None:
-    details = ("swap_things", "colour: red > blue", "colour: red > green", "colour: red > pink")
-    negatives = [replace(NEGATIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
-    failed = [replace(row, role="positive", state="failed", detail="no") for row in negatives]
-    pairs = zip(negatives, failed, strict=True)
-    html = page(tmp_path, folders, *(row for pair in pairs for row in pair))
-    buttons = re.findall(
-        r'data-role="(\w+)" data-kind="(\w+)"[^>]*>([^<]*)<small>([^<]*)</small>', html
-    )
-    assert buttons == [
-        ("negative", "colour", "colour", "3, 75%"),
-        ("negative", "swap_things", "swap things", "1, 25%"),
-        ("positive", "failed", "failed", "4, 100%"),
-    ]
-    cards = re.findall(r'<article class="card" data-negative="(\w+)" data-positive="(\w+)">', html)
-    assert cards == [("swap_things", "failed"), *[("colour", "failed")] * 3]
 
 
 def test_some_of_each_kind_are_shown_however_rare(
@@ -154,7 +123,7 @@ def test_some_of_each_kind_are_shown_however_rare(
     kinds = ["common"] * 60 + ["rare"] * 6 + ["single"]
     rows = [replace(NEGATIVE, sample_id=f"s{n}", detail=kind) for n, kind in enumerate(kinds)]
     html = page(tmp_path, folders, *rows, count=10)
-    shown = Counter(re.findall(r'<article class="card" data-negative="(\w+)">', html))
+    shown = Counter(re.findall(r"<h2>negative: (\w+)</h2>", html))
     assert shown["rare"] >= LEAST and shown["single"] == 1
     assert 10 <= shown.total() <= 10 + LEAST + 1
 
@@ -164,7 +133,7 @@ def test_details_that_are_all_different_do_not_fill_the_page(
 ) -> None:
     rows = [replace(NEGATIVE, sample_id=f"s{n}", detail=f"draft {n}") for n in range(60)]
     html = page(tmp_path, folders, *rows, count=5)
-    assert html.count("<article") <= 5 + 16 and html.count("data-kind=") == 16
+    assert html.count("<article") <= 5 + 16
 
 
 def test_an_image_that_cannot_be_read_is_told_in_its_place(

@@ -17,7 +17,7 @@ from compo_pipeline.presentation.monitoring_page import draw, sentence, show
 
 
 def figure(name: str, p: float | None) -> FigureDrift:
-    return FigureDrift(name, 30, 90, p, p, None if p is None else 0.75, (0.25, 0.5))
+    return FigureDrift(name, 30, 90, p, p, None if p is None else 0.75, (0.25, 0.5), (-0.5, 0.1))
 
 
 def report(p: Mapping[str, float]) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def report(p: Mapping[str, float]) -> dict[str, Any]:
         "drifted": drifted,
         "alarm": bool(drifted),
         "outside": [],
+        "alpha": 0.05,
     }
 
 
@@ -46,7 +47,7 @@ def test_a_report_is_summarised(p: dict[str, float], said: str) -> None:
     assert said in lines[-1]
     (images,) = (line.split() for line in lines if line.startswith("images "))
     assert images[1:3] == ["30", "90"]
-    assert images[5:] == (["75%", f"{p['images']:.3f}"] if "images" in p else ["-", "-"])
+    assert images[-2:] == (["75%", f"{p['images']:.3f}"[1:]] if "images" in p else ["too", "few"])
 
 
 def test_numbers_that_were_compared_are_drawn(tmp_path: Path) -> None:

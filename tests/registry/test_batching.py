@@ -187,7 +187,7 @@ def test_torch_computes_with_several_threads_in_one_thread_alone(
         answering = deployment.current.model
         preprocess = partial(recorded, "image", answering.preprocess)
         monkeypatch.setattr(answering, "preprocess", preprocess)
-        batcher = answering.encoders["image"].args[1]  # type: ignore[attr-defined]
+        batcher = answering.encoders["image"]  # type: ignore[attr-defined]
         encoder = partial(recorded, f"pass {number}", batcher._encoder)
         monkeypatch.setattr(batcher, "_encoder", encoder)
         body = {"dataframe_records": [{"image": image(1)}], "params": {"texts": ["two cats"]}}
@@ -211,7 +211,7 @@ def test_an_answer_in_a_batch_is_the_answer_alone(
     expected = [alone.post("/invocations", json=body).json()["predictions"] for body in bodies]
 
     together, client = served(tiny_clip, ServingSettings(text_cache=0))
-    batcher = together.current.model.encoders["image"].args[1]  # type: ignore[attr-defined]
+    batcher = together.current.model.encoders["image"]  # type: ignore[attr-defined]
     encoder, begun, release = batcher._encoder, threading.Event(), threading.Event()
 
     def encode(inputs: torch.Tensor) -> Vectors:

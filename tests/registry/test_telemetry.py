@@ -1,7 +1,5 @@
 """What a server tells of itself: metrics, lines of its log in JSON, spans."""
 
-import builtins
-import importlib.metadata
 import json
 import logging
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving import telemetry
@@ -114,62 +111,6 @@ def test_lines_of_the_log_are_objects_with_the_id_of_their_request(
     (fault_line,) = [line for line in lines if "exc_info" in line]
     assert fault_line["request"] == failed.headers["x-request-id"]
     assert "two\nlines" in fault_line["exc_info"]
-
-
-def test_spans_of_a_request_are_one_trace(tiny_clip: Path) -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
-    export = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
-    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
-    loaded = load(tiny_clip)
-    deployment = Deployment(
-        *(loaded, Served("toy-clip", 3, loaded.fingerprint), ServingSettings()),
-        tracer=provider.get_tracer("test"),
-    )
-    client = TestClient(serving.build(deployment))
-    trace = "0af7651916cd43dd8448eb211c80319c"
-    sent = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-    response = client.post("/invocations", json=GOOD, headers=sent)
-    spans = {span.name: span for span in exporter.get_finished_spans()}
-    request = spans["POST /invocations"]
-    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {trace}
-    assert f"{request.parent.span_id:016x}" == "b7ad6b7169203331"
-    assert spans["read"].parent.span_id == spans["answer"].parent.span_id
-    assert spans["answer"].parent.span_id == request.context.span_id
-    assert spans["encode text"].parent.span_id == spans["answer"].context.span_id
-    assert spans["encode text"].attributes["compo.inputs"] == 2
-    assert request.attributes["http.response.status_code"] == 200
-    assert request.attributes["compo.request_id"] == response.headers["x-request-id"]
-    assert (request.attributes["compo.task"], request.attributes["compo.rows"]) == ("embed", 2)
-
-
-def test_spans_are_sent_where_the_environment_names_a_collector(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in telemetry.ENDPOINTS:
-        monkeypatch.delenv(name, raising=False)
-    assert telemetry.tracer_provider() is None
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
-    importing = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("opentelemetry.exporter"):
-            raise ImportError(name)
-        return importing(name, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "__import__", without)
-        with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT .*\[tracing\]"):
-            telemetry.tracer_provider()
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    provider = telemetry.tracer_provider()
-    assert provider is not None
-    facts = provider.resource.attributes
-    assert facts["service.name"] == "compo-pipeline"
-    assert facts["service.version"] == importlib.metadata.version("compo-pipeline")
-    provider.shutdown()
 
 
 def test_the_exchange_of_what_cannot_be_read_has_no_task(deployment: Deployment) -> None:

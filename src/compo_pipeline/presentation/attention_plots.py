@@ -25,8 +25,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis.attention import Case, attend
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.presentation.pages import thumbnail
-from compo_pipeline.presentation.pages import write as write_page
+from compo_pipeline.presentation.pages import ImageCard, Page, Plot, thumbnail
 from compo_pipeline.presentation.plots import STYLE
 
 ROWS = 6  # of a grid
@@ -37,6 +36,12 @@ _SIDE = 448  # pixels of a drawn image, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
 # Outliers among the patches have the last colour, so that the others differ visibly.
 _PERCENTILES = (1.0, 99.0)
+_NOTE = (
+    "Attention is the softmax, over the patches of the image, of the phrase's embedding times each "
+    "patch's, as C2LIP uses it for pooling in training. It has no temperature, so it is nearly "
+    "uniform; colours show multiples of uniform attention, on the same scale in all grids. "
+    "Difference: green is more attention after fine-tuning, violet less, white no difference."
+)
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +120,10 @@ def panels_of(
 
 def write(name: str, panels: Sequence[AttentionPanel], file: Path) -> None:
     """Write the page of a run's grids of attention maps."""
-    grids = [thumbnail(grid, _GRID_SIDE) for grid in render(panels)]
-    write_page(file, "attention.html", {"title": f"Attention of {name}", "grids": grids})
+    label = "Attention of the base and of the fine-tuned model, and the difference"
+    grids = [ImageCard(label, *thumbnail(grid, _GRID_SIDE)) for grid in render(panels)]
+    over = "Attention of a phrase over an image, before fine-tuning and after"
+    Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)]).write(file)
 
 
 def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:

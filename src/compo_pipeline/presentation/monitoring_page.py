@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from rich.console import Console
 
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.monitoring.captioning import TABLE, image_files
 from compo_pipeline.monitoring.distances import LISTS
-from compo_pipeline.monitoring.drift import EMBEDDINGS, PERMUTATIONS
+from compo_pipeline.monitoring.drift import EMBEDDINGS
 from compo_pipeline.monitoring.report import Measured
-from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.pages import ImageCard, image_card
+from compo_pipeline.presentation.pages import (
+    Cards,
+    Cell,
+    ImageCard,
+    Page,
+    Plot,
+    Side,
+    Table,
+    Text,
+    counted,
+    image_card,
+    p_value,
+)
 from compo_pipeline.presentation.plots import STYLE, THEME, save
-from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
 
 PAGE = "monitoring.html"
@@ -37,15 +47,6 @@ _LABELS = {
 _SHOWN = 25  # words of a table
 _BINS = 30
 _COLUMNS = 2
-
-
-class HardCard(NamedTuple):
-    """A hard request as the page shows it: image, caption, and the value it is ranked by."""
-
-    image: ImageCard
-    caption: str | None
-    label: str
-    value: float
 
 
 def write(
@@ -68,44 +69,169 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = image_files(images)
-    shown: dict[str, ImageCard] = {}
-    for own in measured.hardest.values():
-        for each in own:
-            if each.image_hash in files and each.image_hash not in shown:
-                shown[each.image_hash] = image_card(images, files[each.image_hash], Limits())
-    cards = {
-        LISTS[name]: [
-            HardCard(
-                shown.get(each.image_hash or "", ImageCard()),
-                each.caption,
-                f"{each.request}, row {each.row}",
-                each.value,
+    largest = report["largest_cluster"]["requests"]
+    counts = (
+        f"{report['requests']:,} requests of {report['clusters']:,} images (or texts without one); "
+        f"the most frequent one has {largest:,}. The reference has {report['reference']:,} rows."
+    )
+    left_out = counted(report["left_out"])
+    if report["skipped_files"]:
+        left_out += f". Files that cannot be read: {counted(report['skipped_files'])}"
+    Page(
+        f"Requests of {report['model']} version {report['version']}",
+        "A served model's requests against the reference sample of its version",
+        [
+            _drift_table(report),
+            Plot(draw(measured, folder / PLOT), label="Requests and reference sample"),
+            _outside_table(report),
+            *_word_sections(report),
+            *_hardest_requests(measured, images, files),
+            _worth_captioning(measured, images, files, lines),
+            Text(f"{left_out}." if left_out else "Nothing.", "Left out"),
+        ],
+        [sentence(report), counts],
+        {**facts, "window": f"{report['since']} to {report['until']}"},
+        alarm=report["alarm"],
+    ).write(folder / PAGE)
+
+
+def _drift_table(report: Mapping[str, Any]) -> Table:
+    """Each figure of requests and reference sample, with the p value of their difference."""
+    rows: list[list[str | Cell]] = []
+    for one in report["figures"]:
+        means, tested = ["–"] * 3, ["–", "too few"]
+        if one["means"]:
+            mean, reference = one["means"]
+            low, high = one["interval"]
+            means = [f"{mean:.3f}", f"{reference:.3f}"]
+            means.append(f"{mean - reference:+.3f} [{low:+.3f}, {high:+.3f}]")
+        if one["p"] is not None:
+            tested = [f"{100 * one['apart']:.0f}%", p_value(one["adjusted"])]
+        style = "bad" if one["name"] in report["drifted"] else "level"
+        sizes = [f"{one[name]:,}" for name in ("requests", "reference")]
+        rows.append([_LABELS[one["name"]], *sizes, *means, tested[0], Cell(tested[1], style)])
+    return Table(
+        ("figure", "requests", "reference", "mean", "of the reference", "difference", "apart", "p"),
+        rows,
+        title="Drift",
+        note="Each image counts once. p is adjusted for all figures together: where nothing "
+        f"drifts, one report in {1 / report['alpha']:.0f} raises an alarm. Apart: how often a "
+        "request lies on the requests' side of a row of the reference, 50% without drift.",
+    )
+
+
+def _outside_table(report: Mapping[str, Any]) -> Table:
+    """Shares of images and requests that are out of the training distribution."""
+
+    def share(one: Mapping[str, Any], name: str, style: str = "") -> Cell:
+        low, high = one[f"{name}interval"]
+        return Cell(f"{one[f'{name}share']:.1f}", style, f"[{low:.1f}, {high:.1f}]")
+
+    return Table(
+        ("what", "distance above", "images", "outside", "requests", "outside", "of the reference"),
+        [
+            (
+                one["kind"],
+                f"{one['threshold']:.3f}",
+                Cell(f"{one['images']:,}", "dim"),
+                share(one, "", "bad" if one["interval"][0] > one["expected"] else "level"),
+                Cell(f"{one['requests']:,}", "dim"),
+                share(one, "requests_"),
+                Cell(f"{one['expected']:.1f}", "dim"),
+            )
+            for one in report["outside"]
+        ],
+        title="Out of the training distribution",
+        note="Per cent that is farther from the reference (`monitoring.neighbours`) than nearly "
+        "all of its own held-out rows; 95% intervals, by image.",
+    )
+
+
+def _word_sections(report: Mapping[str, Any]) -> Iterator[Table | Text]:
+    """Words that are more or less frequent than in training, and words that are new."""
+    if not report["texts_logged"]:
+        yield Text(
+            "Words were not compared, and no text is shown: the log has none. "
+            "`serving.log.content: [texts]` logs them.",
+            "Words",
+        )
+        return
+    yield Text(
+        title="Words",
+        note=f"Texts of {report['texts_logged']:,} images against the words of the training "
+        "captions. p is by image, adjusted for all words (Holm); it raises no alarm.",
+    )
+    for name, sign in (("more", 1), ("less", -1)):
+        own = [one for one in report["word_shifts"] if sign * (one["share"] - one["training"]) > 0]
+        if own:
+            yield Table(
+                (f"said {name} often", "images", "per cent of words", "in training", "p"),
+                [
+                    (
+                        one["word"],
+                        Cell(f"{one['texts']:,}", "dim"),
+                        *(f"{one[key]:.2f}" for key in ("share", "training")),
+                        p_value(one["p"]),
+                    )
+                    for one in own[:_SHOWN]
+                ],
+            )
+    if report["new_words"]:
+        yield Table(
+            ("never in training", "kind", "images", "example"),
+            [
+                (one["word"], one["part"], f"{one['texts']:,}", one["example"])
+                for one in report["new_words"][:_SHOWN]
+            ],
+            ["kind", "example"],
+        )
+    else:
+        yield Text("Every word of these texts is in the training captions.")
+
+
+def _hardest_requests(
+    measured: Measured, images: Path, files: Mapping[str, str]
+) -> Iterator[Cards]:
+    """Lists of the hardest requests, with their images where the log has them."""
+    for name, own in measured.hardest.items():
+        cards = [
+            (
+                [f"{each.request}, row {each.row}", f"{each.value:.3f}"],
+                [Side("", _logged_image(each.image_hash, images, files), each.caption or "")],
             )
             for each in own
         ]
-        for name, own in measured.hardest.items()
-        if own
-    }
-    more = [each for each in report["word_shifts"] if each["share"] > each["training"]]
-    less = [each for each in report["word_shifts"] if each["share"] < each["training"]]
-    context = {
-        "title": f"Requests of {report['model']} version {report['version']}",
-        "facts": {**facts, "window": f"{report['since']} to {report['until']}"},
-        "report": report,
-        "labels": _LABELS,
-        "permutations": PERMUTATIONS,
-        "sentence": sentence(report),
-        "plot": draw(measured, folder / PLOT),
-        "shifts": {"more often": more[:_SHOWN], "less often": less[:_SHOWN]},
-        "new_words": report["new_words"][:_SHOWN],
-        "cards": cards,
-        "logged": len(files.keys() & set(measured.worth)),
-        "worth": len(measured.worth),
-        "images": images,
-        "table": TABLE,
-        "lines": lines,
-    }
-    pages.write(folder / PAGE, PAGE, context)
+        if cards:
+            yield Cards(cards, f"Hardest requests: {len(own)} of the {LISTS[name]}", small=True)
+
+
+def _logged_image(
+    image_hash: str | None, images: Path, files: Mapping[str, str]
+) -> ImageCard | None:
+    """Image of a request where the log has it."""
+    path = files.get(image_hash or "")
+    return None if path is None else image_card(images, path, Limits())
+
+
+def _worth_captioning(
+    measured: Measured, images: Path, files: Mapping[str, str], lines: str
+) -> Text:
+    """What can be done with the images of the hardest requests."""
+    title, worth = "Worth captioning", len(measured.worth)
+    if logged := len(files.keys() & set(measured.worth)):
+        text = (
+            f"{logged:,} of {worth:,} images of the hardest requests, and of those out of "
+            f"distribution, are in `{images}` with a table `{TABLE}`. These lines caption them and "
+            "train on them (docs/how-to/monitoring.md):"
+        )
+        return Text(text, title, lines)
+    if not worth:
+        return Text("No request is worth captioning.", title)
+    return Text(
+        f"{worth:,} images of the hardest requests, and of those out of distribution, are worth "
+        "captioning, but the log has no images: `serving.log.content: [images]` logs them.",
+        title,
+    )
 
 
 def sentence(report: Mapping[str, Any]) -> str:
@@ -121,28 +247,10 @@ def sentence(report: Mapping[str, Any]) -> str:
 
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a monitoring report: the drift of each quantity, and the shares out of distribution."""
-    table = plain_table("p for all figures together; apart: 50% is no drift")
-    for name in ("figure", "requests", "reference", "mean", "of the reference", "apart", "p"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
-    for each in report["figures"]:
-        means = each["means"] or (None, None)
-        table.add_row(
-            _LABELS[each["name"]],
-            *(f"{each[name]:,}" for name in ("requests", "reference")),
-            *("-" if mean is None else f"{mean:.3f}" for mean in means),
-            "-" if each["apart"] is None else f"{100 * each['apart']:.0f}%",
-            "-" if each["adjusted"] is None else f"{each['adjusted']:.3f}",
-        )
-    shown = terminal(console)
-    shown.print(table)
-    for one in report["outside"]:
-        low, high = one["interval"]
-        shown.print(
-            f"{one['kind']} out of distribution: {one['share']:.1f}% [{low:.1f}, {high:.1f}], "
-            f"expected {one['expected']:.1f}%",
-            highlight=False,
-        )
-    shown.print(sentence(report), highlight=False)
+    console = terminal(console)
+    for table in (_drift_table(report), _outside_table(report)):
+        print_table(table, console)
+    console.print(sentence(report), highlight=False)
 
 
 def draw(measured: Measured, path: Path) -> str:
@@ -153,35 +261,30 @@ def draw(measured: Measured, path: Path) -> str:
         path: of the PNG file.
     """
     compared = measured.compared
-    panels: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
-    for each in measured.figures:
-        if each.p is not None and each.name not in EMBEDDINGS:
-            values = compared.values[each.name]
-            there = ~np.isnan(values)
-            if np.ptp(values[there]) > 0:
-                window, reference = (
-                    values[there & side] for side in (compared.inside, ~compared.inside)
-                )
-                panels.append((_LABELS[each.name], window, reference))
+    named = [one.name for one in measured.figures if one.p is not None]
+    panels = [
+        name for name in named if name not in EMBEDDINGS and np.nanstd(compared.values[name]) > 0
+    ]
     if not panels:
         return ""
     rows = -(-len(panels) // _COLUMNS)
+    sides = (
+        ("reference", THEME["base"], ~compared.inside),
+        ("requests", THEME["ours"], compared.inside),
+    )
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1.7 * rows), layout="constrained")
         axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-        for ax, (label, window, reference) in zip(axes, panels, strict=False):
-            low, high = np.quantile(np.concatenate([window, reference]), (0.001, 0.999))
+        for ax, name in zip(axes, panels, strict=False):
+            values = compared.values[name]
+            low, high = np.nanquantile(values, (0.001, 0.999))
             edges = np.linspace(low, high, _BINS + 1)
-            for values, colour, name in (
-                (reference, THEME["base"], "reference"),
-                (window, THEME["ours"], "requests"),
-            ):
-                weights = np.full(len(values), 100 / len(values))
-                ax.hist(
-                    np.clip(values, low, high), edges, weights=weights, histtype="step", lw=1.4,
-                    color=colour, label=name,
-                )  # fmt: skip
-            ax.set_title(label)
+            for label, colour, side in sides:
+                shown = values[side & ~np.isnan(values)].clip(low, high)
+                weights = np.full(len(shown), 100 / len(shown))
+                style: dict[str, Any] = {"histtype": "step", "lw": 1.4, "color": colour}
+                ax.hist(shown, edges, weights=weights, label=label, **style)
+            ax.set_title(_LABELS[name])
             ax.set_ylabel("per cent")
         for ax in axes[len(panels) :]:
             ax.set_visible(False)

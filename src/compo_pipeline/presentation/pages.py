@@ -6,20 +6,20 @@ import base64
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.storage.files import write_text
 
 SIDE = 320  # of images on pages, in pixels
-T = TypeVar("T")
 _PIPELINE = re.compile(r"--pipeline=(\S+)")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
@@ -52,6 +52,134 @@ class ImageCard:
     problem: str = ""
 
 
+class Cell(NamedTuple):
+    """A cell of a table: its text, a further class of its style, and smaller text behind it."""
+
+    text: str
+    kind: str = ""
+    small: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A section with a table.
+
+    Attributes:
+        columns: heads of the columns.
+        rows: cells of each row, as texts or `Cell`.
+        words: columns of text, which is left-aligned and broken; others have numbers.
+        title: heading of the section; empty for none.
+        note: what to know to read it.
+        folded: whether it is shown on demand, below its title.
+    """
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str | Cell]]
+    words: Collection[str] = ()
+    title: str = ""
+    note: str = ""
+    folded: bool = False
+
+    @property
+    def lines(self) -> list[list[Cell]]:
+        """Cells of each row, with the style of their column."""
+        kinds = ["words" if name in self.words else "" for name in self.columns]
+        return [
+            [
+                cell if isinstance(cell, Cell) else Cell(cell, kind)
+                for cell, kind in zip(row, kinds, strict=True)
+            ]
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A section with a figure: an SVG element in the page's colours, or images."""
+
+    svg: str = ""
+    images: Sequence[ImageCard] = ()
+    label: str = ""
+    title: str = ""
+    note: str = ""
+
+
+class Side(NamedTuple):
+    """A part of a card: heading, image, text or edited text, smaller lines, and a problem.
+
+    `kind` is `positive`, `negative` or empty.
+    """
+
+    title: str = ""
+    image: ImageCard | None = None
+    text: str | EditedText = ""
+    lines: Sequence[str] = ()
+    problem: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """A section with cards, each a head (texts at its ends) and sides beside each other."""
+
+    cards: Sequence[tuple[Sequence[str], Sequence[Side]]]
+    title: str = ""
+    note: str = ""
+    small: bool = False
+    """Whether several cards stand beside each other."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A section with a paragraph, and lines to copy; text between backticks is code."""
+
+    text: str = ""
+    title: str = ""
+    code: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class List:
+    """A section with items; text between backticks is code."""
+
+    items: Sequence[str]
+    title: str = ""
+    note: str = ""
+
+
+Section: TypeAlias = Table | Plot | Cards | Text | List
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: what it is about, a summary, facts, links, and sections.
+
+    Attributes:
+        title: heading of the page.
+        over: line above the heading, which says what kind of page it is.
+        sections: parts below the head.
+        summary: sentences, of which the first one is shown larger.
+        facts: label to text.
+        links: related pages.
+        alarm: whether the first sentence is bad news.
+    """
+
+    title: str
+    over: str
+    sections: Sequence[Section]
+    summary: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    links: Sequence[Link] = ()
+    alarm: bool = False
+
+    def write(self, file: Path) -> Path:
+        """Write the page to an HTML file, or to a Markdown file, which has no images."""
+        sections = [(type(each).__name__, each) for each in self.sections]
+        context = {each.name: getattr(self, each.name) for each in fields(self)}
+        return write(file, f"page{file.suffix}", {**context, "sections": sections})
+
+
 def render(template: str, context: Mapping[str, Any], **filters: Callable[..., str]) -> str:
     """Render a Jinja template of this package; values are escaped, an unknown name is an error.
 
@@ -68,7 +196,7 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
         lstrip_blocks=True,
     )
     jinja.filters.update(number=number, signed=signed, minus=minus, p_value=p_value)
-    jinja.filters.update(links_by_command=links_by_command)
+    jinja.filters.update(links_by_command=links_by_command, coded=coded)
     jinja.filters.update(filters, thousands="{:,}".format)
     return jinja.get_template(template).render({"facts": {}, "links": (), **context})
 
@@ -111,30 +239,16 @@ def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]
     words = list(_WORD.finditer(text))
     matchers = [SequenceMatcher(None, folded(one), folded(text), autojunk=False) for one in others]
     changes = max(matchers, key=SequenceMatcher.ratio).get_opcodes()
-    spans = (
-        (words[start].start(), words[end - 1].end(), True)
-        for change, _, _, start, end in changes
-        if change != "equal" and start < end
-    )
-    return pieces(text, spans, False)
-
-
-def pieces(text: str, spans: Iterable[tuple[int, int, T]], between: T) -> Iterator[tuple[str, T]]:
-    """Split a text into marked spans and the pieces between them; yields each with its mark.
-
-    Args:
-        text: the whole.
-        spans: start, end and mark of each, one after another.
-        between: mark of the other pieces.
-    """
     position = 0
-    for start, end, mark in spans:
-        if position < start:
-            yield text[position:start], between
-        yield text[start:end], mark
-        position = end
+    for change, _, _, start, end in changes:
+        if change != "equal" and start < end:
+            first, last = words[start].start(), words[end - 1].end()
+            if position < first:
+                yield text[position:first], False
+            yield text[first:last], True
+            position = last
     if position < len(text):
-        yield text[position:], between
+        yield text[position:], False
 
 
 def edited_text(text: str | None, caption: str) -> EditedText:
@@ -163,6 +277,19 @@ def p_value(p: float) -> str:
 def minus(text: str) -> str:
     """Replace the hyphens before numbers in a text by typographic minus signs."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def coded(text: str) -> Markup:
+    """HTML of a text in which backticks enclose code."""
+    parts = enumerate(text.split("`"))
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in parts
+    )
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Names with their numbers, in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {times:,}" for name, times in counts.items())
 
 
 def links_by_command(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS
 from compo_pipeline.presentation import pages
-from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.presentation.pages import Cell
+from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import FolderWriter
@@ -21,9 +19,6 @@ from compo_pipeline.versions.promotion import Decision, PromotionError
 
 # The markdown is for comments on a pull request.
 PAGE, MARKDOWN = "promotion.html", "promotion.md"
-_COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "finding")
-# Columns of numbers, which a narrow terminal does not break.
-_UNBROKEN = ("items", "before", "now", "difference")
 
 
 def decision_page(decision: Decision, site: Site) -> FolderWriter:
@@ -38,16 +33,20 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         own |= {"compared with": decision.opponent, "gate": decision.gate}
     if decision.waived:
         own["waived (promotion.waive)"] = ", ".join(decision.waived)
-    return partial(
-        _write_page,
-        title=f"{decision.name} version {decision.version}: {decision.outcome}",
-        dry_run=decision.dry_run,
-        reason=decision.reason,
-        facts={**own, **site.facts(decision.pipeline)},
-        links=_report_links(site),
-        checks=[_check_cells(check) for check in decision.checks],
-        next_steps=next_steps(decision.checks),
-    )
+    title = f"{decision.name} version {decision.version}: {decision.outcome}"
+    title += " (dry run: nothing was changed)" if decision.dry_run else ""
+    sections: list[pages.Section] = [_gate_table(decision)] if decision.checks else []
+    if steps := next_steps(decision.checks):
+        sections.append(pages.List(steps, "What to do next"))
+    over = "Decision about a version of a registered model"
+    facts = {**own, **site.facts(decision.pipeline)}
+    page = pages.Page(title, over, sections, [decision.reason], facts, _report_links(site))
+
+    def write(folder: Path) -> None:
+        for name in (MARKDOWN, PAGE):
+            page.write(folder / name)
+
+    return write
 
 
 def report(decision: Decision, folder: Path, console: Console | None = None) -> None:
@@ -74,14 +73,7 @@ def show(decision: Decision, console: Console | None = None) -> None:
     """Print the gate's table of checks, the outcome of a promotion, and the next steps."""
     console = terminal(console)
     if decision.checks:
-        table = plain_table()
-        for column in _COLUMNS:
-            table.add_column(column, no_wrap=column in _UNBROKEN)
-        for check in decision.checks:
-            table.add_row(
-                *map(escape, _check_cells(check).values()), style="" if check.passed else "red"
-            )
-        console.print(table)
+        print_table(_gate_table(decision), console)
     console.print(decision.summary(), markup=False)
     for step in next_steps(decision.checks):
         # One line each, so that a command can be copied from a narrow terminal.
@@ -142,23 +134,24 @@ def _failure_in_words(check: Check) -> str:
     return f"{subject}: {change}; {check.finding}{key}."
 
 
-def _check_cells(check: Check) -> dict[str, str]:
-    """The cells of a gate check's table row, by column."""
-    cells = dict.fromkeys(_COLUMNS, "")
-    cells[""] = "waived" if check.waived else "passed" if check.passed else "FAILED"
+def _gate_table(decision: Decision) -> pages.Table:
+    """The table of the gate's checks: result, rule, figure, numbers and finding."""
+    return pages.Table(
+        ("result", "rule", "figure", "items", "before", "now", "difference", "finding"),
+        [_check_cells(check) for check in decision.checks],
+        ("rule", "figure", "finding"),
+        "The gate",
+        "Per cent; differences are paired on the same items, with 95% intervals.",
+    )
+
+
+def _check_cells(check: Check) -> list[str | Cell]:
+    """The cells of a gate check's row."""
+    state = Cell("passed", "good") if check.passed else Cell("FAILED", "bad")
     # What would fill an absent role is among the next steps.
     finding = check.finding.partition(";")[0] if check.absent else check.finding
-    cells |= {"rule": check.rule, "figure": check.subject, "finding": finding}
+    numbers = ["", "", "", ""]
     if found := check.numbers:
-        cells["items"] = str(found.items)
-        cells["before"], cells["now"] = f"{found.opponent:.2f}", f"{found.challenger:.2f}"
-        cells["difference"] = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-    return cells
-
-
-def _write_page(folder: Path, *, title: str, dry_run: bool, **context: Any) -> None:
-    """Write the page of a decision as HTML and Markdown."""
-    if dry_run:
-        title += " (dry run: nothing was changed)"
-    for name in (MARKDOWN, PAGE):
-        pages.write(folder / name, name, {**context, "title": title, "columns": _COLUMNS})
+        interval = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+        numbers = [str(found.items), f"{found.opponent:.2f}", f"{found.challenger:.2f}", interval]
+    return [Cell("waived") if check.waived else state, check.rule, check.subject, *numbers, finding]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
-from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.pages import ImageCard, image_card
+from compo_pipeline.presentation.pages import Cards, Page, Side, counted, image_card
 from compo_pipeline.run.seeding import rng
 
 PAGE = "recaptions.html"
@@ -16,16 +15,6 @@ COUNT = 50
 _REJECTED = 20  # shown
 
 Row = TypeVar("Row")
-
-
-class RecaptionCard(NamedTuple):
-    """An image with its original captions, and the model's caption or why there is none."""
-
-    image: ImageCard
-    originals: Sequence[str]
-    caption: str
-    rule: str
-    detail: str
 
 
 def write(
@@ -47,33 +36,55 @@ def write(
         dataset: its name, which also seeds the draw of the images that are shown.
         count: images drawn at random.
     """
-    rows, rejected = recaptioning.rows, recaptioning.rejected
-    report = recaptioning.report
-    shown = [
-        RecaptionCard(image_card(root, row.image), row.originals, row.caption, "", "")
-        for row in _draw_rows(rows, count, dataset)
+    rows, rejected, report = recaptioning.rows, recaptioning.rejected, recaptioning.report
+    missing = report["images"] - report["captions"]
+    shown = _draw_rows(rows, count, dataset)
+    refused = _draw_rows(rejected, _REJECTED, dataset)
+    note = f"{report['captions']:,} of {report['images']:,} images have a new caption"
+    if report["rejected"]:
+        note += f"; {missing:,} have none, by reason: {counted(report['rejected'])}"
+    if shown:
+        note += f". {len(shown)} are shown"
+        note += ", drawn at random" * (len(shown) < report["captions"])
+    for label, counts in (
+        ("Opening phrases that were removed", report["openings"]),
+        ("First sentences that many captions share", report["shared_first_sentences"]),
+    ):
+        note += f". {label}: {counted(counts)}" if counts else ""
+    if dry_run:
+        note += f". A dry run of {dry_run:,} images, drawn at random: no table was written"
+    sections = [
+        Cards(
+            [
+                (
+                    [row.image],
+                    [
+                        Side("image", image_card(root, row.image)),
+                        Side("new", text=row.caption, kind="positive"),
+                        Side("old" if row.originals else "old: none", lines=row.originals),
+                    ],
+                )
+                for row in shown
+            ],
+            note=f"{note}.",
+        )
     ]
-    refused = [
-        RecaptionCard(image_card(root, row.image), (), "", row.rule, row.detail)
-        for row in _draw_rows(rejected, _REJECTED, dataset)
-    ]
+    if refused:
+        cards = [
+            (
+                [row.image, row.rule.replace("_", " ")],
+                [Side("image", image_card(root, row.image)), Side(problem=row.detail)],
+            )
+            for row in refused
+        ]
+        told = f"{len(refused)} of {missing:,}. `recaptions_quarantine` has each with its reason."
+        sections.append(Cards(cards, "Without a new caption", told))
     dates = sorted({row.date[:10] for row in rows} - {""})
-    facts = {
-        "captioner": str(report["captioner"]),
-        "model": str(report["model"]),
-        "prompt": str(report["prompt"]),
-        "date": " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "",
-    }
-    context = {
-        "title": f"Recaptions of {dataset}",
-        "facts": {label: text for label, text in facts.items() if text},
-        "report": report,
-        "dry_run": dry_run,
-        "cards": shown,
-        "rejected": refused,
-        "openings": list(report["openings"].items()),
-    }
-    return pages.write(file, "recaptions.html", context)
+    facts = {name: str(report[name]) for name in ("captioner", "model", "prompt") if report[name]}
+    if dates:
+        facts["date"] = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    title = f"Recaptions of {dataset}"
+    return Page(title, "Captions that a model wrote", sections, facts=facts).write(file)
 
 
 def _draw_rows(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:

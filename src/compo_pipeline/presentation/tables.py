@@ -11,12 +11,26 @@ from rich.text import Text
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.presentation import pages
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 
-STYLES = {"above": "green", "below": "red", "level": "dim"}
+STYLES = {"good": "green", "bad": "red", "above": "green", "below": "red", "level": "dim"}
 # More than any table needs.
 _ANY_WIDTH = 1000
+
+
+def print_table(section: pages.Table, console: Console) -> None:
+    """Print the table of a page."""
+    table = plain_table(section.note)
+    for place, name in enumerate(section.columns):
+        words = not place or name in section.words
+        table.add_column(name, justify="left" if words else "right", no_wrap=not words)
+    for line in section.lines:
+        texts = (f"{cell.text} {cell.small}".strip() for cell in line)
+        styles = (STYLES.get(cell.kind, "") for cell in line)
+        table.add_row(*map(Text, texts, styles))
+    console.print(table)
 
 
 def number_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:

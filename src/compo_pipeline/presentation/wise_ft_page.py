@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -15,7 +16,7 @@ from rich.console import Console
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
-from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Section, Table, Text
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
@@ -38,7 +39,7 @@ def write(
     frame: pd.DataFrame,
     plot: str,
     facts: Mapping[str, str],
-    links: Sequence[pages.Link],
+    links: Sequence[Link],
     folder: Path,
 ) -> Path:
     """Write `wise_ft.html`, with the metrics of each ratio of base and fine-tuned weights.
@@ -52,18 +53,58 @@ def write(
     """
     reported = frame[frame.measured_on == REPORTED]
     headlines = reported[reported.headline]
-    context = {
-        "title": "Between base and fine-tuned",
-        "facts": facts,
-        "links": links,
-        "sentence": describe_choice(frame),
-        "plot": plot,
-        "axes": axis_sets(reported),
-        "ratios": sorted(reported.ratio.unique()),
-        "labels": list(dict.fromkeys(headlines.label)),
-        "cells": {(row.label, row.ratio): row for row in headlines.itertuples()},
-    }
-    return pages.write(folder / PAGE, PAGE, context)
+    ratios = sorted(reported.ratio.unique())
+    found = {(row["label"], row["ratio"]): row for row in headlines.to_dict("records")}
+
+    def value(row: Mapping[Hashable, Any]) -> Cell:
+        return Cell(f"{row['value']:.1f}", row["significance"])
+
+    def difference(row: Mapping[Hashable, Any]) -> Cell:
+        interval = f"[{row['against_base_low']:+.1f}, {row['against_base_high']:+.1f}]"
+        return Cell(f"{row['against_base']:+.1f}", row["significance"], interval)
+
+    def rows(cell: Callable[[Mapping[Hashable, Any]], Cell], some: Sequence[float]) -> Any:
+        labels = dict.fromkeys(headlines.label)
+        return [[label, *(cell(found[label, ratio]) for ratio in some)] for label in labels]
+
+    axes = axis_sets(reported)
+    means = " ".join(f"{role}: {sets}." for role, sets in axes.items())
+    sections: list[Section] = [
+        Plot(
+            plot,
+            label=" against ".join(axes) + ", along the ratios",
+            title="The trade-off",
+            note=f"Each is the mean of its sets. {means}",
+        ),
+        Table(
+            ["metric", *(f"{ratio:g}" for ratio in ratios)],
+            rows(value, ratios),
+            title="Headline metrics by ratio",
+            note="Per cent. Green is above the base and red below it, where the paired difference "
+            "is significant at 5% after Holm's correction over all metrics and ratios.",
+        ),
+        Table(
+            ["metric", *(f"{ratio:g}" for ratio in ratios if ratio)],
+            rows(difference, [ratio for ratio in ratios if ratio]),
+            title="Differences from the base, with 95% intervals",
+            folded=True,
+        ),
+        Text(
+            "All metrics are in `figures.csv` beside this page. A run with `--params "
+            "training.wise_ft.ratio=0.5` stores the model at that ratio."
+        ),
+    ]
+    return Page(
+        "Between base and fine-tuned",
+        "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)",
+        sections if plot else sections[1:],
+        [
+            f"{describe_choice(frame)}.",
+            "The figure and the tables are of the reported items, which choose nothing.",
+        ],
+        facts,
+        links,
+    ).write(folder / PAGE)
 
 
 def describe_choice(frame: pd.DataFrame) -> str:

@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import psutil
 import torch
 from mlflow.entities.model_registry import ModelVersion
-from opentelemetry import trace
 
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
@@ -25,13 +24,10 @@ from compo_pipeline.serving.exchange import Deployed, Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.telemetry import Metrics
 from compo_pipeline.versions import versions
-from compo_pipeline.versions.model import Encoder, ImageTextModel, RequestLimits, Vectors
+from compo_pipeline.versions.model import ImageTextModel, RequestLimits
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, SigningSettings
 from compo_pipeline.versions.verification import load_verified_model, verified_files
-
-if TYPE_CHECKING:
-    from compo_pipeline.serving.challenger import Shadow
 
 _RETRY = 600  # seconds after which a refused version is tried again
 
@@ -46,7 +42,6 @@ class Deployment:
     Attributes:
         settings: of the server.
         metrics: of the server.
-        tracer: of the server's spans.
     """
 
     def __init__(
@@ -54,7 +49,6 @@ class Deployment:
         loaded: LoadedModel,
         served: Served,
         settings: ServingSettings,
-        tracer: trace.Tracer | None = None,
         words: frozenset[str] | None = None,
         threads: int = 1,
     ) -> None:
@@ -64,13 +58,11 @@ class Deployment:
             loaded: the model.
             served: its name, version and fingerprint.
             settings: of the server.
-            tracer: of the server's spans; None makes none.
             words: of its training captions; None if they are not known.
             threads: torch's, for a forward pass.
         """
         self.settings = settings
         self.metrics = Metrics()
-        self.tracer = tracer or trace.get_tracer(__name__)
         # Absolute and without links, as the model compares paths.
         root = None if settings.image_root is None else settings.image_root.resolve()
         # OpenMP has a team of threads for each thread that computes with several. Once the teams
@@ -100,14 +92,19 @@ class Deployment:
         model.cache = TextCache(self.settings.text_cache)
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
-            batcher = Batcher(encoder, self.settings.batch, observe, self._computing)
-            model.encoders[tower] = partial(self._encode_in_span, f"encode {tower}", batcher)
+            model.encoders[tower] = Batcher(encoder, self.settings.batch, observe, self._computing)
         return model
 
-    def _encode_in_span(self, name: str, encoder: Encoder, inputs: torch.Tensor) -> Vectors:
-        """Encode inputs within an OpenTelemetry span."""
-        with self.tracer.start_as_current_span(name, attributes={"compo.inputs": len(inputs)}):
-            return encoder(inputs)
+
+class Replaceable(Protocol):
+    """A served model that can be replaced while requests come."""
+
+    current: Deployed
+
+    def swap(
+        self, loaded: LoadedModel, served: Served, words: frozenset[str] | None = None
+    ) -> None:
+        """Use another model for later requests."""
 
 
 class Follower:
@@ -124,7 +121,7 @@ class Follower:
         name: str,
         alias: str,
         device: str,
-        challenger: Shadow | None = None,
+        challenger: Replaceable | None = None,
     ) -> None:
         """Follow the alias of a registered model.
 
@@ -138,7 +135,7 @@ class Follower:
         """
         self._reloads = deployment.metrics.reloads
         self._signing, self._device, self._name, self._alias = signing, device, name, alias
-        self._followed = deployment if challenger is None else challenger
+        self._followed: Replaceable = challenger or deployment
         self._role, self._does = (
             (CHAMPION, "answers") if challenger is None else ("challenger", "is tried")
         )

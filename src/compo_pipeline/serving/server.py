@@ -28,8 +28,6 @@ from uuid import uuid4
 
 import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-from opentelemetry import trace
-from opentelemetry.propagate import extract
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
@@ -99,7 +97,6 @@ def run(
     import uvicorn
 
     require_free(host, port)
-    tracing = telemetry.tracer_provider()
     if settings.log_format == "json":
         telemetry.log_json()
     device = str(choose_device(settings.device, key="serving.device"))
@@ -133,8 +130,7 @@ def run(
         served = Served(found.name, int(found.version), loaded.fingerprint)
         if version is None and alias and settings.reload_seconds:
             follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
-    tracer = trace.get_tracer(__name__, tracer_provider=tracing)
-    deployment = Deployment(loaded, served, settings, tracer=tracer, words=words, threads=threads)
+    deployment = Deployment(loaded, served, settings, words=words, threads=threads)
     request_log = shadow = follows_challenger = None
     if settings.log.folder is not None:
         request_log = RequestLog(settings.log, settings.log.folder, deployment.metrics.dropped)
@@ -144,7 +140,6 @@ def run(
     followers = [each for each in (follows_champion, follows_challenger) if each is not None]
     observers = [each for each in (request_log, shadow) if each is not None]
     at_end = [observer.close for observer in observers]
-    at_end += [] if tracing is None else [tracing.shutdown]
     application = build(deployment, observers, followers, shadow, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
@@ -187,21 +182,15 @@ def build(
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    settings, metrics, tracer = deployment.settings, deployment.metrics, deployment.tracer
+    settings, metrics = deployment.settings, deployment.metrics
     pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
 
     async def invocations(request: Request) -> Response:
         start = time.monotonic()
         exchange = Exchange(uuid4().hex[:12], deployment.current)
         REQUEST.set(exchange.id)
-        with tracer.start_as_current_span(
-            "POST /invocations", extract(request.headers), trace.SpanKind.SERVER
-        ) as span:
-            response = await responded(request, exchange)
-            exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
-            span.set_attributes(_span_attributes(exchange))
-            if exchange.status >= 500:
-                span.set_status(trace.StatusCode.ERROR)
+        response = await responded(request, exchange)
+        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
         extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
         reason = exchange.refusal or f"{exchange.seconds:.3f} s"
         log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
@@ -230,21 +219,14 @@ def build(
     async def answered(request: Request, exchange: Exchange) -> str:
         try:
             async with asyncio.timeout(settings.limits.seconds):
-                with tracer.start_as_current_span("read"):
-                    body = await _read_body(request, settings.body)
+                body = await _read_body(request, settings.body)
                 kind = request.headers.get("content-type", "")
                 answer = partial(_answer, exchange, body, kind)
-                return await _compute_in_thread(
-                    request, pool, metrics.queue, partial(in_span, answer)
-                )
+                return await _compute_in_thread(request, pool, metrics.queue, answer)
         except TimeoutError:
             seconds = settings.limits.seconds
             reason = f"no answer within {seconds} seconds: split the table, or try later"
             raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
-
-    def in_span(answer: Callable[[threading.Event], str], ended: threading.Event) -> str:
-        with tracer.start_as_current_span("answer"):
-            return answer(ended)
 
     async def ping(request: Request) -> Response:
         return Response("\n", media_type=JSON)
@@ -388,20 +370,6 @@ async def _wait_for_disconnect(request: Request) -> None:
     """Wait until the client of a request closes its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _span_attributes(exchange: Exchange) -> dict[str, str | int]:
-    """Attributes of a request's OpenTelemetry span, by its semantic conventions."""
-    return {
-        "http.request.method": "POST",
-        "http.response.status_code": exchange.status,
-        "http.route": "/invocations",
-        "url.path": "/invocations",
-        "compo.request_id": exchange.id,
-        "compo.model_version": str(exchange.served.version),
-        "compo.task": exchange.task,
-        "compo.rows": 0 if exchange.table is None else len(exchange.table),
-    }
 
 
 def _call_observers(observers: Sequence[Observer], exchange: Exchange) -> None:

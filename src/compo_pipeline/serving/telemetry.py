@@ -1,9 +1,8 @@
-"""Telemetry of the server: Prometheus metrics, logs in JSON, OpenTelemetry spans."""
+"""Telemetry of the server: Prometheus metrics, and logs in JSON."""
 
 from __future__ import annotations
 
 import logging
-import os
 from contextvars import ContextVar
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,11 @@ from prometheus_client import (
     generate_latest,
 )
 
-from compo_pipeline import __version__
-from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.console import LineHandler
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
     from compo_pipeline.serving.exchange import Exchange, Served
 
-# OpenTelemetry's own variables of the collector's address; traces are sent where one is set.
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 # Id of the request that this task or thread works for.
 REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
 
@@ -131,33 +124,3 @@ def _add_request(record: logging.LogRecord) -> bool:
     if (request := REQUEST.get()) is not None:
         record.request = request
     return True
-
-
-def tracer_provider() -> TracerProvider | None:
-    """OpenTelemetry provider that sends spans to the collector; None if none is configured.
-
-    OpenTelemetry's variables OTEL_* are the settings: its users have them in their deployments, and
-    its SDK reads them (headers, service name, sampling, time-outs).
-
-    Raises:
-        SettingsError: the extra `tracing` is not installed.
-    """
-    named = next((name for name in ENDPOINTS if os.environ.get(name)), None)
-    if named is None:
-        return None
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:
-        raise SettingsError(
-            f"{named} is set, and the exporter is not installed: pip install "
-            "'compo-pipeline[tracing]', or unset the variable"
-        ) from None
-    resource = Resource.create({"service.version": __version__})
-    if str(resource.attributes["service.name"]).startswith("unknown_service"):
-        resource = resource.merge(Resource({"service.name": "compo-pipeline"}))
-    provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider

@@ -26,7 +26,6 @@ _AT_ONCE = 256  # rows of a Parquet file
 _MOST_BYTES = 2**30  # of the texts of a Parquet file
 _BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
 _MOST_CODE = 2**24  # bytes of TorchScript's code in a PyTorch file
-_LARGEST_YAML = 2**20  # bytes
 _LONGEST_LIST = 10**6  # characters
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -128,31 +127,6 @@ def read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not valid UTF-8: {error.reason}") from error
     return [line for line in text.splitlines() if line.strip()]
-
-
-def read_yaml(path: Path) -> Any:
-    """Read the value of a YAML file of at most 1 MiB; refuses anchors and aliases.
-
-    Aliases let a file of a few lines stand for gigabytes.
-
-    Raises:
-        ValueError: it cannot be read, or holds something else; one line with the path.
-    """
-    # Its import takes a tenth of a second.
-    import yaml
-
-    content = _file_bytes(path)
-    if len(content) > _LARGEST_YAML:
-        raise ValueError(f"{path} has {len(content)} bytes, expected at most {_LARGEST_YAML}")
-    try:
-        for token in yaml.scan(content, yaml.SafeLoader):
-            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
-                line = token.start_mark.line + 1
-                raise ValueError(f"line {line} has an anchor or alias; expected plain values")
-        return yaml.safe_load(content)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(f"{path} is not valid YAML: {problem}") from error
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

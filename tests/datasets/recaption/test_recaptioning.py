@@ -272,10 +272,8 @@ def test_what_is_told(
     told = caplog.text
     assert f"12 requests to {chat.url[7:-3]} (model fake, at most 50 in this run)" in told
     assert "leave this machine" not in told
-    assert "After 10 of 12 replies, of which 0 will be rejected: about 1,200 tokens of prompts" in (
-        told
-    )
-    assert "240 of answers, about 0:00:0" in told
+    assert "10 of 12 replies took 1,000 tokens of prompts and 200 of answers" in told
+    assert "12 of 12 replies took 1,200 tokens of prompts and 240 of answers" in told
     caplog.clear()
     with pytest.raises(SettingsError):
         run(photos(13), url="http://no-such-host.invalid/v1")

@@ -9,16 +9,12 @@ from __future__ import annotations
 import hashlib
 import heapq
 import logging
-import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compo_pipeline.chat.answers import Answer
 from compo_pipeline.chat.endpoint import NoAnswer
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.quality import images
@@ -44,7 +40,7 @@ NO_ANSWER = "no_answer"
 
 _AT_ONCE = 4096  # images, answers of which are in memory
 _SHARED = 0.05  # of the captions, from which on a first sentence is reported
-_ESTIMATED = 10  # replies after which tokens and time are estimated
+_COUNTED = 10  # replies after which their tokens are told
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +209,7 @@ class _ImageCaptioning:
     vocabulary: Vocabulary
 
     def ask(self, measured: Iterable[DecodedImage]) -> dict[str, str]:
-        """Ask the captioner about the images without a stored answer; log an estimate of the cost.
+        """Ask the captioner about the images without a stored answer; log their tokens.
 
         Returns:
             By key, why there is still none.
@@ -225,19 +221,22 @@ class _ImageCaptioning:
         log.info("Recaptioning: %s %s.", f"{len(pending):,}", self.captioner.place)
         self.captioner.check()
         reasons: dict[str, str] = {}
-        estimate = _Estimate(len(pending), self._is_rejected)
+        asked = answered = 0
         with Meter(len(pending), "captioning images") as meter:
-            for question, result in zip(pending, self.captioner.ask(pending), strict=True):
+            results = zip(pending, self.captioner.ask(pending), strict=True)
+            for number, (question, result) in enumerate(results, start=1):
                 if isinstance(result, NoAnswer):
                     reasons[question.key] = result.reason
                 else:
-                    estimate.add(result)
+                    asked += result.prompt_tokens
+                    answered += result.answer_tokens
+                if number in (_COUNTED, len(pending)):
+                    log.info(
+                        "%s of %s replies took %s tokens of prompts and %s of answers.",
+                        *(f"{n:,}" for n in (number, len(pending), asked, answered)),
+                    )
                 meter.advance()
         return reasons
-
-    def _is_rejected(self, answer: Answer) -> bool:
-        """Whether the checks of recaptioning reject an answer."""
-        return bool(check(answer, self.settings, self.vocabulary).rule)
 
     def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
         """Questions for the readable images without a stored answer; equal images share one."""
@@ -284,37 +283,6 @@ class _ImageCaptioning:
                     *checked,
                     "" if answer is None else answer.date,
                 )
-
-
-class _Estimate:
-    """Logs once, after some answers, the tokens and the time that all answers will take."""
-
-    def __init__(self, total: int, is_rejected: Callable[[Answer], bool]) -> None:
-        self._total, self._is_rejected = total, is_rejected
-        self._began, self._answers = time.monotonic(), list[Answer]()
-
-    def add(self, answer: Answer) -> None:
-        """Count an answer; log the estimate after the tenth."""
-        if self._total <= _ESTIMATED or len(self._answers) == _ESTIMATED:
-            return
-        self._answers.append(answer)
-        if len(self._answers) == _ESTIMATED:
-            log.info("%s", self._in_words(time.monotonic() - self._began))
-
-    def _in_words(self, seconds: float) -> str:
-        """The estimate as text: tokens, rejected answers, and time of all answers."""
-        share = self._total / _ESTIMATED
-        prompt = sum(each.prompt_tokens for each in self._answers) * share
-        answer = sum(each.answer_tokens for each in self._answers) * share
-        tokens = f"about {prompt:,.0f} tokens of prompts and {answer:,.0f} of answers"
-        if not prompt + answer:
-            tokens = "the model counts no tokens"
-        rejected = sum(map(self._is_rejected, self._answers))
-        time_in_all = timedelta(seconds=math.ceil(seconds * share))
-        return (
-            f"After {_ESTIMATED} of {self._total:,} replies, of which {rejected} will be rejected: "
-            f"{tokens}, about {time_in_all} (h:mm:ss) in all."
-        )
 
 
 def _image_content(image: DecodedImage) -> str:
