@@ -231,6 +231,13 @@ def test_with_keys_the_new_evidence_is_signed(
 
 
 @pytest.mark.usefixtures("challenger")
+def test_only_a_version_with_other_evidence_or_reference_is_new(asked: Asked) -> None:
+    assert (rescore(asked, SETTINGS).version, rescore(asked, SETTINGS).version) == (2, 2)
+    held_out = replace(asked.captions[0], split="test", image="0.png")
+    assert rescore(asked._replace(captions=[held_out]), SETTINGS).version == 3
+
+
+@pytest.mark.usefixtures("challenger")
 def test_another_base_is_refused(asked: Asked, models: tuple[Path, Path]) -> None:
     with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
         rescore(asked._replace(base=ModelSettings(f"local-dir:{models[1]}")), SETTINGS)
