@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     known: TrainingRows
     captions: list[Caption]
     manifest: dict[str, Any]
-    root: Path
+    root: str
     base: ModelSettings
 
 
@@ -85,7 +85,7 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
         known=training_rows([caption], [], subtask.images, EVALUATION),
         captions=[caption],
         manifest={"data_hash": DATA},
-        root=subtask.images,
+        root=str(subtask.images),
         base=ModelSettings(f"local-dir:{models[0]}"),
     )
 
@@ -228,6 +228,13 @@ def test_with_keys_the_new_evidence_is_signed(
     version = mlflow.MlflowClient().get_model_version(NAME, str(made.version))
     assert verified(version, tmp_path / "copy", public).tables().version
     assert set(decided(public)[1]) == {"itt"}
+
+
+@pytest.mark.usefixtures("challenger")
+def test_only_a_version_with_other_evidence_or_reference_is_new(asked: Asked) -> None:
+    assert (rescore(asked, SETTINGS).version, rescore(asked, SETTINGS).version) == (2, 2)
+    held_out = replace(asked.captions[0], split="test", image="0.png")
+    assert rescore(asked._replace(captions=[held_out]), SETTINGS).version == 3
 
 
 @pytest.mark.usefixtures("challenger")

@@ -212,6 +212,11 @@ def _word_counts(table: Table[Caption]) -> pa.Table:
     return pa.table({"word": words, "count": [count for _, count in frequent]}, schema=WORDS)
 
 
+def reference_rows(export: Path) -> int:
+    """Number of rows of the reference sample in an exported folder."""
+    return int(pq.read_metadata(export / EVIDENCE_FOLDER / REFERENCE_FILE).num_rows)
+
+
 def read_reference(export: Path) -> Reference:
     """Read the reference sample and the word counts of an exported folder.
 

@@ -33,10 +33,11 @@ from compo_pipeline.run.provenance import UNKNOWN_COMMIT
 from compo_pipeline.storage.files import file_sha256
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.versions import signing, versions
-from compo_pipeline.versions.evidence import Evidence, read_evidence
+from compo_pipeline.versions.evidence import read_evidence
 from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_digest, write_lineage
 from compo_pipeline.versions.materials import Material
 from compo_pipeline.versions.model_card import CARD, write_card
+from compo_pipeline.versions.reference import reference_rows
 from compo_pipeline.versions.settings import (
     CHAMPION,
     PREVIOUS,
@@ -166,7 +167,7 @@ def register(
     tags = {**_version_tags(folder, run, manifest, comparison), **(further or {})}
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
     made = earlier = _latest_of_model(client, name, tags)
-    fresh = earlier is None or not _is_same(earlier, read_evidence(folder), settings.signing)
+    fresh = earlier is None or not _is_same(earlier, folder, settings.signing)
     if fresh:
         # The same model would pass the same gate again, whatever its new evidence is.
         tags |= {} if earlier is None else versions.rollback_tags(earlier)
@@ -233,11 +234,13 @@ def _latest_of_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVe
     return max(found, key=lambda each: int(each.version), default=None)
 
 
-def _is_same(found: ModelVersion, evidence: Evidence, keys: SigningSettings) -> bool:
-    """Whether a version's files are those that were registered, with the same evidence."""
+def _is_same(found: ModelVersion, export: Path, keys: SigningSettings) -> bool:
+    """Whether a version's files are those that were registered, with an export's evidence."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return verified(found, Path(folder), keys).evidence == evidence
+            files = verified(found, Path(folder), keys)
+            same = files.evidence == read_evidence(export)
+            return same and reference_rows(files.export) == reference_rows(export)
     except VersionError as error:
         log.warning("Not used again: %s", error.message)
         return False

@@ -37,7 +37,7 @@ def rescore_version(
     known: TrainingRows,
     valid_captions: Sequence[Caption],
     manifest: Mapping[str, Any],
-    root: Path,
+    root: str,
     base: ModelSettings,
     evaluation: EvaluationSettings,
     registration: RegistrationSettings,
@@ -81,12 +81,12 @@ def rescore_version(
         evidence = Evidence.from_comparison(comparison)
         write_evidence(files.export, evidence, rows, scored_items(items.subtasks, items.slices))
         most = registration.reference_rows
-        write_reference(files.export, model, valid_captions, root, most, evaluation)
+        write_reference(files.export, model, valid_captions, Path(root), most, evaluation)
         tags = {"rescored_from": f"models:/{name}/{version.version}"}
         with store.adopt(store.open_run(f"rescored {name} {version.version}", tags)) as run:
             tags |= versions.lasting_decision(version)
             unnamed = replace(registration, alias=None)
-            made = register(files.export, run, manifest, comparison, str(root), unnamed, tags)
+            made = register(files.export, run, manifest, comparison, root, unnamed, tags)
     client = mlflow.MlflowClient()
     for each, number in client.get_registered_model(name).aliases.items():
         if int(number) == int(version.version):
