@@ -162,9 +162,9 @@ def _check_processes(settings: TrainingSettings) -> None:
     """Raise an error if batches or groups are not divisible by the number of processes."""
     from compo_pipeline.training.ranks import Ranks
 
-    nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
+    processes = settings.distributed.nproc_per_node
     if processes != "auto":
-        ranks = Ranks(0, nodes * processes)
+        ranks = Ranks(0, processes)
         ranks.refuse_uneven(settings.batch_size, settings.contrast_group)
 
 
