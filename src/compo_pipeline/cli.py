@@ -5,6 +5,7 @@ Telemetry is switched off and the log set up here for that reason.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -302,15 +303,15 @@ def relocate(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
     click.echo(f"No longer named: {', '.join(moved)}" if moved else "Nothing to do.")
 
 
-@cli.command(name="worker")
-@click.option("-e", "--env", help="Kedro's environment, as on the host that runs the pipeline.")
+@cli.command(name="train")
+@click.option("-e", "--env", help="Kedro's environment.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
 @click.pass_obj
-def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
-    """Run this host's processes of a training on several hosts, which another host started.
+def train_(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
+    """Train as one of the processes on several hosts that torchrun starts.
 
-    It needs training.distributed.node_rank of its own, the same configuration and data at its own
-    path, and writes nothing.
+    The first process stores the states: `kedro run --pipeline=training` there exports and logs
+    what is trained. Every host has the same configuration, and the data at its own path.
     """
     from kedro.framework.project import pipelines
     from kedro.framework.session import KedroSession
@@ -319,9 +320,11 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     from compo_pipeline.configuration.settings import plain
     from compo_pipeline.methods.registry import build
     from compo_pipeline.storage.settings import refresh_all
-    from compo_pipeline.training import launch
+    from compo_pipeline.training.launch import train_together
     from compo_pipeline.training.run import jobs_of
 
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        raise click.UsageError("run it by torchrun: torchrun ... --no-python compo-pipeline train")
     # A context checks all settings, and changes to the project's folder.
     session: Any = KedroSession.create(Path(project.project_path), env=env, runtime_params=params)
     with session:
@@ -334,11 +337,11 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     inputs = SequentialRunner().run(before, context.catalog)["training_inputs"].load()
     jobs = jobs_of(
         build(settings.method, **settings.method_settings),
-        inputs.resume,  # the first host writes the checkpoints
-        inputs.resume,
+        inputs.resume / "checkpoint",
+        inputs.resume / "control_checkpoint",
         control=settings.evaluation.control,
     )
-    launch.join(inputs, jobs)
+    train_together(inputs, jobs, lambda name, point: None)
 
 
 @cli.command(name="import-model")

@@ -312,7 +312,7 @@ def test_a_setting_that_changes_results_is_not_for_the_file_that_dvc_does_not_re
     project_conf, configured, refused
 ):
     file = project_conf / "base" / "parameters_compute.yml"
-    file.write_text("training: {workers: 3, distributed: {nnodes: 1}}\nprepare: {workers: 2}\n")
+    file.write_text("training: {workers: 3, save_every: 9}\nprepare: {workers: 2}\n")
     assert configured()["training"]["workers"] == 3
     file.write_text("training: {workers: 3, max_steps: 2}\n")
     (message,) = refused()

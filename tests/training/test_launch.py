@@ -1,31 +1,30 @@
 """Trainings on several processes and hosts: as one process trains, and errors in one line."""
 
-import ctypes
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from pydantic import TypeAdapter
 from safetensors.torch import load_file
-from torch.distributed.elastic.rendezvous.api import RendezvousClosedError
 
-from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.training import checkpoint, launch
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
@@ -34,6 +33,7 @@ from compo_pipeline.training.settings import (
     DistributedSettings,
     EarlyStoppingSettings,
     OptimizerSettings,
+    TrainingSettings,
     ValidationSettings,
 )
 from compo_pipeline.training.validation import HeldOut
@@ -259,31 +259,6 @@ def test_a_killed_process_is_replaced(plan: TrainingInputs, tmp_path: Path) -> N
     assert close(mortal, whole)
 
 
-class SecondJoinsLate(DistributedSettings):
-    """After a restart the second process joins later than gloo waits at a wrong address."""
-
-    def __getattribute__(self, name: str) -> Any:
-        here = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("RANK")
-        if name == "rdzv_timeout" and here == ("1", "1"):
-            time.sleep(15)
-        return super().__getattribute__(name)
-
-
-@pytest.mark.slow
-def test_a_restarted_process_does_not_look_for_those_before(
-    plan: TrainingInputs, tmp_path: Path
-) -> None:
-    longer = replace(plan, settings=replace(plan.settings, epochs=6))
-    late = on(2, longer, tmp_path / "late")
-    distributed = SecondJoinsLate(nproc_per_node=2, max_restarts=1)
-    late = replace(late, settings=replace(late.settings, distributed=distributed))
-    killed: list[int] = []
-    with once_at(7, late, lambda: killed.append(kill_last())):
-        train(late)
-    assert killed
-    assert len(curve(late)) == 18
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "changes", "named"),
@@ -302,189 +277,52 @@ def test_a_process_that_ends_at_its_start_says_why(
     assert not (tmp_path / "new" / "clic.safetensors").exists()
 
 
-def hosts(plan: TrainingInputs, folder: Path, timeout: int = 60) -> list[TrainingInputs]:
-    """The same training on two hosts, each with a folder of its own."""
-    common = {"nnodes": 2, "rdzv_endpoint": f"localhost:{free_port()}", "rdzv_timeout": timeout}
-    return [
-        on(1, plan, folder / f"host {rank}", distributed={**common, "node_rank": rank})
-        for rank in range(2)
-    ]
+TOGETHER = """
+import sys
+from pathlib import Path
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.table_files import read_rows
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.launch import train_together
+from compo_pipeline.training.run import jobs_of
+from compo_pipeline.training.settings import TrainingSettings
+from pydantic import TypeAdapter
+captions, views, root, model, recipe, resume = map(Path, sys.argv[1:])
+settings = TypeAdapter(TrainingSettings).validate_json(recipe.read_text())
+base, rows = ModelSettings(f"local-dir:{model}"), read_rows(captions, Caption)
+inputs = TrainingInputs(rows, "data", views, root, base, settings, 0, resume)
+method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
+jobs = jobs_of(method, resume / "checkpoint", resume / "control_checkpoint", control=False)
+train_together(inputs, jobs, lambda name, point: None)
+"""
 
 
 @pytest.mark.slow
-def test_two_hosts_train_together_and_one_of_them_writes(
-    plan: TrainingInputs, tmp_path: Path, imported: ForkServerContext
+def test_two_hosts_of_torchrun_train_as_one_process_does(
+    plan: TrainingInputs, tmp_path: Path, tiny_clip: Path
 ) -> None:
     whole = on(1, plan, tmp_path / "whole")
     train(whole)
-    first, second = hosts(plan, tmp_path)
-    further = imported.Process(target=launch.join, args=(second, jobs(second)))
-    further.start()
-    train(first)
-    further.join()
-    assert further.exitcode == 0 and not second.resume.exists()
-    assert same_curves(curve(first), curve(whole)) and close(first, whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"seed": 1}, "seed: 1, not 0"),
-        ({"data_hash": "other"}, "data: other, not data"),
-        ({"nproc_per_node": 2}, "training.distributed.nproc_per_node"),
-    ],
-)
-def test_a_host_that_does_not_fit_is_refused(
-    plan: TrainingInputs,
-    tmp_path: Path,
-    imported: ForkServerContext,
-    change: dict[str, Any],
-    named: str,
-) -> None:
-    first, second = hosts(plan, tmp_path)
-    own = {name: value for name, value in change.items() if hasattr(DistributedSettings, name)}
-    distributed = replace(second.settings.distributed, **own)
-    recipe = replace(second.settings, distributed=distributed)
-    rest = {name: value for name, value in change.items() if name not in own}
-    other = replace(second, settings=recipe, **rest)
-    further = imported.Process(target=launch._launch, args=(other, jobs(other), None))
-    further.start()
-    with pytest.raises(TrainingError) as error:
-        train(first)
-    further.join()
-    assert further.exitcode != 0
-    assert named in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_hosts_that_do_not_meet_are_an_error_in_time(
-    plan: TrainingInputs, tmp_path: Path, rank: int
-) -> None:
-    missing = hosts(plan, tmp_path, timeout=1)[rank]
-    began = time.monotonic()
-    with pytest.raises(TrainingError, match="2 hosts did not meet at localhost") as error:
-        train(missing) if rank == 0 else launch.join(missing, jobs(missing))
-    assert time.monotonic() - began < 30 and "\n" not in str(error.value)
-    assert "; )" not in str(error.value) and str(error.value).endswith("with node_rank 1")
-    assert not (missing.resume / "clic.safetensors").exists()
-
-
-@pytest.fixture
-def networks() -> Iterator[list[str]]:
-    """Two network namespaces on one wire, with the addresses 10.213.0.1 and 10.213.0.2."""
-    names = [f"compo-{os.getpid()}-{number}" for number in range(2)]
-    ends = [f"compo{os.getpid()}.{number}" for number in range(2)]
-    commands = [f"ip netns add {name}" for name in names]
-    commands.append(f"ip link add {ends[0]} type veth peer name {ends[1]}")
-    for number, (name, end) in enumerate(zip(names, ends, strict=True), 1):
-        commands.append(f"ip link set {end} netns {name}")
-        commands.append(f"ip -n {name} address add 10.213.0.{number}/24 dev {end}")
-        commands += [f"ip -n {name} link set {link} up" for link in ("lo", end)]
-    try:
-        for command in commands:
-            try:
-                subprocess.run(command.split(), check=True, capture_output=True)
-            except (OSError, subprocess.CalledProcessError) as error:
-                pytest.skip(f"no network namespaces: {command}: {error}")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
-
-
-def on_host(network: str, name: str, plan: TrainingInputs) -> None:
-    """Train, or join a training, on a host with a network and a name of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    new_network, new_names = 0x40000000, 0x04000000
-    with Path("/run/netns", network).open() as file:
-        assert libc.setns(file.fileno(), new_network) == 0, os.strerror(ctypes.get_errno())
-    assert libc.unshare(new_names) == 0, os.strerror(ctypes.get_errno())
-    socket.sethostname(name)
-    first = plan.settings.distributed.node_rank == 0
-    train(plan) if first else launch.join(plan, jobs(plan))
-
-
-@pytest.mark.slow
-def test_hosts_meet_that_do_not_know_the_names_of_one_another(
-    plan: TrainingInputs, tmp_path: Path, imported: ForkServerContext, networks: list[str]
-) -> None:
-    whole = on(1, plan, tmp_path / "whole")
-    train(whole)
-    common = {"nnodes": 2, "rdzv_endpoint": "10.213.0.1:29400", "rdzv_timeout": 60}
-    both = [
-        on(1, plan, tmp_path / f"host {rank}", distributed={**common, "node_rank": rank})
+    script, captions, recipe = (tmp_path / name for name in ("run.py", "rows.parquet", "r.json"))
+    script.write_text(TOGETHER)
+    write_rows(captions, plan.captions, Caption)
+    recipe.write_bytes(TypeAdapter(TrainingSettings).dump_json(plan.settings))
+    given = map(str, (script, captions, plan.views, plan.root, tiny_clip, recipe))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    command += ["--master-addr=localhost", f"--master-port={free_port()}"]
+    inputs = list(given)
+    hosts = [
+        subprocess.Popen([*command, f"--node-rank={rank}", *inputs, str(tmp_path / f"host {rank}")])
         for rank in range(2)
     ]
-    processes = [
-        imported.Process(target=on_host, args=(network, f"unknown{rank}", inputs))
-        for rank, (network, inputs) in enumerate(zip(networks, both, strict=True))
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert close(both[0], whole)
-
-
-def test_a_further_host_waits_for_the_first_and_has_the_address_of_its_connection(
-    plan: TrainingInputs, tmp_path: Path
-) -> None:
-    settings = hosts(plan, tmp_path)[1].settings.distributed
-    with socket.socket() as server:
-        later = threading.Timer(0.7, lambda: (server.bind(settings.meeting_point), server.listen()))
-        later.start()
-        address = launch._own_address(settings)
-        later.join()
-    assert address is not None and ip_address(address).is_loopback
-    interface = launch._interface_of(address)
-    assert interface is not None
-    assert address in [each.address for each in psutil.net_if_addrs()[interface]]
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        ([(0, 0, 0, "", ("127.0.1.1", 1))], "'host0' is 127.0.1.1 on this host"),
-        (socket.gaierror("no address"), "'host0' is not known here (no address)"),
-    ],
-)
-def test_a_name_by_which_others_cannot_reach_the_first_host_is_refused(
-    monkeypatch: pytest.MonkeyPatch, found: Any, said: str
-) -> None:
-    def getaddrinfo(*_: Any, **__: Any) -> Any:
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    with pytest.raises(SettingsError) as error:
-        launch._own_address(DistributedSettings(nnodes=2, rdzv_endpoint="host0:29400"))
-    assert f"training.distributed.rdzv_endpoint: {said}" in str(error.value)
-
-
-@pytest.mark.parametrize("endpoint", ["host0", "host0:port", ":29400", "host0:99999"])
-def test_an_endpoint_is_a_host_and_a_port(endpoint: str) -> None:
-    given = {"nnodes": 2, "rdzv_endpoint": endpoint}
-    with pytest.raises(SettingsError, match=r"training.distributed.*rdzv_endpoint.*host:port"):
-        parse(DistributedSettings, given, "training.distributed")
-
-
-def test_a_name_that_an_etcd_server_had_before_is_refused_by_key(
-    plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def launched(*_: Any) -> None:
-        raise RendezvousClosedError
-
-    monkeypatch.setattr(launch, "elastic_launch", lambda *_: launched)
-    with pytest.raises(TrainingError, match=r"training.distributed.rdzv_id: a training named '7'"):
-        train(on(2, plan, tmp_path, distributed={"rdzv_id": "7"}))
-
-
-def test_the_host_of_the_pipeline_is_no_further_one(plan: TrainingInputs, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"training.distributed.node_rank: expected"):
-        launch.join(hosts(plan, tmp_path)[0], [])
+    assert [host.wait() for host in hosts] == [0, 0]
+    assert not (tmp_path / "host 1").exists()
+    together = on(1, plan, tmp_path / "host 0")
+    assert Trainer(together).steps_done(CLIC, "clic") == 6
+    train(together)  # exports what is trained
+    assert same_curves(curve(together), curve(whole)) and close(together, whole)
 
 
 @pytest.mark.cuda

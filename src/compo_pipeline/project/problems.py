@@ -467,9 +467,9 @@ def _processes(run: Run) -> Iterator[str]:
     from compo_pipeline.training.ranks import Ranks
 
     settings = run.settings.training
-    nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
+    processes = settings.distributed.nproc_per_node
     if run.writes("checkpoint") and processes != "auto":
-        ranks = Ranks(0, nodes * processes)
+        ranks = Ranks(0, processes)
         yield from _refusal(ranks.refuse_uneven, settings.batch_size, settings.contrast_group)
 
 

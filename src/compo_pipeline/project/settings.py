@@ -358,7 +358,7 @@ def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> No
     """
     if "checkpoint" not in pipeline.all_outputs() or "SequentialRunner" in runner:
         return
-    if runner != "None" and not parameters.training.distributed.alone:
+    if runner != "None" and parameters.training.distributed.nproc_per_node != 1:
         raise SettingsError(
             "training.distributed: the runner must be SequentialRunner, got "
             f"{runner.split('.')[-1].split()[0]}: others run nodes in threads or in processes that "

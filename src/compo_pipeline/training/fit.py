@@ -11,7 +11,7 @@ from compo_pipeline.models import dense
 from compo_pipeline.models.loading import skeleton
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.training.optimisation import freeze, refuse_batch_norm
-from compo_pipeline.training.settings import DistributedSettings, TrainingSettings
+from compo_pipeline.training.settings import TrainingSettings
 
 _REFUSE: dict[Need, Callable[..., None]] = {
     "patches": dense.refuse_without_patches,
@@ -40,21 +40,14 @@ def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> It
             _REFUSE[need](model, plan.name, otherwise)
         except SettingsError as error:
             yield f"{error.message} (method: {method.name})"
+    processes = settings.distributed.nproc_per_node
     try:
         freeze(model, method.trains, scale=method.trains_scale, frozen=settings.frozen)
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
 
             lora.adapter_targets(model, plan.name, method.trains)
-        elif settings.microbatch is not None or _is_shared(settings.distributed):
+        elif settings.microbatch is not None or processes not in (1, "auto"):
             refuse_batch_norm(model)
     except SettingsError as error:
         yield error.message
-
-
-def _is_shared(settings: DistributedSettings) -> bool:
-    """Whether the settings ask for several processes or hosts.
-
-    `auto` may be one process, and counts as one.
-    """
-    return settings.nnodes > 1 or settings.nproc_per_node not in (1, "auto")

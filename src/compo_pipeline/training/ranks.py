@@ -68,7 +68,7 @@ class Ranks:
         if rows % self.world:
             raise SettingsError(
                 f"training.distributed: {batch} evenly; expected a number of processes "
-                f"(nnodes times nproc_per_node) that divides {rows}"
+                f"that divides {rows}"
             )
         if group is not None and rows // group % self.world:
             raise SettingsError(

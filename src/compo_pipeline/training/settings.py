@@ -139,58 +139,16 @@ class EarlyStoppingSettings:
 
 @settings
 class DistributedSettings:
-    """Settings of processes and hosts that train together (docs/how-to/scale.md)."""
+    """Settings of processes of this host that train together (docs/how-to/scale.md).
+
+    On several hosts torchrun starts the processes.
+    """
 
     nproc_per_node: PositiveInt | Literal["auto"] = 1
-    """Processes on each host; auto is one for each GPU, or one without a GPU."""
-
-    nnodes: PositiveInt = 1
-    """Number of hosts; the further ones run `compo-pipeline worker`."""
-
-    node_rank: NonNegativeInt = 0
-    """Number of this host; 0 is the one that runs the pipeline, which alone writes."""
-
-    rdzv_backend: Literal["c10d", "etcd-v2"] = "c10d"
-    """How the hosts meet: at a port of host 0, or at an etcd server."""
-
-    rdzv_endpoint: str | None = None
-    """Where they meet: host:port, as every host reaches it; one host alone needs none."""
-
-    rdzv_id: str = "compo_pipeline"
-    """Name of this training at an etcd server, which takes no name a second time."""
-
-    rdzv_timeout: PositiveInt = 600
-    """Seconds within which all hosts must have met."""
-
-    exchange_timeout: PositiveInt = 1800
-    """Seconds that processes wait for one another at a step, and for the first one's validation."""
+    """Processes; auto is one for each GPU, or one without a GPU."""
 
     max_restarts: NonNegativeInt = 0
     """How often all processes start again, from the last state, after one of them has ended."""
-
-    @property
-    def meeting_point(self) -> tuple[str, int]:
-        """Host and port of a configured `rdzv_endpoint`."""
-        host, _, port = str(self.rdzv_endpoint).rpartition(":")
-        return host.strip("[]"), int(port)
-
-    @property
-    def alone(self) -> bool:
-        """Whether the settings ask for one process on one host."""
-        return self.nnodes == self.nproc_per_node == 1
-
-    def __post_init__(self) -> None:
-        """Check that several hosts can meet."""
-        if self.nnodes > 1 and self.rdzv_endpoint is None:
-            raise ValueError("rdzv_endpoint: expected host:port, since nnodes is over 1, got null")
-        if self.rdzv_endpoint is not None:
-            host, _, port = self.rdzv_endpoint.rpartition(":")
-            if not (host and port.isdecimal() and int(port) < 2**16):
-                raise ValueError(f"rdzv_endpoint: expected host:port, got '{self.rdzv_endpoint}'")
-        if self.node_rank >= self.nnodes:
-            raise ValueError(
-                f"node_rank: expected a number below nnodes ({self.nnodes}), got {self.node_rank}"
-            )
 
 
 @settings
