@@ -5,7 +5,7 @@
 Two project folders run the same pipelines on the tiny world of conf/smoke, in the order of
 `COMMANDS`. One is left alone. In the other each run is killed (SIGKILL) again and again, at moments
 drawn from `--seed` between the start of its first node and its end, in CPU time: by turns the
-process with its workers, the process alone and, of a study, a worker. Then the same command runs to
+process with its workers, and the process alone. Then the same command runs to
 its end, and both folders are compared: the files byte by byte without what names the moment or the
 MLflow run (states to resume from, ids of runs, pages with a date), and in MLflow the versions,
 their aliases, and the runs' parameters and metrics. Of a study the number of finished trials is
@@ -233,19 +233,12 @@ def disturbed(
     """Run a pipeline that is killed so many times, then to its end; the kills that met it."""
     runs: list[Run] = []
     met = Counter[str]()
-    victims = ["group", "alone"] + ["worker"] * (name == "tuning")
+    victims = ["group", "alone"]
     while met.total() < kills and len(runs) < 3 * kills:
         victim = victims[len(runs) % len(victims)]
         run = Run(name, folder)
         runs.append(run)
         if run.wait(draw.random() * seconds) is None:
-            if victim == "worker":
-                workers = run.workers()
-                with suppress(psutil.NoSuchProcess, IndexError):
-                    draw.choice(workers).kill()
-                    met[victim] += 1
-                run.finish()
-                continue
             met[victim] += 1
         run.kill(alone=victim == "alone")
     Run(name, folder).finish(folder / "answers" / name)

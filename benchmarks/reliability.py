@@ -44,8 +44,6 @@ benchmarks/reliability.py`; a script or a slow test gives the counts again.
 MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chaos.py` |
 | MLflow's server is killed during a training | training goes on; after the same command the run \
 has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_training.py` |
-| MLflow's server goes away during a study | trials go on; their runs get every point when they \
-are closed | | `tests/tuning/test_record.py` |
 | a flipped bit in a table, a state, a store, or a JSON or CSV file that a run reads | refused, or \
 computed again | 2,355 flips, none \
 read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
@@ -90,7 +88,7 @@ What is promised against attackers: [SECURITY.md](../../SECURITY.md).
 
 ## Kills
 
-A process is killed with its workers (`group`), `alone`, or one `worker` of a study is. A pipeline
+A process is killed with its workers (`group`) or `alone`. A pipeline
 without a row has not been killed in this way yet.
 
 | pipeline | kills | what differs from an undisturbed run | leftovers |

@@ -28,7 +28,7 @@ from compo_pipeline.storage.files import read_json
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.settings import TuningSettings
-from compo_pipeline.tuning.space import Space, Value, read, searchable
+from compo_pipeline.tuning.space import Space, Value, configured_values, read, searchable, suggest
 from compo_pipeline.tuning.trial import Scorer, TrialInputs
 from study import Study, configured
 from tables import save, table
@@ -47,7 +47,7 @@ class Bench:
         self.evaluation = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
         space = parameters["spaces"][METHOD]
         self.space: Space = read(space, f"spaces.{METHOD}", parameters, searchable(METHOD))
-        self.recipe = self.space.configured(parameters)
+        self.recipe = configured_values(self.space, parameters)
         self.seed, self.folder = seed, self.study.models / f"seed={seed}"
         study = self.study
         plan = TrainingInputs(
@@ -77,7 +77,7 @@ class Bench:
         yield self.recipe
         drawn = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=7))
         while True:
-            yield self.space.suggest(drawn.ask())
+            yield suggest(self.space, drawn.ask())
 
     def scorer(self) -> Scorer:
         """Scores models on the validation items; the base is scored now."""
@@ -99,7 +99,7 @@ class Bench:
             "values": dict(values),
             "steps": done.step,
             "seconds": time.perf_counter() - started,
-            "score": found.values[0],
+            "score": found.value,
             "excess": dict(found.constraints),
         }
 

@@ -22,7 +22,6 @@ from functools import cache, cached_property
 from itertools import count
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -494,60 +493,6 @@ def imported() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["compo_pipeline.methods", "compo_pipeline.tuning.trial"])
     return context
-
-
-@pytest.fixture(scope="session")
-def make() -> SimpleNamespace:
-    """Functions that make studies in memory, and their trials of two parameters.
-
-    `configured` are the values of the configuration.
-    """
-    import optuna
-    from optuna.distributions import FloatDistribution, IntDistribution
-    from optuna.trial import FrozenTrial, TrialState
-
-    rate, positives_ = "training.optimizer.lr", "clic.objective.positives"
-    distributions = {
-        rate: FloatDistribution(1e-4, 1e-2, log=True),
-        positives_: IntDistribution(1, 5),
-    }
-
-    def study(*trials: FrozenTrial, directions: Sequence[str] = ("maximize",)) -> optuna.Study:
-        created = optuna.create_study(study_name="clic-scenes", directions=directions)
-        created.add_trials(trials)
-        return created
-
-    def trial(
-        *values: float,
-        lr: float = 1e-3,
-        positives: int = 2,
-        drop: float | None = None,
-        state: TrialState = TrialState.COMPLETE,
-        **more: Any,
-    ) -> FrozenTrial:
-        return optuna.create_trial(
-            state=state,
-            values=list(values) or None,
-            params={rate: lr, positives_: positives},
-            distributions=distributions,
-            constraints=None if drop is None else {"drop": drop},
-            **more,
-        )
-
-    def failed(why: str, kind: str = "error") -> FrozenTrial:
-        return trial(state=TrialState.FAIL, user_attrs={"failure": kind, "reason": why})
-
-    def pruned(score: float, step: int) -> FrozenTrial:
-        return trial(
-            state=TrialState.PRUNED,
-            intermediate_values={step: score},
-            user_attrs={"score": score},
-        )
-
-    configured = {rate: 2e-3, positives_: 4}
-    return SimpleNamespace(
-        study=study, trial=trial, failed=failed, pruned=pruned, configured=configured
-    )
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,8 @@ from compo_pipeline.storage.remote import RemoteError
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.tracking.settings import TrackingSettings
-from compo_pipeline.tuning import results, study
-from compo_pipeline.tuning.settings import StorageSettings
+from compo_pipeline.tuning.settings import StudySettings
+from compo_pipeline.tuning.study import StudyPlan, open_study
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.promotion import (
     Incomparable,
@@ -64,7 +64,7 @@ URLS = (
 )
 RUNTIME: dict[str, Any] = {
     "tracking": {"uri": URLS[0]},
-    "tuning": {"study": {"storage": {"url": URLS[1]}, "warm_start": {"url": URLS[4]}}},
+    "tuning": {"study": {"storage": URLS[1]}},
     "counterfactuals": {"endpoint": {"url": URLS[0], "more": {"api_key": SECRET}}},
 }
 
@@ -103,12 +103,10 @@ def commands(site: Site, tmp_path: Path) -> Iterator[str]:
     yield from site.facts("train_eval").values()
     run = name_tuned_run(site.command, "clic", "default")
     finished = optuna.create_study()
-    finished.add_trial(optuna.trial.create_trial(value=1.0))
-    best = results.write(finished, {}, tmp_path, run)
-    assert best is not None
-    yield best.read_text()
+    finished.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"score": 1.0}))
+    run.write(finished, finished.best_trial, tmp_path / "best_params.yml")
+    yield (tmp_path / "best_params.yml").read_text()
     yield run.command({"training.epochs": 2})
-    yield from run.advice({})
 
 
 def test_no_command_shows_a_secret(
@@ -168,7 +166,11 @@ def errors(tmp_path: Path) -> Iterator[Callable[[], Any]]:
         yield lambda url=url: parse(
             EditorEndpointSettings, {"url": url[5:], "model": "m"}, "endpoint"
         )
-        yield lambda url=url: study.connect(StorageSettings(url=url.replace("q", "p")), tmp_path)
+        given = {"name": "s", "storage": url[1:]}
+        yield lambda given=given: parse(StudySettings, given, "tuning.study")
+    for url in (*URLS[1:3], *URLS[4:6]):
+        plan = StudyPlan(StudySettings("s", storage=url), tmp_path, {}, {})
+        yield lambda plan=plan: open_study(plan)
     yield lambda: parse(EditorEndpointSettings, {"url": URLS[7], "model": "m"}, "endpoint")
     yield lambda: parse(EditorEndpointSettings, {"more": [{"api_key": SECRET}]}, "endpoint")
 

@@ -88,7 +88,6 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("registration", "name", NAMES, "compo-clip.2"),
         ("tracking", "experiment", TITLES, "/Users/me/compo"),
         ("tuning", "study.name", TITLES, "clic: weights"),
-        ("tuning", "study.warm_start.study", TITLES, None),
         ("validation", "rules", [{"a": {"column": "text", "pattern": "("}}], {}),
         ("wise_ft", "ratios", [[0, float("nan")], [0, True]], [0, 1]),
     ],

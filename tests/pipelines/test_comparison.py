@@ -13,12 +13,14 @@ import pytest
 from kedro.io import DataCatalog
 
 from compo_pipeline.comparison import cells as runs
+from compo_pipeline.comparison.cells import find_cells, load_runs
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
+from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.pipelines import comparison
-from compo_pipeline.pipelines.comparison.nodes import choose_cells, compare_cells, run_cells
+from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.project.resources import check_resources
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
@@ -71,9 +73,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
-    chosen = choose_cells(name, SETS, dataset, COMMAND)
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(chosen, manifest, [], Path("out"))
+    return run_cells(name, SETS, dataset, COMMAND, manifest, [], Path("out"))
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -131,7 +132,7 @@ def test_all_cells_are_checked_before_the_first_one_runs(
 ) -> None:
     sets = {"s": {"cells": {"first": {"method": "clic"}, "x": cell}}}
     with pytest.raises(SettingsError, match=message):
-        choose_cells("s", sets, "few", COMMAND)
+        find_cells("s", sets, "few", COMMAND)
     assert not started
 
 
@@ -160,7 +161,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
 def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]], name: str) -> None:
     command = replace(COMMAND, params={"set": "two", name: 1})
     with pytest.raises(SettingsError, match=rf"^{name}: .*got {name}=1"):
-        choose_cells("two", SETS, "few", command)
+        find_cells("two", SETS, "few", command)
     assert not started
 
 
@@ -174,7 +175,7 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
     missing = {"s": {"cells": {"x": {"env": "fcs"}}}}
     key = r"comparison_sets.s.cells.x.env: .*conf/fcs; did you mean 'fsc'\?"
     with pytest.raises(SettingsError, match=key):
-        choose_cells("s", missing, "few", COMMAND)
+        find_cells("s", missing, "few", COMMAND)
 
 
 def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
@@ -185,7 +186,7 @@ def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[
         ({"variant": "c1"}, "method"),
     ):
         with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
-            choose_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
+            find_cells("s", {"s": {"cells": {"x": cell}}}, "few", COMMAND)
     assert not started
 
 
@@ -230,7 +231,7 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
         }
         for name, own in seeds.items()
     ]
-    suite = compare_cells(cells)
+    suite = compare_runs(load_runs(cells)).to_json()
     assert list(suite["comparison"]["models"]) == ["base", "CLIC", "SPARCL"]
     row = suite["comparison"]["rows"][0]
     clic, sparcl = row["differences"]
@@ -260,4 +261,4 @@ def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:
         for label in ("a", "b")
     ]
     with pytest.raises(ValueError, match="b: its base model is another one"):
-        compare_cells(cells)
+        compare_runs(load_runs(cells))

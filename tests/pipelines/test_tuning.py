@@ -1,22 +1,34 @@
 """What the nodes of tuning decide by themselves; tests/test_chain.py runs them."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
+import optuna
 import pytest
 from pydantic import TypeAdapter
 
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.comparison import cells
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.configuration.variants import VariantName
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
+from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
+from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
+from compo_pipeline.tuning.settings import ConfirmationSettings, StudySettings, TuningSettings
+from compo_pipeline.tuning.study import StudyPlan, work
 from compo_pipeline.tuning.trial import TrialInputs
 
 VALUES = {"training.optimizer.lr": 0.001}
@@ -44,31 +56,115 @@ def test_studies_of_one_variant_have_variants_of_their_own() -> None:
     assert all(TypeAdapter(VariantName).validate_python(name) for name in names)
 
 
+def tuning(seeds: int) -> TuningSettings:
+    study, confirmation = StudySettings("clic"), ConfirmationSettings(seeds)
+    return TuningSettings(study, BenchmarksSettings(), confirmation=confirmation)
+
+
+def trial_inputs(shipped: RunSettings, tmp_path: Path) -> TrialInputs:
+    folders = {name: tmp_path / name for name in ("views", "root", "resume")}
+    model = ModelSettings("scenes-base")
+    training = TrainingInputs([], "data", model=model, settings=shipped.training, seed=4, **folders)
+    return TrialInputs("clic", {}, training, shipped.evaluation)
+
+
 @pytest.mark.parametrize(
     ("best", "seeds", "reason"),
     [
         ({"values": {"lr": 2}}, 0, "seeds is 0"),
         (None, 3, "no trial meets"),
         ({"values": {"lr": 1}}, 3, "the configured values are the best"),
-        ({"values": {"lr": 2}}, 3, None),
     ],
 )
 def test_only_better_values_are_confirmed(
-    best: dict[str, dict[str, int]] | None, seeds: int, reason: str | None
+    shipped: RunSettings, tmp_path: Path, best: Any, seeds: int, reason: str
 ) -> None:
-    found = nodes._nothing_to_confirm({"best": best, "configured": {"lr": 1}}, seeds)
-    assert found is None if reason is None else reason in str(found)
+    study = {"best": best, "configured": {"lr": 1}}
+    inputs = trial_inputs(shipped, tmp_path)
+    given = (tuning(seeds), CommandOptions(), "default", tmp_path)
+    assert reason in nodes.confirm_best(study, inputs, *given)["reason"]
+
+
+def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
+    shipped: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[str] = []
+
+    def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        given = dict(one.split("=") for one in command[-1].removeprefix("--params=").split(","))
+        right = 30 if given["variant"] == "lora+tuned" else 20
+        scores = [
+            Score(model, "sugar_crepe", "swap_att", "accuracy", str(k), f"{k}.jpg", (), k < n, None)
+            for model, n in (("base", 10), ("clic", right))
+            for k in range(40)
+        ]
+        place = tmp_path / "clic" / given["variant"] / f"seed={given['seed']}"
+        models = {BASE: ComparedModel("base", "base"), FINE_TUNED: ComparedModel("clic", "CLIC")}
+        names = {role: model.name for role, model in models.items()}
+        rows = compare([scores], names, run_pairs(models), {})
+        write_rows(place / "scores.parquet", scores, Score)
+        write_json(place / "comparison.json", Comparison(models, tuple(rows)).to_json())
+        commands.append(command[-1])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(cells.subprocess, "run", run)
+    monkeypatch.chdir(tmp_path)
+    study = {"best": {"values": VALUES}, "configured": {"training.optimizer.lr": 0.1}}
+    inputs = trial_inputs(shipped, tmp_path)
+    given = (tuning(2), CommandOptions("smoke", {"dataset": "few"}), "lora", tmp_path)
+    found = nodes.confirm_best(study, inputs, *given)
+    own = "training.optimizer.lr=0.001,training.overwrite=true,evaluation.control=false"
+    assert sorted(commands) == [
+        *(f"--params=dataset=few,variant=lora+tuned,method=clic,{own},seed={k}" for k in (5, 6)),
+        *(f"--params=dataset=few,variant=lora,method=clic,seed={k}" for k in (5, 6)),
+    ]
+    assert found["seeds"] == [5, 6]
+    (row,) = Suite.from_json(found["suite"]).comparison.rows
+    assert [row.values[name].value for name in ("base", "configured", "tuned")] == [25, 50, 75]
+    gain = row.against("configured")
+    assert gain is not None and (gain.model, gain.value, gain.seeds) == ("tuned", 25, 2)
+
+    before = list(commands)
+    assert nodes.confirm_best(study, inputs, *given) == found and commands == before
+
+
+@pytest.mark.usefixtures("mlflow_project")
+def test_a_study_is_a_run_in_mlflow_with_a_child_for_each_trial(
+    shipped: RunSettings, tmp_path: Path
+) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("lr", 0, 1)
+        trial.report(1.5, 1)
+        if trial.number == 1:
+            raise MemoryError("no memory")
+        return 2.5
+
+    settings = replace(tuning(0), study=StudySettings("clic", trials=3))
+    work(StudyPlan(settings.study, tmp_path, {"lr": 0.5}, {}), objective)
+    study = {"name": "clic", "configured": {"lr": 0.5}, "best": None, "trials": {"complete": 2}}
+    page = tmp_path / "page"
+    page.mkdir()
+    paths = replace(shipped.paths, tuning=str(tmp_path))
+    given = (settings, paths, trial_inputs(shipped, tmp_path), "few", "default")
+    for _ in range(2):
+        nodes.log_study(study, {"reason": ""}, page, *given)
+    runs = mlflow.search_runs(output_format="list")
+    children = [run for run in runs if "trial" in run.data.tags]
+    assert len(runs) == 4 and len(children) == 3
+    first, failed, _ = sorted(children, key=lambda run: run.data.tags["trial"])
+    assert first.data.params == {"lr": "0.5"}
+    assert first.data.metrics["trial/value"] == 2.5
+    assert (first.info.status, failed.info.status) == ("FINISHED", "FAILED")
+    assert failed.data.tags["trial_reason"] == "MemoryError: no memory"
 
 
 def test_a_method_without_a_space_says_where_to_put_one(
     shipped: RunSettings, tmp_path: Path
 ) -> None:
-    folders = {name: tmp_path / name for name in ("views", "root", "resume")}
-    model = ModelSettings("scenes-base")
-    training = TrainingInputs([], "data", model=model, settings=shipped.training, seed=0, **folders)
-    inputs = TrialInputs("clic", {}, training, shipped.evaluation)
+    training, evaluation = trial_inputs(shipped, tmp_path).training, shipped.evaluation
+    own = {"views": {}, "objective": {}}
     with pytest.raises(SettingsError, match=r"none for 'clic' \(known: clip\); add conf/base"):
-        nodes.read_space(inputs, {"clip": {}})
+        nodes.read_space(training, "clic", own, evaluation, {"clip": {}})
 
 
 def test_missing_validation_questions_name_their_key(tmp_path: Path) -> None:

@@ -1,17 +1,16 @@
-"""Studies in memory, make trial by trial, and a small world in which trials really train."""
+"""A small world in which trials really train."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.trial import FrozenTrial
 from PIL import Image
 
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -21,18 +20,15 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Caption, Parse
-from compo_pipeline.training import feature_source
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 from compo_pipeline.tuning.settings import (
     GuardedFigures,
     ObjectiveSettings,
-    PrunerSettings,
     StudySettings,
     TrialSettings,
+    TuningSettings,
 )
-from compo_pipeline.tuning.space import Parameter, Space
 from compo_pipeline.tuning.study import StudyPlan, open_study
 from compo_pipeline.tuning.trial import TrialInputs, TrialObjective
 
@@ -42,7 +38,7 @@ THINGS = ("cat", "dog", "cup")
 UPOS = ("DET", "ADJ", "NOUN", "VERB", "DET", "ADJ", "NOUN", "PUNCT")
 TAGS = ("DT", "JJ", "NN", "VBZ", "DT", "JJ", "NN", ".")
 PAIRS, KNOWN = "play/accuracy/pairs", "play/accuracy/known"
-OBJECTIVE = ObjectiveSettings((PAIRS,), (), GuardedFigures((KNOWN,)), GuardedFigures(), penalty=10)
+OBJECTIVE = ObjectiveSettings((PAIRS,), GuardedFigures((KNOWN,)))
 RECIPE = {
     "epochs": 2,
     "batch_size": 4,
@@ -57,51 +53,6 @@ RECIPE = {
 }
 
 
-@dataclass
-class MemoryRecorder:
-    """A recorder in memory: curves as (run, step, figures), and how runs have ended."""
-
-    points: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
-    runs: dict[int, str] = field(default_factory=dict)
-    closed: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    ended: list[tuple[str, dict[str, float]]] = field(default_factory=list)
-
-    def open_study(self, name: str, known: str | None) -> str:
-        return known or f"run of {name}"
-
-    def open_trial(self, study: str, number: int) -> str:
-        self.runs[number] = f"trial {number}"
-        return self.runs[number]
-
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
-        self.points.append((trial, step, dict(figures)))
-        return True
-
-    def close_trial(self, run: str, trial: FrozenTrial, outcome: Any, reason: str | None) -> None:
-        assert run == self.runs[trial.number]
-        assert trial.number not in self.closed
-        self.closed[trial.number] = (outcome, reason)
-
-    def trials(self, study: str) -> dict[int, tuple[str, bool]]:
-        return {number: (run, number in self.closed) for number, run in self.runs.items()}
-
-    def close_study(self, run: str, outcome: Any, figures: Mapping[str, float]) -> None:
-        self.ended.append((outcome, dict(figures)))
-
-    def curve(self, trial: int, of: str) -> list[tuple[int, float]]:
-        """The points of one figure."""
-        return [
-            (step, figures[of])
-            for run, step, figures in self.points
-            if run == f"trial {trial}" and of in figures
-        ]
-
-
-@pytest.fixture
-def recorder() -> MemoryRecorder:
-    return MemoryRecorder()
-
-
 @dataclass(frozen=True)
 class World:
     """Twelve images whose captions train a tiny NegCLIP for six steps, and twelve to ask about.
@@ -113,25 +64,21 @@ class World:
     view_context: ViewContext
     items: tuple[Subtask, ...]
 
-    def objective(self, folder: Path, recorder: Any = None, **changes: Any) -> TrialObjective:
+    def objective(self, folder: Path, **changes: Any) -> TrialObjective:
         """Of trials with a learning rate, with looks after steps 2 and 4 and at the end."""
-        space = Space((Parameter(LR, FloatDistribution(1e-7, 1e35, log=True)),))
         objective = TrialObjective(
             self.inputs.for_trials(TrialSettings(looks=3)),
-            space,
+            {LR: FloatDistribution(1e-7, 1e35, log=True)},
             OBJECTIVE,
             self.items,
             folder / "trials",
-            recorder or MemoryRecorder(),
         )
         return replace(objective, **changes)
 
-    def plan(
-        self, objective: TrialObjective, folder: Path, *rates: float, **settings: Any
-    ) -> StudyPlan:
+    def plan(self, objective: TrialObjective, folder: Path, *rates: float) -> StudyPlan:
         """A study whose trials have these learning rates."""
-        default = {"workers": 1, "pruner": PrunerSettings("none"), **settings}
-        plan = objective.plan(StudySettings("toy", len(rates), **default), {LR: rates[0]}, folder)
+        settings = TuningSettings(StudySettings("toy", len(rates)), BenchmarksSettings())
+        plan = replace(objective.plan(settings, folder), configured={LR: rates[0]})
         study = open_study(plan)
         for rate in rates[1:]:
             study.enqueue_trial({LR: rate})
@@ -196,19 +143,6 @@ def _known(task: Subtask, base: LoadedModel, settings: EvaluationSettings) -> Su
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of the states that trainings were called with, in their order."""
-    names, train = [], Trainer.train
-
-    def noting(self: Trainer, method: Any, name: str, *given: Any) -> Any:
-        names.append(name)
-        return train(self, method, name, *given)
-
-    monkeypatch.setattr(Trainer, "train", noting)
-    yield names
-
-
-@pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one with each step that is trained."""
     done: list[int] = []
@@ -220,16 +154,3 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(NegClip, "loss", counting)
     return done
-
-
-@pytest.fixture
-def embedded(monkeypatch: pytest.MonkeyPatch, trained: list[str]) -> list[str]:
-    """`trained` with a word for each time that images are embedded."""
-    embed = feature_source.embed
-
-    def noting(*given: Any, **named: Any) -> Any:
-        trained.append("embedded")
-        return embed(*given, **named)
-
-    monkeypatch.setattr(feature_source, "embed", noting)
-    return trained

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.next_steps import arguments, options
 from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import files_fingerprint, read_json_or_none, write_json
+from compo_pipeline.storage.files import files_fingerprint, read_json, read_json_or_none, write_json
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.fingerprint import TRAINING
 
 log = logging.getLogger(__name__)
@@ -40,12 +43,12 @@ class CellsFailed(PlainError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CellSet:
-    """Cells of a comparison (each a method under a variant), and the number of seeds of each."""
+    """Cells of a comparison (each a method under a variant), and the seeds of each."""
 
     name: str
-    """Name of the set."""
-    seeds: int
-    """Number of runs of a cell: with the seeds 0, 1, ..."""
+    """YAML key of the set."""
+    seeds: Sequence[int]
+    """Of a cell's runs."""
     cells: dict[str, dict[str, Any]]
     """By label: environment and parameters of the runs, but the seed."""
 
@@ -73,7 +76,7 @@ def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, A
     cells, failed = [], []
     for label, cell in chosen.cells.items():
         folders = []
-        for seed in range(chosen.seeds):
+        for seed in chosen.seeds:
             params = {**cell["params"], "seed": seed}
             place = folder / params["method"] / params["variant"] / f"seed={seed}"
             if not _run_cell(cell["env"], params, place, state):
@@ -82,10 +85,26 @@ def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, A
         cells.append({"label": label, **cell, "folders": folders})
     if failed:
         raise CellsFailed(
-            f"{KEY}.{chosen.name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the "
+            f"{chosen.name}: {len(failed)} of {len(cells) * len(chosen.seeds)} runs failed, the "
             "others are stored; the failed ones:\n  " + "\n  ".join(failed)
         )
     return cells
+
+
+def load_runs(
+    cells: Iterable[Mapping[str, Any]],
+) -> dict[str, list[tuple[Table[Score], Comparison]]]:
+    """Scores and comparison of each cell's runs, by label."""
+    return {
+        cell["label"]: [
+            (
+                Table.open(Path(folder) / SCORES, Score),
+                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
+            )
+            for folder in cell["folders"]
+        ]
+        for cell in cells
+    }
 
 
 def _options_for_cells(params: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -142,7 +161,7 @@ def find_cells(
             )
         params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
         cells[label] = {"env": env, "params": params}
-    return CellSet(name, chosen.seeds, cells)
+    return CellSet(f"{KEY}.{name}", range(chosen.seeds), cells)
 
 
 def _read_globals(env: str, key: str) -> dict[str, Any]:
@@ -161,10 +180,7 @@ def _read_globals(env: str, key: str) -> dict[str, Any]:
 
 
 def _run_cell(
-    env: str | None,
-    params: Mapping[str, Any],
-    place: Path,
-    state: Mapping[str, Any],
+    env: str | None, params: Mapping[str, Any], place: Path, state: Mapping[str, Any]
 ) -> bool:
     """Run one cell (method, variant, seed) in a new process, unless done; False if a run failed."""
     shown = options(env, params)

@@ -29,5 +29,3 @@ class PathSettings:
     """Records of a study."""
     tuning_trials: str
     """States of its trials."""
-    tuning_confirmed: str
-    """Trainings that confirm its best values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
 from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, merge_comparisons
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    FINE_TUNED,
+    Pair,
+    Row,
+    compare,
+    merge_comparisons,
+)
 from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
 from compo_pipeline.evaluation.published import Paper, published_results
@@ -231,12 +238,15 @@ def score_suite(
     return Table.joined([own.rows for own in scored.values()]), suite
 
 
-def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]]) -> Suite:
+def compare_runs(
+    runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]], pairs: Sequence[Pair] = ()
+) -> Suite:
     """Compare trained models with their base, each over several training seeds.
 
     Args:
         runs: scores and comparison of each seed's run, by label. The base and the benchmark items
             are the same throughout.
+        pairs: labels that are compared with one another too, over the same seeds.
 
     Raises:
         ValueError: models were not scored on the same items or are of several bases, or a label is
@@ -259,6 +269,10 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         scores, names = [scores for scores, _ in seeds], {BASE: base.name, label: own.name}
         tables.append(compare(scores, names, [(label, BASE)], chance, first.titles))
         models[label] = replace(own, label=label)
+    for pair in pairs:
+        both = zip(*(_relabelled(label, runs[label]) for label in pair), strict=True)
+        scores = [[*ours, *theirs] for ours, theirs in both]
+        tables.append(compare(scores, {one: one for one in pair}, [pair], chance, first.titles))
     comparison = Comparison(
         models,
         tuple(merge_comparisons(tables)),
@@ -268,3 +282,12 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         not_run=first.not_run,
     )
     return Suite(comparison, precision="", ties="")
+
+
+def _relabelled(
+    label: str, seeds: Iterable[tuple[Sequence[Score], Comparison]]
+) -> Iterator[list[Score]]:
+    """Yield the scores of each seed's trained model, under a label in place of its name."""
+    for scores, comparison in seeds:
+        name = comparison.models[FINE_TUNED].name
+        yield [replace(row, model=label) for row in scores if row.model == name]

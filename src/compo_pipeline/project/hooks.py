@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Catalog entries that hold an MLflow run's id: of a training, of a study.
-RUN_ENTRIES = frozenset({"run", "study"})
+# Catalog entry with the id of a training's MLflow run.
+RUN_ENTRY = "run"
 MONITORING = "monitoring"
 """Catalog entry with a report of monitoring."""
 # Pages that are logged as a run of their own.
-RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report"})
+RUN_PAGES = frozenset({"suite_report", "comparison_report", "monitoring_report", "tuning_report"})
 
 
 class SettingsContext(KedroContext):
@@ -219,7 +219,7 @@ class TrackingHook:
         Importing it takes seconds, so the checks of settings and inputs come first.
         """
         self._run_id = None
-        if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
+        if self._context is not None and ({RUN_ENTRY} | RUN_PAGES) & pipeline.datasets():
             from compo_pipeline.tracking import runs as tracking
 
             tracking.configure(self._context.settings.tracking, self._context.project_path)
@@ -227,7 +227,7 @@ class TrackingHook:
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
         """Remember the id of the MLflow run that a loaded dataset records, to log into that run."""
-        if dataset_name in RUN_ENTRIES:
+        if dataset_name == RUN_ENTRY:
             self._run_id = data["run_id"]
 
     after_dataset_saved = after_dataset_loaded

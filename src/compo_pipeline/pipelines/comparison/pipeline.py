@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.comparison.nodes import (
-    choose_cells,
-    compare_cells,
-    log_cells,
-    run_cells,
-    write_comparison_page,
-)
+from compo_pipeline.pipelines.comparison.nodes import compare_cells, log_cells, run_cells
 
 
 def create_pipeline() -> Pipeline:
@@ -18,15 +12,12 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                choose_cells,
-                inputs=["params:set", "params:comparison_sets", "params:dataset", "params:command"],
-                outputs="wanted_cells",
-                name="choose_cells",
-            ),
-            node(
                 run_cells,
                 inputs=[
-                    "wanted_cells",
+                    "params:set",
+                    "params:comparison_sets",
+                    "params:dataset",
+                    "params:command",
                     "manifest",
                     "valid_captions",
                     "params:paths.model_output",
@@ -34,26 +25,15 @@ def create_pipeline() -> Pipeline:
                 outputs="cells",
                 name="run_cells",
             ),
-            node(compare_cells, inputs="cells", outputs="cells_suite", name="compare_cells"),
             node(
-                write_comparison_page,
-                inputs={
-                    "cells": "cells",
-                    "suite": "cells_suite",
-                    "name": "params:set",
-                    "site": "params:site",
-                },
-                outputs=["cells_metrics", "comparison_report"],
-                name="write_comparison_page",
+                compare_cells,
+                inputs=["cells", "params:set", "params:site"],
+                outputs=["cells_suite", "cells_metrics", "comparison_report"],
+                name="compare_cells",
             ),
             node(
                 log_cells,
-                inputs={
-                    "suite": "cells_suite",
-                    "page": "comparison_report",
-                    "name": "params:set",
-                    "dataset": "params:dataset",
-                },
+                inputs=["cells_suite", "comparison_report", "params:set", "params:dataset"],
                 outputs=None,
                 name="log_cells",
             ),

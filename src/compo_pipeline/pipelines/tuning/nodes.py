@@ -4,83 +4,111 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.benchmarks import loading
-from compo_pipeline.benchmarks.items import Subtask, titles
+import mlflow
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+from optuna.trial import FrozenTrial, TrialState
+
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
+from compo_pipeline.comparison.cells import CellSet, load_runs, run_cells
 from compo_pipeline.configuration import variants
 from compo_pipeline.configuration.places import PathSettings
-from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.configuration.settings import SettingsError, leaves, plain
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.language.parsing import load_once, name_and_version
-from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.methods.mixture import Mixture
+from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.views import ViewSettings, annotations_of, by_sample
-from compo_pipeline.presentation import study_page as page
-from compo_pipeline.presentation.study_terminal import StudyDisplay
-from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.presentation import study_page, suite_page
+from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import FolderWriter
-from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Foil, Parse
+from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import results, selection
-from compo_pipeline.tuning.confirmation import Confirmation, StoredConfirmation, as_comparison
-from compo_pipeline.tuning.record import TuningRecord
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, read, searchable
-from compo_pipeline.tuning.study import RUN_ID, load_study
-from compo_pipeline.tuning.trial import TrialInputs, TrialObjective, search
+from compo_pipeline.tuning.study import REASON, load_study, open_study
+from compo_pipeline.tuning.trial import METRICS, SCORE, TrialInputs, TrialObjective, search
+
+CONFIGURED, TUNED = "configured", "tuned"
 
 log = logging.getLogger(__name__)
 
 
-def collect_inputs(
+def read_space(
     training: TrainingInputs,
     method: str,
     method_settings: Mapping[str, Any],
     evaluation: EvaluationSettings,
-) -> TrialInputs:
-    """Inputs that all trials of the study share."""
-    built = build(method, method_settings["views"], method_settings["objective"])
-    configured = {"training": plain(training.settings), method: built.configuration}
-    return TrialInputs(method, configured, training, evaluation)
-
-
-def read_space(inputs: TrialInputs, spaces: Mapping[str, Any]) -> Space:
-    """The method's search space, from its configuration.
+    spaces: Mapping[str, Any],
+) -> tuple[TrialInputs, Space]:
+    """Inputs that all trials share, and the method's search space.
 
     Raises:
         SettingsError: it has none, or a key of it cannot be searched.
     """
-    method = inputs.method
-    if method not in spaces:
+    built = build(method, method_settings["views"], method_settings["objective"])
+    configured = {"training": plain(training.settings), method: built.configuration}
+    if not spaces.get(method):
         raise SettingsError(
             f"spaces: none for '{method}' (known: {', '.join(spaces)}); add "
             f"conf/base/parameters_spaces/{method}.yml"
         )
-    return read(spaces[method], f"spaces.{method}", inputs.parameters, searchable(method))
+    space = read(spaces[method], f"spaces.{method}", configured, searchable(method))
+    return TrialInputs(method, configured, training, evaluation), space
 
 
-def choose_items(
+def run_study(
     inputs: TrialInputs,
+    space: Space,
     valid_captions: Sequence[Caption],
     foils: Sequence[Foil],
     tuning: TuningSettings,
     benchmarks: BenchmarksSettings,
-) -> Sequence[Subtask]:
-    """Held-out items on which trials are scored; none is a reported benchmark item."""
-    root, workers = inputs.training.root, inputs.evaluation.workers
-    chosen = tuning.benchmarks
-    return selection.study_items(chosen, benchmarks, valid_captions, root, workers, foils)
+    paths: PathSettings,
+    command: CommandOptions,
+    variant: str,
+) -> dict[str, Any]:
+    """Run the Optuna study until all trials have ended, and write its best values.
+
+    Trials are scored on held-out items, none of which is a reported benchmark item.
+    """
+    items = selection.study_items(
+        *(tuning.benchmarks, benchmarks, valid_captions, inputs.training.root),
+        *(inputs.evaluation.workers, foils),
+    )
+    folder = Path(paths.tuning)
+    objective = TrialObjective(
+        inputs=inputs.for_trials(tuning.trial),
+        space=space,
+        settings=tuning.objective.of_items({item.benchmark for item in items}),
+        items=items,
+        folder=Path(paths.tuning_trials) / f"{digest(tuning.study.name):016x}",
+    )
+    plan = objective.plan(tuning, folder)
+    study = open_study(plan)
+    search(objective, plan)
+    best, run = results.best_trial(study), name_tuned_run(command, inputs.method, variant)
+    (folder / results.BEST).unlink(missing_ok=True)
+    found = None
+    if best is not None:
+        run.write(study, best, folder / results.BEST)
+        score = best.user_attrs[SCORE]
+        log.info("Trial %d is the best: score %.4g with %s", best.number, score, best.params)
+        found = {"trial": best.number, "score": score, "values": best.params}
+        found["command"] = run.command(best.params)
+    return {
+        "name": study.study_name,
+        "configured": dict(plan.configured),
+        "best": found,
+        **results.summary(study),
+    }
 
 
 def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedRun:
@@ -91,147 +119,106 @@ def name_tuned_run(command: CommandOptions, method: str, variant: str) -> TunedR
     return TunedRun(command.env, {**dict(leaves(given)), "variant": name}, method)
 
 
-def open_record(training: TrainingInputs, method: str, dataset: str, variant: str) -> TuningRecord:
-    """MLflow logger of the study and its trials."""
-    tags = {"dataset": dataset, "method": method, "variant": variant}
-    return TuningRecord.here(tags | {"seed": str(training.seed), "data_hash": training.data_hash})
-
-
-def build_objective(
-    inputs: TrialInputs,
-    space: Space,
-    items: Sequence[Subtask],
-    recorder: TuningRecord,
-    tuning: TuningSettings,
-    paths: PathSettings,
-) -> TrialObjective:
-    """Optuna objective: trains a trial's values and scores it on held-out items."""
-    return TrialObjective(
-        inputs=inputs.for_trials(tuning.trial),
-        space=space,
-        settings=tuning.objective.of_items({item.benchmark for item in items}),
-        items=items,
-        folder=Path(paths.tuning_trials) / f"{digest(tuning.study.name):016x}",
-        recorder=recorder,
-    )
-
-
-def run_study(
-    objective: TrialObjective,
-    inputs: TrialInputs,
-    tuning: TuningSettings,
-    tuned_run: TunedRun,
-    paths: PathSettings,
-) -> dict[str, Any]:
-    """Run the Optuna study until all trials have finished, and write its best values."""
-    configured, folder = objective.space.configured(inputs.parameters), Path(paths.tuning)
-    plan = objective.plan(tuning.study, configured, folder)
-    with StudyDisplay(tuning.study.trials) as display:
-        study = search(objective, plan, objective.recorder, display.show)
-    results.write(study, configured, folder, tuned_run)
-    best = results.best(study)
-    return {
-        "run_id": study.user_attrs[RUN_ID],
-        "name": study.study_name,
-        "configured": configured,
-        "best": None if best is None else {"trial": best.number, "values": best.params},
-        **results.summary(study),
-    }
-
-
-def build_confirmation(
-    inputs: TrialInputs,
-    view_context: ViewContext,
-    items: Sequence[Subtask],
-    views: ViewSettings,
-    paths: PathSettings,
-    data: DataSettings,
-) -> Confirmation:
-    """The trainings that confirm the best values on the reported benchmark items."""
-    mixture = Mixture.from_weights(data.weights, data.epoch_rows, view_context.seed)
-    folder = Path(paths.tuning_confirmed)
-    return Confirmation(inputs, view_context, views, items, folder, mixture)
-
-
-def choose_context(
-    inputs: TrialInputs,
-    parses: Sequence[Parse],
-    counterfactuals: Sequence[Counterfactual],
-    annotations: Sequence[Annotation],
-    views: ViewSettings,
-    language_model: str,
-) -> ViewContext:
-    """Parses, counterfactuals and annotations for the views of confirmation trainings."""
-    language = name_and_version(load_once(language_model)) if parses else ""
-    others = annotations_of(inputs.build()[0], views.from_table, annotations)
-    return ViewContext.from_parses(parses, language, 0, by_sample(counterfactuals), others)
-
-
-def gather_items(
-    inputs: TrialInputs,
-    valid_captions: Sequence[Caption],
-    foils: Sequence[Foil],
-    benchmarks: BenchmarksSettings,
-) -> Sequence[Subtask]:
-    """Benchmark items on which the confirmed models are reported."""
-    return loading.gather(benchmarks, valid_captions, inputs.training.root, foils)
-
-
 def confirm_best(
-    study: Mapping[str, Any], confirmation: Confirmation, tuning: TuningSettings, dataset: str
+    study: Mapping[str, Any],
+    inputs: TrialInputs,
+    tuning: TuningSettings,
+    command: CommandOptions,
+    variant: str,
+    folder: Path,
 ) -> dict[str, Any]:
-    """Compare base, configured and tuned recipe on the reported items, or return a reason."""
-    count, training = tuning.confirmation.seeds, confirmation.inputs.training
-    if reason := _nothing_to_confirm(study, count):
+    """Compare base, configured and tuned recipe on the reported items, or return a reason.
+
+    The best trial was chosen by the same items that scored it. Both recipes are therefore trained
+    and evaluated as by `train_eval`, with seeds and views that no trial has had.
+    """
+    count, best = tuning.confirmation.seeds, study["best"]
+    reason = None
+    if not count:
+        reason = "tuning.confirmation.seeds is 0"
+    elif best is None:
+        reason = "no trial meets every constraint"
+    elif best["values"] == study["configured"]:
+        reason = "the configured values are the best that were tried"
+    if reason is not None:
         log.info("No confirmation: %s.", reason)
         return {"reason": reason}
-    seeds = [training.seed + 1 + place for place in range(count)]
-    processes = min(tuning.study.processes(Trainer(training).device), 2 * count)
-    rows = confirmation.run(study["best"]["values"], seeds, processes)
-    comparison = as_comparison(rows, dataset, titles(confirmation.items))
-    with tracking.adopt(study["run_id"]) as record:
-        record.metrics(by_model(rows))
-        record.document(comparison.to_json(), "confirmation.json")
-    show_comparison(comparison)
-    return {"seeds": seeds, "comparison": comparison.to_json()}
+    run = name_tuned_run(command, inputs.method, variant)
+    configured = {**run.given, "method": inputs.method, "variant": variant}
+    # Other values may have been confirmed before; the control is that of the configured recipe.
+    own = {"training.overwrite": True, "evaluation.control": False, "variant": run.given["variant"]}
+    cells = {
+        CONFIGURED: {"env": run.env, "params": configured},
+        TUNED: {"env": run.env, "params": {**configured, **best["values"], **own}},
+    }
+    first = inputs.training.seed + 1
+    chosen = CellSet("tuning.confirmation", range(first, first + count), cells)
+    runs = run_cells(chosen, inputs.training.data_hash, Path(folder))
+    suite = compare_runs(load_runs(runs), [(TUNED, CONFIGURED)])
+    suite_page.show(suite)
+    return {"seeds": list(chosen.seeds), "suite": suite.to_json()}
 
 
 def write_study(
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
-    space: Space,
     tuning: TuningSettings,
-    tuned_run: TunedRun,
     paths: PathSettings,
+    site: Site,
 ) -> FolderWriter:
     """Return a function that writes the HTML page about the study."""
-    loaded_study = load_study(tuning.study, Path(paths.tuning))
-    found = parse(StoredConfirmation, confirmation, "confirmation")
-    return lambda folder: page.write(
-        loaded_study, study["configured"], folder, space, tuned_run, found
-    )
+    facts = site.facts("tuning")
+    database = load_study(tuning.study, Path(paths.tuning))
+    return partial(study_page.write, database, study, confirmation, facts)
 
 
 def log_study(
-    study: Mapping[str, Any], tuning_report: Path, tuning: TuningSettings, paths: PathSettings
+    study: Mapping[str, Any],
+    confirmation: Mapping[str, Any],
+    page: Path,
+    tuning: TuningSettings,
+    paths: PathSettings,
+    inputs: TrialInputs,
+    dataset: str,
+    variant: str,
 ) -> None:
-    """Log the study's settings, page and best values to its MLflow run."""
-    with tracking.adopt(study["run_id"]) as record:
-        # The storage's URL may contain a password.
-        settings = {key: value for key, value in plain(tuning).items() if key != "study"}
-        best = {} if study["best"] is None else {"best": study["best"]["values"]}
-        record.params({"tuning": settings, "configured": study["configured"], **best})
-        record.artefact(tuning_report, "study")
-        for file in sorted(Path(paths.tuning).glob("*.yml")):
-            record.artefact(file)
+    """Log the study to MLflow: a run with its page and best values, and a child for each trial."""
+    training = inputs.training
+    tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
+    tags |= {"seed": str(training.seed), "data_hash": training.data_hash, "study": study["name"]}
+    figures = {"trials": study["trials"]}
+    if "suite" in confirmation:
+        figures |= by_model(Suite.from_json(confirmation["suite"]).comparison.rows)
+    run_id = tracking.log_figures(f"tuning-{study['name']}", tags, figures, page)
+    # The storage's URL may contain a password.
+    settings = {key: value for key, value in plain(tuning).items() if key != "study"}
+    best = {} if study["best"] is None else {"best": study["best"]["values"]}
+    trials = load_study(tuning.study, Path(paths.tuning)).trials
+    with tracking.store_errors():
+        RunLog(run_id).params({"tuning": settings, "configured": study["configured"], **best})
+        _log_trials(run_id, trials)
 
 
-def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
-    """Reason why the best trial is not confirmed; None if it is to be confirmed."""
-    if not seeds:
-        return "tuning.confirmation.seeds is 0"
-    if study["best"] is None:
-        return "no trial meets every constraint"
-    if study["best"]["values"] == study["configured"]:
-        return "the configured values are the best that were tried"
-    return None
+def _log_trials(run_id: str, trials: Sequence[FrozenTrial]) -> None:
+    """Log ended trials as children of a study's MLflow run, but none twice."""
+    client, experiment = mlflow.MlflowClient(), tracking.experiment_id()
+    children = client.search_runs([experiment], f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}'")
+    logged = {child.data.tags["trial"] for child in children}
+    for trial in trials:
+        number, began, ended = str(trial.number), trial.datetime_start, trial.datetime_complete
+        if number in logged or began is None or ended is None:
+            continue
+        tags = {MLFLOW_PARENT_RUN_ID: run_id, "trial": number, "trial_state": trial.state.name}
+        if REASON in trial.user_attrs:
+            tags["trial_reason"] = trial.user_attrs[REASON]
+        started = int(1000 * began.timestamp())
+        run = client.create_run(experiment, started, run_name=f"trial {number}", tags=tags)
+        child = RunLog(run.info.run_id)
+        child.params(trial.params)
+        looks = trial.intermediate_values.items()
+        child.curves(({"step": step, "reported": value} for step, value in looks), "trial")
+        value = {} if trial.value is None else {"value": trial.value}
+        figures = trial.user_attrs.get(METRICS, {})
+        child.metrics({**figures, "trial": {**value, "constraint": trial.constraints}})
+        status = "FAILED" if trial.state == TrialState.FAIL else "FINISHED"
+        client.set_terminated(child.run_id, status, int(1000 * ended.timestamp()))
