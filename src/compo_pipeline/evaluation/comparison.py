@@ -8,13 +8,14 @@ S training seeds, n items.
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from compo_pipeline.benchmarks.averages import Key
@@ -25,6 +26,7 @@ from compo_pipeline.evaluation.metrics import (
     reported_metrics,
 )
 from compo_pipeline.storage.records import GRADED, Score
+from compo_pipeline.storage.tables import Table
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.slices import ItemSlices
@@ -42,8 +44,8 @@ Significance = Literal["above", "below", "level"]
 Pair = tuple[str, str]
 """A model, and the one that it is compared with."""
 
-_UNSCORED = -1.0
-"""In place of a value, which is from 0 to 1, of an item that could not be scored."""
+_KEY = ["benchmark", "metric", "subtask"]
+_NAMES = [*_KEY, "model", "item", "group"]
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
@@ -153,12 +155,13 @@ class Row:
 class _ScoredPart:
     """All models' values for the scored items of a metric and subtask, with indices of the images.
 
-    `values` are per cent, [S, n] per model, `image` is [n].
+    `values` are per cent, [S, n] per model, `image` is [n]; `items` and `skipped` are names.
     """
 
     values: Mapping[str, _Floats]
     image: _Ints
-    skipped: int
+    items: Sequence[str]
+    skipped: Sequence[str]
 
 
 def compare(
@@ -180,8 +183,7 @@ def compare(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    tables, ranks = _load_tables(seeds)
-    return with_holm(_compare_tables(tables, ranks, models, pairs, chance, titles))
+    return with_holm(_compare_parts(_scored_parts(seeds, models), pairs, chance, titles))
 
 
 def compare_means(
@@ -204,15 +206,16 @@ def compare_means(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    tables, ranks = _load_tables(seeds)
-    keys = dict.fromkeys(key for mean in means for key in mean.weights)
-    parts = {key: _load_part(key, tables, ranks, models) for key in keys}
-    return [_mean_row(mean, [parts[key] for key in mean.weights], pairs) for mean in means]
+    scored = _scored_parts(seeds, models)
+    return [_mean_row(mean, scored, pairs) for mean in means]
 
 
-def _mean_row(mean: MetricMean, parts: Sequence[_ScoredPart], pairs: Sequence[Pair]) -> Row | None:
+def _mean_row(
+    mean: MetricMean, scored: Mapping[Key, _ScoredPart], pairs: Sequence[Pair]
+) -> Row | None:
     """The comparison row of one mean over subtasks; None if a subtask has no scored item."""
-    if not all(len(part.image) for part in parts):
+    parts = [scored[key] for key in mean.weights if key in scored and len(scored[key].items)]
+    if len(parts) < len(mean.weights):
         return None
     metrics = {metric for _, metric, _ in mean.weights}
     measured = _measured_fields(
@@ -236,16 +239,6 @@ def _renumber_images(parts: Sequence[_ScoredPart]) -> list[_ScoredPart]:
     return [replace(part, image=images.searchsorted(part.image)) for part in parts]
 
 
-def _load_tables(seeds: Sequence[Iterable[Score]]) -> tuple[list[_ScoreTable], _Ints]:
-    """Load the scores of each seed into a table, and rank all names alphabetically."""
-    names: dict[str, int] = {}
-    tables = [_ScoreTable() for _ in seeds]
-    for table, scores in zip(tables, seeds, strict=True):
-        for score in scores:
-            table.add(score, names)
-    return tables, _alphabetical_ranks(names)
-
-
 def compare_slices(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
@@ -267,34 +260,34 @@ def compare_slices(
         smallest: rows of fewer items are left out.
         titles: as for `compare`.
     """
-    names: dict[str, int] = {}
-    members: defaultdict[str, list[_ScoreTable]] = defaultdict(
-        lambda: [_ScoreTable() for _ in seeds]
-    )
-    for seed, scores in enumerate(seeds):
-        for score in scores:
-            for name in _slices_of(score, slices):
-                members[name][seed].add(score, names)
-    ranks = _alphabetical_ranks(names)
+    members: defaultdict[str, dict[Key, _ScoredPart]] = defaultdict(dict)
+    for key, part in _scored_parts(seeds, models).items():
+        own = partial(_slices_of, (key[0], key[2]), slices)
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, item in enumerate(part.items):
+            for name in own(item):
+                places[name].append(place)
+        skipped = [(item, name) for item in part.skipped for name in own(item)]
+        for name in {**places, **{name: [] for _, name in skipped}}:
+            chosen = np.array(places[name], dtype=np.intp)
+            members[name][key] = _ScoredPart(
+                {model: values.take(chosen, axis=1) for model, values in part.values.items()},
+                part.image[chosen],
+                [part.items[place] for place in chosen],
+                [item for item, other in skipped if other == name],
+            )
     rows = [
         replace(row, slice=name)
-        for name, own in sorted(members.items())
-        if own[0].rows >= smallest
-        for row in _compare_tables(own, ranks, models, pairs, {}, titles)
+        for name, parts in sorted(members.items())
+        for row in _compare_parts(parts, pairs, {}, titles)
         if row.items >= smallest
     ]
     return with_holm(rows)
 
 
-def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
-    """Names of the slices that a score's item belongs to.
-
-    In retrieval an item has several scores.
-    """
-    place = score.benchmark, score.subtask
-    # In retrieval, a caption of an item is <item>#<number>.
-    caption = (*place, score.item.rpartition("#")[0])
-    return slices.get((*place, score.item)) or slices.get(caption, ())
+def _slices_of(place: tuple[str, str], slices: ItemSlices, item: str) -> Sequence[str]:
+    """Names of the slices of an item; in retrieval, a caption of an item is <item>#<number>."""
+    return slices.get((*place, item)) or slices.get((*place, item.rpartition("#")[0]), ())
 
 
 def run_pairs(roles: Iterable[str]) -> list[Pair]:
@@ -350,130 +343,82 @@ def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-class _ScoreArrays:
-    """Scores of one model in one (metric, subtask) in compact arrays: 16 bytes a row.
-
-    Items and images are numbers of names.
-    """
-
-    def __init__(self) -> None:
-        self._items, self._images, self._values = array("i"), array("i"), array("d")
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def add(self, score: Score, names: dict[str, int]) -> None:
-        """Append a score, and give new names of items and images the next number."""
-        self._items.append(names.setdefault(score.item, len(names)))
-        self._images.append(names.setdefault(score.group, len(names)))
-        value = score.value
-        self._values.append(_UNSCORED if value is None else value)
-
-    def sorted_by_item(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
-        """Item ranks, image ranks and values [n], sorted by item; repeated items count once."""
-        items, last = np.unique(ranks[np.array(self._items)[::-1]], return_index=True)
-        images = ranks[np.array(self._images)[::-1][last]]
-        return items, images, np.array(self._values)[::-1][last]
-
-
-class _ScoreTable(defaultdict[tuple[str, Key], _ScoreArrays]):
-    """Scores of all models under one seed, by model, benchmark, metric and subtask."""
-
-    def __init__(self) -> None:
-        super().__init__(_ScoreArrays)
-
-    @property
-    def rows(self) -> int:
-        """Total number of scores."""
-        return sum(map(len, self.values()))
-
-    def add(self, score: Score, names: dict[str, int]) -> None:
-        """Append a score, and give new names of items and images the next number."""
-        self[score.model, (score.benchmark, score.metric, score.subtask)].add(score, names)
-
-
-def _alphabetical_ranks(names: Mapping[str, int]) -> _Ints:
-    """Alphabetical rank of each name, in an array indexed by the name's number."""
-    ranks = np.empty(len(names), dtype=np.int64)
-    ranks[[names[name] for name in sorted(names)]] = np.arange(len(names))
-    return ranks
-
-
-def _compare_tables(
-    tables: Sequence[_ScoreTable],
-    ranks: _Ints,
-    models: Mapping[str, str],
+def _compare_parts(
+    scored: Mapping[Key, _ScoredPart],
     pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
-    """Comparison rows of all metrics, from one table of scores per seed; p is not corrected."""
-    keys = list(dict.fromkeys(key for _, key in tables[0]))
+    """Comparison rows of all metrics and averages, from scored items; p is not corrected."""
     rows = []
-    for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in keys):
-        own = [key for key in keys if key[0] == benchmark]
-        rows += _compare_benchmark(own, tables, ranks, models, pairs, chance, titles)
+    for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in scored):
+        items = {key: len(part.items) for key, part in scored.items() if key[0] == benchmark}
+        kept = [key for key, count in items.items() if count]
+        if not kept:
+            continue
+        parts = dict(zip(kept, _renumber_images([scored[key] for key in kept]), strict=True))
+        for metric in reported_metrics(items, titles):
+            members = {
+                (metric.benchmark, metric.metric, part): weight
+                for part, weight in metric.weights.items()
+            }
+            if not members.keys() <= parts.keys():
+                continue  # an average over fewer subtasks than it names would be another metric
+            level = None
+            if members.keys() <= chance.keys():
+                level = 100 * sum(weight * chance[key] for key, weight in members.items())
+            own = [parts[key] for key in members]
+            rows.append(_metric_row(metric, own, list(members.values()), level, pairs))
     return rows
 
 
-def _compare_benchmark(
-    keys: Sequence[Key],
-    tables: Sequence[_ScoreTable],
-    ranks: _Ints,
-    models: Mapping[str, str],
-    pairs: Sequence[Pair],
-    chance: Mapping[Key, float],
-    titles: Mapping[str, str] | None,
-) -> list[Row]:
-    """Comparison rows of the metrics and averages of one benchmark."""
-    parts = {key: _load_part(key, tables, ranks, models) for key in keys}
-    parts = {key: part for key, part in parts.items() if len(part.image)}
-    if not parts:
-        return []
-    parts = dict(zip(parts, _renumber_images(list(parts.values())), strict=True))
-    rows = []
-    items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
-    for metric in reported_metrics(items, titles):
-        members = {
-            (metric.benchmark, metric.metric, part): weight
-            for part, weight in metric.weights.items()
-        }
-        if not members.keys() <= parts.keys():
-            continue  # an average over fewer subtasks than it names would be another metric
-        level = None
-        if members.keys() <= chance.keys():
-            level = 100 * sum(weight * chance[key] for key, weight in members.items())
-        own = [parts[key] for key in members]
-        rows.append(_metric_row(metric, own, list(members.values()), level, pairs))
-    return rows
+def _scored_parts(
+    seeds: Sequence[Iterable[Score]], models: Mapping[str, str]
+) -> dict[Key, _ScoredPart]:
+    """The scored items of each (metric, subtask); raises an error if models differ in items.
 
-
-def _load_part(
-    key: Key, tables: Sequence[_ScoreTable], ranks: _Ints, models: Mapping[str, str]
-) -> _ScoredPart:
-    """The scored items of one (metric, subtask); raises an error if models differ in items.
-
-    The numbers of their images are ranks of names.
+    The numbers of their images are ranks of names. A repeated item counts once.
     """
-    # In order: the intervals do not depend on the order of the scores, not even by rounding.
+    tables = [Table.of(scores, Score).to_arrow() for scores in seeds]
+    joined = pa.concat_tables(tables)
+    frame = joined.select(_NAMES).to_pandas(categories=_NAMES)
+    for name in ("item", "group"):  # in alphabetical order
+        frame[name] = frame[name].cat.reorder_categories(sorted(frame[name].cat.categories))
+    frame["seed"] = np.repeat(np.arange(len(tables), dtype=np.int16), list(map(len, tables)))
+    frame["value"] = joined["correct"].cast("float64").to_numpy()
+    graded = frame["metric"].isin(GRADED).to_numpy()
+    similarities = joined["similarities"].filter(pa.array(graded)).to_pylist()
+    frame.loc[graded, "value"] = [own[0] if own else np.nan for own in similarities]
+    keys = frame[_KEY].drop_duplicates().itertuples(index=False, name=None)
+    grouped = frame[frame["model"].isin(models.values())].groupby(_KEY, observed=True)
     reference, *_ = models.values()
-    every, images, first = tables[0][reference, key].sorted_by_item(ranks)
-    items, images = every[first != _UNSCORED], images[first != _UNSCORED]
-    values: dict[str, _Floats] = {}
-    for name, model in models.items():
-        columns = []
-        for table in tables:
-            found, _, column = table[model, key].sorted_by_item(ranks)
-            known = found[column != _UNSCORED]
-            if not np.array_equal(known, items):
+    columns = list(itertools.product(dict.fromkeys(models.values()), range(len(tables))))
+    parts = {}
+    for key in keys:
+        if key not in grouped.indices:
+            continue
+        rows = grouped.get_group(key).drop_duplicates(["model", "seed", "item"], keep="last")
+        # In order: the intervals do not depend on the order of the scores, not even by rounding.
+        wide = rows.pivot(index="item", columns=["model", "seed"], values="value")
+        wide = wide.reindex(columns=columns).sort_index()
+        scored = wide.notna()
+        known = scored[reference, 0]
+        for model, seed in columns:
+            if not (own := scored[model, seed]).equals(known):
                 raise ValueError(
-                    f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
-                    f"'{reference}' on {len(items)}, {len(np.intersect1d(known, items))} of "
+                    f"{' '.join(key)}: '{model}' was scored on {own.sum()} items, "
+                    f"'{reference}' on {known.sum()}, {(own & known).sum()} of "
                     "them the same; a paired comparison needs the same items: run evaluation again"
                 )
-            columns.append(column[column != _UNSCORED])
-        values[name] = 100.0 * np.array(columns)
-    return _ScoredPart(values, images, len(every) - len(items))
+        first = rows[(rows["model"] == reference) & (rows["seed"] == 0)].set_index("item")["group"]
+        values, items = wide[known], wide.index[known]
+        parts[key] = _ScoredPart(
+            {name: 100.0 * np.ascontiguousarray(values[model].T) for name, model in models.items()},
+            first.cat.codes.loc[items].to_numpy(np.int64),
+            list(items),
+            [item for item in first.index if not known[item]],
+        )
+    return parts
 
 
 def _metric_row(
@@ -510,7 +455,7 @@ def _measured_fields(
     )
     return {
         "items": sum(len(part.image) for part in parts),
-        "skipped": sum(part.skipped for part in parts),
+        "skipped": sum(len(part.skipped) for part in parts),
         "images": len(np.unique(np.concatenate([part.image for part in parts]))),
         "values": values,
         "differences": differences,
