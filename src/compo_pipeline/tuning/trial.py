@@ -144,7 +144,7 @@ class TrialObjective:
             SettingsError: its values cannot be used.
         """
         method, recipe = self.inputs.build(suggest(self.space, trial))
-        first, *_ = *trial.user_attrs.get(EARLIER, ()), trial.number
+        first = [*trial.user_attrs.get(EARLIER, ()), trial.number][0]
         folder = self.folder / f"trial={first}"
         trainer, checkpoint = self.inputs.trainer(recipe, folder), folder / "checkpoint"
         last, every = _steps(trainer.inputs.views, asdict(recipe)), recipe.save_every
