@@ -74,7 +74,6 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("fsc_clip.objective", "weights.local_hn", [*NOT_FINITE, -1], 0),
         ("c2lip.objective", "weights.contrastive", [*NOT_FINITE, -1], 0),
         ("sparcl.objective", "bias", NOT_FINITE, -10.0),
-        ("pretraining", "base.mix", [[0.1, 0.3, 0.45, 0.05, -0.1]], [0.2] * 5),
         ("counterfactuals.endpoint", "timeout", [*NOT_FINITE, 0, -1], 0.5),
         ("counterfactuals.endpoint", "retries.longest", [*NOT_FINITE, -1], 0),
         ("counterfactuals.endpoint", "retries.most", [-1, 101, True], 100),

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveInt
 
 from compo_pipeline.configuration.settings import SPEED, Share, settings
 
 
-@settings
-class TowerSettings:
-    """Settings of the training of the base model's image tower."""
+@dataclass(frozen=True, slots=True)
+class TowerRecipe:
+    """How the base model's image tower was trained."""
 
-    steps: PositiveInt = 2400
-    """optimiser steps."""
-    batch_size: PositiveInt = 128
-    """images a step."""
-    lr: PositiveFloat = 1.5e-3
-    """peak learning rate of AdamW."""
-    weight_decay: NonNegativeFloat = 0.03
-    """of AdamW."""
-    warmup: NonNegativeInt = 80
-    """steps of linear warm-up."""
-    composites: Share = 0.3
-    """share of images that are composites of two scenes."""
-    save_every: Annotated[PositiveInt, SPEED] = 100
-    """steps between checkpoints; a run continues from the last."""
-    workers: Annotated[NonNegativeInt, SPEED] = 1
-    """processes that render."""
+    steps: int = 2400
+    batch_size: int = 128
+    lr: float = 1.5e-3  # peak learning rate of AdamW
+    weight_decay: float = 0.03
+    warmup: int = 80  # steps
+    composites: float = 0.3  # share of images that are composites of two scenes
+    save_every: int = 100  # steps between checkpoints; a run continues from the last
+    workers: int = 1  # processes that render
 
     def rate(self, step: int) -> float:
         """Learning rate at a step: warm-up, a plateau, then cosine decay."""
@@ -38,26 +30,19 @@ class TowerSettings:
         return self.lr * min(1.0, (step + 1) / max(1, self.warmup)) * min(1.0, falling)
 
 
-@settings
-class BaseSettings:
-    """Settings of the training of the base model's text tower and image projection."""
+@dataclass(frozen=True, slots=True)
+class BaseRecipe:
+    """How the base model's text tower and image projection were trained."""
 
-    scenes: PositiveInt = 16000
-    """drawn scenes; each may have a near-duplicate with its things' places exchanged."""
-    steps: PositiveInt = 1200
-    """optimiser steps."""
-    batch_size: PositiveInt = 256
-    """captions a step."""
-    lr: PositiveFloat = 1.5e-3
-    """peak rate of AdamW, warm-up of 100 steps, cosine."""
-    weight_decay: NonNegativeFloat = 0.03
-    """of AdamW."""
-    readout_weight: NonNegativeFloat = 0.6
-    """of the losses that keep binding and places decodable."""
-    duplicates: Share = 0.35
-    """share of scenes whose near-duplicate joins the same batch."""
-    mix: tuple[Share, Share, Share, Share, Share] = (0.1, 0.3, 0.45, 0.05, 0.1)
-    """weights of a single thing, keywords, a full sentence, a detail, a thing and its place."""
+    scenes: int = 16000  # each may have a near-duplicate with its things' places exchanged
+    steps: int = 1200
+    batch_size: int = 256  # captions
+    lr: float = 1.5e-3  # peak rate of AdamW, warm-up of 100 steps, cosine
+    weight_decay: float = 0.03
+    readout_weight: float = 0.6  # of the losses that keep binding and places decodable
+    duplicates: float = 0.35  # share of scenes whose near-duplicate joins the same batch
+    # Weights of a single thing, keywords, a full sentence, a detail, a thing and its place.
+    mix: tuple[float, ...] = (0.1, 0.3, 0.45, 0.05, 0.1)
 
     def rate(self, step: int) -> float:
         """Learning rate at a step: warm-up, then cosine decay."""
@@ -70,17 +55,11 @@ class PretrainingSettings:
     """Settings of the training of the shipped base model `scenes-base`."""
 
     seed: int = 0
-    """of scenes, captions and initial weights."""
+    """Seed of scenes, captions and initial weights."""
     device: Annotated[str, SPEED] = "auto"
-    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
+    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """as of training."""
-    tower: TowerSettings = field(default_factory=TowerSettings)
-    """the image tower."""
-    base: BaseSettings = field(default_factory=BaseSettings)
-    """the text tower and the projection."""
-    probed: PositiveInt = 3000
-    """training scenes that linear probes are fitted on, and unseen ones that they are scored on."""
+    """Precision of the towers' matrix products, as of training."""
 
 
 @settings

@@ -25,9 +25,6 @@ REQUIRED: dict[type, dict[str, Any]] = {
     [
         (RulesSettings, {"negatives": []}, r"k\.negatives: .*at most once and one at least"),
         (RulesSettings, {"negatives": ["swap", "swap"]}, r"k\.negatives: .*at most once"),
-        (RulesSettings, {"attempts": 0}, r"k\.attempts: .*got 0"),
-        (RulesSettings, {"checks": {"most_words": 0}}, r"k\.checks\.most_words: .*got 0"),
-        (RulesSettings, {"checks": {"kept": 1.1}}, r"k\.checks\.kept: .*got 1\.1"),
         (EditorEndpointSettings, {"url": "localhost"}, r"k\.url: .*'localhost'"),
         (EditorEndpointSettings, {"model": ""}, r"k\.model: .*got ''"),
         (EditorEndpointSettings, {"connections": 0}, r"k\.connections: .*got 0"),

@@ -201,7 +201,7 @@ def refused(configured):
         (
             {"warmup": 1},
             "warmup",
-            ["training.optimizer.warmup", "pretraining.tower.warmup"],
+            ["training.optimizer.warmup"],
         ),
         # A near one elsewhere is better than none.
         ({"data": {"warmups": 1}}, "data.warmups", ["training.optimizer.warmup"]),

@@ -10,7 +10,7 @@ def raw(*own: str, further: tuple[str, ...] = (), number: int = 0) -> RawCaption
 
 
 def prepared(*own: str, further: tuple[str, ...] = ()) -> list[str]:
-    sentences = Preparation(SentenceSettings(), 20).sentences(raw(*own, further=further))
+    sentences = Preparation(SentenceSettings()).sentences(raw(*own, further=further))
     return [sentence for sentence, _ in sentences]
 
 
@@ -29,7 +29,7 @@ def test_the_own_caption_comes_first_then_its_other_sentences_then_the_further_o
 
 
 def test_words_are_counted_with_each_sentence() -> None:
-    preparation = Preparation(SentenceSettings(), 20)
+    preparation = Preparation(SentenceSettings())
     assert preparation.sentences(raw("It's a dog's bed. Three small words here.")) == (
         ("It's a dog's bed.", 6),
         ("Three small words here.", 4),
@@ -63,7 +63,7 @@ def test_a_sentence_stands_once_in_a_row() -> None:
 
 
 def test_whole_captions_stay_as_they_were_written() -> None:
-    preparation = Preparation(SentenceSettings(least_words=1, most_words=77, whole=True), 20)
+    preparation = Preparation(SentenceSettings(least_words=1, most_words=77, whole=True))
     sentences = preparation.sentences(
         raw("a screenshot of  a dog\n. It sleeps.", further=("Two. Cats.", " ", "…"))
     )
@@ -81,7 +81,7 @@ def test_emoji_and_other_languages_keep_their_text() -> None:
 
 
 def test_the_tally_counts_each_caption_once() -> None:
-    preparation = Preparation(SentenceSettings(), shown=1)
+    preparation = Preparation(SentenceSettings())
     captions = ["The image shows a dog on a sofa.", "This image is a cat on a mat. Tiny."]
     for number, caption in enumerate(captions):
         others = tuple(other for other in captions if other != caption)
@@ -94,7 +94,10 @@ def test_the_tally_counts_each_caption_once() -> None:
         "captions_cleaned": 2,
         "share_cleaned": 2 / 3,
         "openings": {"The image shows": 1, "This image is": 1},
-        "examples": [{"sample_id": "train-0", "before": captions[0], "after": "a dog on a sofa."}],
+        "examples": [
+            {"sample_id": "train-0", "before": captions[0], "after": "a dog on a sofa."},
+            {"sample_id": "train-1", "before": captions[1], "after": "a cat on a mat. Tiny."},
+        ],
         "sentences_used": 2,
         "sentences_dropped": {"too_few_words": 1, "too_many_words": 1},
         "captions_without_a_sentence": 1,

@@ -400,8 +400,12 @@ def _expected_kind(parsed: Any, given: Any) -> str:
 
 
 def _join_key(*parts: Any) -> str:
-    """Join the non-empty parts of a key by dots."""
-    return ".".join(str(part) for part in parts if part != "")
+    """Join the non-empty parts of a key by dots; parts that would not print are quoted."""
+    names = (str(part) for part in parts if part != "")
+    return ".".join(
+        name if name.isprintable() and len(name) <= _LONGEST_KEY else _SHOWN.repr(name)
+        for name in names
+    )
 
 
 def _is_mapping(hint: Any) -> bool:

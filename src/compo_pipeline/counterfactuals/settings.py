@@ -64,18 +64,6 @@ class CounterfactualSettings:
 
 
 @settings
-class CheckSettings:
-    """Settings of the checks that edited captions must pass."""
-
-    most_words: PositiveInt = 60
-    """words that an edited caption may have."""
-    longer: NonNegativeFloat = 0.5
-    """share by which it may have more words than its caption; two more are always allowed."""
-    kept: Share = 0.5
-    """least share of the caption's words that a negative keeps."""
-
-
-@settings
 class RulesSettings:
     """Settings of the caption editor `rules`, whose positives are paraphrases."""
 
@@ -94,10 +82,6 @@ class RulesSettings:
     rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
     concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
     """whether the words that change are drawn by their concreteness."""
-    attempts: PositiveInt = 5
-    """draws of each rule, until one passes the checks."""
-    checks: CheckSettings = field(default_factory=CheckSettings)
-    """checks of the texts."""
 
     def __post_init__(self) -> None:
         """Each rule at most once."""
@@ -119,8 +103,6 @@ class EditorEndpointSettings(EndpointSettings):
     attempts: PositiveInt = 3
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
-    checks: CheckSettings = field(default_factory=CheckSettings)
-    """checks of the texts."""
 
 
 @settings
@@ -134,8 +116,6 @@ class EditorLocalSettings(LocalSettings):
     attempts: PositiveInt = 3
     """times that a caption is asked for, with another seed each, until an answer passes the
     checks."""
-    checks: CheckSettings = field(default_factory=CheckSettings)
-    """checks of the texts."""
 
 
 @settings

@@ -105,11 +105,6 @@ class SourceSettings:
     """Captions of a table of their own; null: `data.captions`."""
     shares: Open[PositiveFloat] | None = None
     """Relative sizes of its splits that share one file; null: `data.shares`."""
-    shares_seed: int | None = None
-    """Seed of the hash that divides these; null: `data.shares_seed`."""
-    follow_symlinks: bool | None = None
-    """Whether its caption files may be links to files outside its root; null:
-    `data.follow_symlinks`."""
     sample: SampleSettings | None = None
     """A random sample of one of its splits; null: as `data.sample` says, of this source."""
 

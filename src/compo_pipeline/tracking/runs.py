@@ -76,7 +76,7 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
         SettingsError: the store is part of a project that was copied or moved.
     """
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
+    os.environ.setdefault("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
     for name, value in _HTTP.items():
         os.environ.setdefault(name, value)
     # Its line for every retry of every request would bury the one that says who does not answer.

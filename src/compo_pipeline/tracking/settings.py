@@ -13,5 +13,3 @@ class TrackingSettings:
     """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
     experiment: Title = "compo"
     """The experiment's name."""
-    system_metrics: bool = False
-    """Log the machine's load too."""

@@ -35,7 +35,7 @@ from compo_pipeline.training import checkpoint
 from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 from compo_scenes.base_model.supervision import SIZE_NAMES, ImageBatches, Truth
-from compo_scenes.settings import BaseSettings, TowerSettings
+from compo_scenes.settings import BaseRecipe, TowerRecipe
 from compo_scenes.world import PATTERNS, World
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, f
 def train_tower(
     loaded: LoadedModel,
     world: World,
-    settings: TowerSettings,
+    settings: TowerRecipe,
     compute: Compute,
     *,
     seed: int,
@@ -209,7 +209,7 @@ def train_tower(
         for step, (pixels, truth) in enumerate(loader, start):
             targets = moved(truth, head.weight.device)
             loss, embedding = _forward(loaded, readouts, pixels, targets, compute)
-            rate, key = settings.rate(step), "pretraining.tower.lr"
+            rate, key = settings.rate(step), "TowerRecipe.lr"
             value = descend(loss, amp_optimizer, rate, step=step, key=key, state=state)
             if (step + 1) % 50 == 0:
                 reading = readings(readouts, embedding, targets)
@@ -226,7 +226,7 @@ def train_tower(
     return history
 
 
-def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
+def _recipe(settings: TowerRecipe, world: World, compute: Compute, seed: int) -> dict[str, Any]:
     """Settings that determine the trained weights, as JSON values, to compare with a state's.
 
     Saving and rendering processes do not.
@@ -264,7 +264,7 @@ def _can_resume(state: Path, recipe: Mapping[str, Any]) -> bool:
 
 
 def _loader(
-    loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
+    loaded: LoadedModel, world: World, settings: TowerRecipe, seed: int, start: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
     """Data loader of random image batches from step `start` on.
 
@@ -322,7 +322,7 @@ def load_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
 
 
 def optimizers(
-    trained: list[nn.Parameter], settings: TowerSettings | BaseSettings, compute: Compute
+    trained: list[nn.Parameter], settings: TowerRecipe | BaseRecipe, compute: Compute
 ) -> tuple[torch.optim.AdamW, AmpOptimizer]:
     """AdamW optimiser over the parameters, and the `AmpOptimizer` that steps it in a precision."""
     adamw = torch.optim.AdamW(

@@ -30,7 +30,7 @@ from compo_scenes.base_model.image_tower import Readouts, binding_losses, descen
 from compo_scenes.base_model.supervision import boxes, truth
 from compo_scenes.captions import alt_text
 from compo_scenes.render import image
-from compo_scenes.settings import BaseSettings
+from compo_scenes.settings import BaseRecipe
 from compo_scenes.world import Relation, Scene, World, exchanged_places, relation
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class _Captioned:
         self,
         loaded: LoadedModel,
         world: World,
-        settings: BaseSettings,
+        settings: BaseRecipe,
         compute: Compute,
         seed: int,
     ) -> None:
@@ -105,7 +105,7 @@ def train_base(
     loaded: LoadedModel,
     readouts: Readouts,
     world: World,
-    settings: BaseSettings,
+    settings: BaseRecipe,
     compute: Compute,
     *,
     seed: int,
@@ -142,7 +142,7 @@ def train_base(
             shown = truth([boxes(data.scenes[i]) for i in chosen], world, 1)
             what, where = binding_losses(readouts, images, moved(shown, device))
             loss = contrast + settings.readout_weight * (what + 3 * where)
-            descend(loss, amp_optimizer, settings.rate(step), step=step, key="pretraining.base.lr")
+            descend(loss, amp_optimizer, settings.rate(step), step=step, key="BaseRecipe.lr")
             clamp_scale(model)
             figures = {"contrast": contrast.item(), "what": what.item(), "where": where.item()}
             meter.advance(**figures)

@@ -13,7 +13,7 @@ from compo_pipeline.chat.settings import RetrySettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
-from compo_pipeline.counterfactuals.settings import CheckSettings, EditorEndpointSettings
+from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
 
 Bare = Callable[..., EditRequest]
 KEY = "counterfactuals.endpoint"
@@ -339,7 +339,6 @@ def test_settings_fingerprint(editor: Any) -> None:
             {"temperature": 0.1},
             {"attempts": 1},
             {"more": {"top_p": 0.5}},
-            {"checks": CheckSettings(kept=0.4)},
         )
     ]
-    assert len({own, *others}) == 6
+    assert len({own, *others}) == 5

@@ -8,7 +8,6 @@ from compo_pipeline.chat.answers import answer_key
 from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.counterfactuals.editors import llm
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
-from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.storage.records import Parse
 
 
@@ -29,7 +28,7 @@ def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) ->
     for caption, text in zip(turns[::2], turns[1::2], strict=True):
         request = EditRequest("id", 0, role, caption, parsed(caption))
         assert clean_answer(text, caption) == text
-        assert reason_to_reject(request, text, CheckSettings()) == "", text
+        assert reason_to_reject(request, text) == "", text
 
 
 def test_a_changed_prompt_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import image_tower as tower
 from compo_scenes.base_model.image_tower import (
     Readouts,
-    TowerSettings,
+    TowerRecipe,
     binding_losses,
     tokens,
     train_tower,
@@ -77,7 +77,7 @@ def test_binding_losses_equal_the_loop(world: World, wide: Scene, tall: Scene) -
 
 
 COMPUTE = Compute(torch.device("cpu"), "fp32")
-TOWER = TowerSettings(steps=4, batch_size=2, warmup=1, save_every=1, workers=0)
+TOWER = TowerRecipe(steps=4, batch_size=2, warmup=1, save_every=1, workers=0)
 
 
 def weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
         return loss * (math.nan if next(calls) == 2 else 1), embedding
 
     monkeypatch.setattr(tower, "_forward", lost)
-    with pytest.raises(TrainingError, match=r"step 2: loss.*stored in .*pretraining\.tower\.lr"):
+    with pytest.raises(TrainingError, match=r"step 2: loss.*stored in .*TowerRecipe\.lr"):
         train_tower(spoilt, world, TOWER, COMPUTE, seed=0, state=state)
     progress = checkpoint.read_progress(state)
     assert progress is not None and progress["step"] == 2

@@ -20,9 +20,10 @@ from compo_scenes.base_model.image_tower import MODEL, build
 from compo_scenes.base_model.supervision import ImageBatches
 from compo_scenes.base_model.text_tower import embed_scenes
 from compo_scenes.dataset import SceneSettings, WorldSettings
+from compo_scenes.pipelines.pretraining import nodes
 from compo_scenes.pipelines.pretraining.nodes import train_base_model, train_image_tower
 from compo_scenes.render import image
-from compo_scenes.settings import BaseSettings, PretrainingSettings, TowerSettings
+from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
 from compo_scenes.world import Scene, World
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
@@ -31,14 +32,12 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 def test_the_whole_pipeline_in_small(
-    world: World, wide: Scene, tmp_path: Path, device: str
+    world: World, wide: Scene, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = PretrainingSettings(
-        device=device,
-        tower=TowerSettings(steps=4, batch_size=4, workers=0),
-        base=BaseSettings(scenes=8, steps=50, batch_size=4),
-        probed=8,
-    )
+    monkeypatch.setattr(nodes, "TOWER", TowerRecipe(steps=4, batch_size=4, workers=0))
+    monkeypatch.setattr(nodes, "BASE", BaseRecipe(scenes=8, steps=50, batch_size=4))
+    monkeypatch.setattr(nodes, "PROBED", 8)
+    settings = PretrainingSettings(device=device)
     scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
     trained, folder = tmp_path / "tower", tmp_path / "base"
     FolderDataset(filepath=str(trained)).save(train_image_tower(settings, scenes))

@@ -14,7 +14,7 @@ from compo_pipeline.training.checkpoint import TrainingError
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import Readouts
 from compo_scenes.base_model.supervision import boxes, truth
-from compo_scenes.base_model.text_tower import BaseSettings, pairs_of_scenes, probe
+from compo_scenes.base_model.text_tower import BaseRecipe, pairs_of_scenes, probe
 from compo_scenes.world import Scene, World
 
 COMPUTE = Compute(torch.device("cpu"), "fp32")
@@ -32,7 +32,7 @@ def test_near_duplicates_exchange_places(world: World) -> None:
 
 
 def test_near_duplicates_share_a_batch(fresh: LoadedModel, world: World) -> None:
-    settings = BaseSettings(scenes=12, batch_size=8, duplicates=1.0)
+    settings = BaseRecipe(scenes=12, batch_size=8, duplicates=1.0)
     data = base._Captioned(fresh, world, settings, COMPUTE, seed=0)
     assert data.features.shape == (len(data.scenes), 192)
     chosen, texts = data.batch(3)
@@ -81,8 +81,8 @@ def test_a_loss_that_is_not_finite_stops(
         return what * (math.inf if next(calls) == 0 else 1), where
 
     monkeypatch.setattr(base, "binding_losses", lost)
-    settings = BaseSettings(scenes=4, steps=2, batch_size=4)
-    with pytest.raises(TrainingError, match=r"step 0: loss.*no state.*pretraining\.base\.lr"):
+    settings = BaseRecipe(scenes=4, steps=2, batch_size=4)
+    with pytest.raises(TrainingError, match=r"step 0: loss.*no state.*BaseRecipe\.lr"):
         base.train_base(spoilt, Readouts(world, 128, 192), world, settings, COMPUTE, seed=0)
     for name, parameter in spoilt.model.named_parameters():
         assert parameter.equal(fresh.model.get_parameter(name)), name

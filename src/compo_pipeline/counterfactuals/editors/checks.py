@@ -13,7 +13,6 @@ from collections import Counter
 
 from compo_pipeline.chat.answers import PREAMBLE, bare_text, refuses
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
 _BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
@@ -24,6 +23,9 @@ _SPOKEN = re.compile(r"[^\W_]+")
 _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
 _ARTICLES = frozenset({"a", "an", "the"})
 _DENIAL = re.compile(r"\b(no|not|without|never|none|nobody|nothing|cannot|neither|nor)\b|n['’]t\b")
+_MOST_WORDS = 60
+_LONGER = 0.5  # share by which an edit may have more words than its caption
+_KEPT = 0.5  # least share of the caption's words that a negative keeps
 # Words by which a short text may be longer at any share: "being", "by".
 _SPARE = 2
 
@@ -47,12 +49,12 @@ def clean_answer(answer: str, caption: str) -> str:
     return _match_caption_ends("\n".join(line for line in lines if line), caption)
 
 
-def reason_to_reject(request: EditRequest, text: str, settings: CheckSettings) -> str:
+def reason_to_reject(request: EditRequest, text: str) -> str:
     """Reason why a text is no valid edit of a caption; empty for a valid edit."""
-    return _form_flaw(request.caption, text, settings) or _meaning_flaw(request, text, settings)
+    return _form_flaw(request.caption, text) or _meaning_flaw(request, text)
 
 
-def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
+def _form_flaw(caption: str, text: str) -> str:
     """Flaw in the form of an edited text, such as unchanged or too long; empty if none."""
     if not _SPOKEN.search(text):
         return "empty"
@@ -66,11 +68,11 @@ def _form_flaw(caption: str, text: str, settings: CheckSettings) -> str:
     if _count_sentences(text) > max(1, _count_sentences(caption)):
         return "more than one sentence"
     words, ours = word_count(text), word_count(caption)
-    if words > settings.most_words:
-        return f"{words} words, more than most_words ({settings.most_words})"
-    longest = max(math.floor(ours * (1 + settings.longer)), ours + _SPARE)
+    if words > _MOST_WORDS:
+        return f"{words} words, more than {_MOST_WORDS}"
+    longest = max(math.floor(ours * (1 + _LONGER)), ours + _SPARE)
     if words > longest:
-        return f"{words} words where the caption has {ours} (longer: {settings.longer})"
+        return f"{words} words where the caption has {ours}"
     if _SPOKEN.findall(text.casefold()) == _SPOKEN.findall(caption.casefold()):
         return "unchanged"
     return ""
@@ -80,7 +82,7 @@ def _speaks_of_task(text: str) -> bool:
     return bool(PREAMBLE.match(text)) or refuses(text)
 
 
-def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> str:
+def _meaning_flaw(request: EditRequest, text: str) -> str:
     """Flaw in the meaning of an edit that its words give away; empty if none.
 
     A word of the caption may always be missing, whatever the share of words to keep.
@@ -93,8 +95,8 @@ def _meaning_flaw(request: EditRequest, text: str, settings: CheckSettings) -> s
         for each in (request.caption, text)
     )
     missing = (Counter(ours) - Counter(theirs)).total()
-    if missing > max(1, len(ours) * (1 - settings.kept)):
-        return f"keeps less than {settings.kept:.0%} of the caption's words"
+    if missing > max(1, len(ours) * (1 - _KEPT)):
+        return f"keeps less than {_KEPT:.0%} of the caption's words"
     rest = iter(ours)
     if all(word in rest for word in theirs):
         return "only leaves words out"

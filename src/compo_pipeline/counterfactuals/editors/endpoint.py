@@ -55,7 +55,7 @@ class EndpointEditor:
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
         return short_fingerprint(
-            self.name, parameters, own.attempts, own.checks, self._seed, prompts_fingerprint()
+            self.name, parameters, own.attempts, self._seed, prompts_fingerprint()
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
@@ -74,7 +74,7 @@ class EndpointEditor:
             messages = edit_messages(request.caption, request.role)
             body = request_body(own, messages, attempt_seed(self._seed, request, attempt))
             answer = ask(answer_key({"attempt": attempt, **body}), partial(dict, body))
-            result = check_answer(request, answer, attempt, own.checks)
+            result = check_answer(request, answer, attempt)
             if isinstance(result, EditedCaption):
                 break
         return result

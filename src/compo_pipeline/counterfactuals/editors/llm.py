@@ -16,7 +16,6 @@ from compo_pipeline.counterfactuals.contract import (
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
-from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.run import seeding
 
 
@@ -95,15 +94,13 @@ def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
     return seeding.digest(seed, request.caption, request.role, attempt) % SEEDS
 
 
-def check_answer(
-    request: EditRequest, answer: Answer, attempt: int, settings: CheckSettings
-) -> EditedCaption | EditFailure:
+def check_answer(request: EditRequest, answer: Answer, attempt: int) -> EditedCaption | EditFailure:
     """The edited caption in a model's answer, or a failure if the answer is rejected.
 
     Attempts are counted from 0.
     """
     text = clean_answer(answer.text, request.caption)
-    refused = no_answer(answer) or reason_to_reject(request, text, settings)
+    refused = no_answer(answer) or reason_to_reject(request, text)
     if not refused:
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"

@@ -58,9 +58,7 @@ class TransformersEditor:
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
         model = self._model_fingerprint
-        return short_fingerprint(
-            self.name, parameters, own.checks, self._seed, model, prompts_fingerprint()
-        )
+        return short_fingerprint(self.name, parameters, self._seed, model, prompts_fingerprint())
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in order, batch by batch.
@@ -85,8 +83,7 @@ class TransformersEditor:
         for attempt in range(self._settings.attempts if self._settings.temperature else 1):
             answers = self._answers_of_attempt([requests[place] for place in open_], attempt)
             for place, answer in zip(open_, answers, strict=True):
-                checks = self._settings.checks
-                results[place] = check_answer(requests[place], answer, attempt, checks)
+                results[place] = check_answer(requests[place], answer, attempt)
             open_ = [place for place in open_ if isinstance(results[place], EditFailure)]
             if not open_:
                 break

@@ -30,6 +30,7 @@ from compo_pipeline.run import seeding
 RULES = 1
 """Version of the rules: raised where equal captions and settings give other texts than before."""
 
+_ATTEMPTS = 5  # draws of each rule, until one passes the checks
 _NOTHING = "no rule finds anything to change"
 
 
@@ -83,7 +84,7 @@ class RuleEditor:
         """First draft of an edit that passes the checks, or a failure."""
         reason = _NOTHING
         for draft in self._drafts(request, rules, rng):
-            refused = reason_to_reject(request, draft.text, self._settings.checks)
+            refused = reason_to_reject(request, draft.text)
             if not refused:
                 words = " > ".join(draft.words)
                 return EditedCaption(draft.text, f"{draft.generator}, {draft.category}: {words}")
@@ -101,7 +102,7 @@ class RuleEditor:
                 rng.shuffle(names)
             generators = [rules[name] for name in names]
         for generator in generators:
-            for _ in range(self._settings.attempts):
+            for _ in range(_ATTEMPTS):
                 draft = generator(request.parse, rng)
                 if draft is None:
                     break

@@ -132,12 +132,10 @@ def ingest_sources(
     counts = rows.column("source").value_counts().to_pylist()
     by_source = {each["values"]: each["counts"] for each in counts}
     report = {**found.report, "rows_by_source": by_source, "images_of_several_sources": shared}
-    facts = found.facts
-    if settings.near_duplicates:
-        order = [HELD_OUT, *source["splits"], CARVED]
-        facts, report["near_duplicates"] = _with_near_leaks(
-            rows, facts, order, Path(source["root"]), settings, engine
-        )
+    order = [HELD_OUT, *source["splits"], CARVED]
+    facts, report["near_duplicates"] = _with_near_leaks(
+        rows, found.facts, order, Path(source["root"]), settings, engine
+    )
     _log_duplicates(report)
     return found._replace(captions=rows, facts=facts, report=report)
 
@@ -146,7 +144,7 @@ def _log_duplicates(report: Mapping[str, Any]) -> None:
     """Log the numbers of images that occur in several sources."""
     for names, count in report["images_of_several_sources"].items():
         log.warning("%d images are the same in the sources %s.", count, names)
-    for name, count in report.get("near_duplicates", {}).items():
+    for name, count in report["near_duplicates"].items():
         if count:
             text = "%d images of the source %s look like one of another (perceptual hash)."
             log.warning(text, count, name)
@@ -230,7 +228,7 @@ def _ingest(
     captions: Replacement | None,
 ) -> Ingested:
     """Clean the captions and measure the images of sampled records, which leave others out."""
-    preparation = Preparation(settings.sentences, settings.shown)
+    preparation = Preparation(settings.sentences)
     root, splits = Path(source["root"]), source["splits"]
     unparseable: list[Rejected] = []
     words = Words()

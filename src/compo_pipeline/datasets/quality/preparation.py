@@ -19,6 +19,8 @@ _CACHED_TEXTS = 50_000
 
 _REASONS = ("too_few_words", "too_many_words")
 
+_SHOWN = 20  # examples of cleaned captions in the report
+
 
 class Preparation:
     """Cleans captions and splits them into sentences, with counts for the ingest report.
@@ -26,10 +28,8 @@ class Preparation:
     Only the rows' own captions count, so each caption of a source counts once.
     """
 
-    def __init__(self, settings: SentenceSettings, shown: int) -> None:
-        """Start counting; the report shows `shown` examples of cleaned captions."""
+    def __init__(self, settings: SentenceSettings) -> None:
         self._settings = settings
-        self._shown = shown
         self._captions = self._cleaned = self._without_own = 0
         self._openings: Counter[str] = Counter()
         self._sentences: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class Preparation:
         if opening is not None:
             self._cleaned += 1
             self._openings[opening] += 1
-            if len(self._examples) < self._shown:
+            if len(self._examples) < _SHOWN:
                 example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": texts[0]}
                 self._examples.append(example)
         fit = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_SHOWN = 20  # bad rows of a rule that results and errors name
 _OF_IMAGES = "decode_error"
 _LEAKS = ("leaks", "near_leaks")
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -132,7 +133,7 @@ def summary(
                 "broken_by": len(broken[name]),
                 "images": len(images[name]),
                 "image": next(iter(images[name]), None),
-                "rows": list(broken[name][: settings.shown]),
+                "rows": list(broken[name][:_SHOWN]),
             }
             for name, rule in settings.rules.items()
         },

@@ -40,11 +40,6 @@ class IngestSettings:
     journal: Path | None = None
     """SQLite file with the measurements, so that an interrupted run resumes and unchanged images
     are not measured again; null: none."""
-    shown: NonNegativeInt = 20
-    """Number of cleaned captions shown in the report, before and after."""
-    near_duplicates: bool = True
-    """Whether images of several sources (`data.sources`) are compared by a perceptual hash too, for
-    which each is decoded once more."""
 
     @property
     def limits(self) -> Limits:
@@ -119,8 +114,6 @@ class DataValidationSettings:
     known_words: Share | None = 0.7
     """The run fails when the language pipeline knows less than this share of the captions' words:
     they are in another language; null: never."""
-    shown: NonNegativeInt = 20
-    """Number of bad rows named per rule in results and errors."""
 
     def __post_init__(self) -> None:
         """Refuse two names of one rule: Great Expectations would silently drop one."""

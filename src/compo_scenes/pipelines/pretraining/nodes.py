@@ -13,7 +13,10 @@ from compo_pipeline.storage.files import FolderWriter
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import build, load_tower, train_tower
 from compo_scenes.dataset import SceneSettings
-from compo_scenes.settings import PretrainingSettings
+from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
+
+TOWER, BASE = TowerRecipe(), BaseRecipe()
+PROBED = 3000  # training scenes that linear probes are fitted on, and unseen ones that judge them
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:
@@ -23,7 +26,7 @@ def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -
     """
     compute, seed = _resolve_compute(pretraining), pretraining.seed
     loaded, world = build(seed, compute.device), scenes.world.world()
-    train = partial(train_tower, loaded, world, pretraining.tower, compute, seed=seed)
+    train = partial(train_tower, loaded, world, TOWER, compute, seed=seed)
     return lambda folder: train(state=folder / "tower.safetensors")
 
 
@@ -34,10 +37,9 @@ def train_base_model(
     compute, world, seed = _resolve_compute(pretraining), scenes.world.world(), pretraining.seed
     loaded = build(seed, compute.device)
     readouts = load_tower(loaded, tower / "tower.safetensors", world)
-    curve = base.train_base(loaded, readouts, world, pretraining.base, compute, seed=seed)
-    count = pretraining.probed
-    shown = list(itertools.islice(world.scenes(seed, "train", "probe"), count))
-    unseen = list(itertools.islice(world.scenes(seed, "val", "probe", 2), count))
+    curve = base.train_base(loaded, readouts, world, BASE, compute, seed=seed)
+    shown = list(itertools.islice(world.scenes(seed, "train", "probe"), PROBED))
+    unseen = list(itertools.islice(world.scenes(seed, "val", "probe", 2), PROBED))
     probes = base.probe(
         base.embed_scenes(loaded, shown, compute, "embedding scenes to probe"),
         shown,
