@@ -120,12 +120,11 @@ def processor_time(rows: Table[Caption], folder: Path) -> dict[str, float]:
     return {"image measured": measured / IMAGES, "caption parsed and edited": edited / len(few)}
 
 
-def compared(rows: Table[Caption], folder: Path, engine: PrepareSettings) -> dict[str, float]:
+def compared(rows: Table[Caption], folder: Path, name: str) -> dict[str, float]:
     """Parts a second of both steps, and seconds of a first run."""
-    first = prepared(rows[:FIRST], folder / f"{engine.engine}-{FIRST}", engine)
-    short, long = (
-        prepared(rows[:count], folder / f"{engine.engine}-{count}", engine) for count in ROWS
-    )
+    engine = ENGINES[name]
+    first = prepared(rows[:FIRST], folder / f"{name}-{FIRST}", engine)
+    short, long = (prepared(rows[:count], folder / f"{name}-{count}", engine) for count in ROWS)
     found = {}
     for step in ("parses", "views"):
         found[step] = (ROWS[1] - ROWS[0]) / PART / (long[step] - short[step])
@@ -148,7 +147,7 @@ def table(results: dict[str, dict[str, float]]) -> str:
         "| engine | parses, parts a second | first two, s | views, parts a second | first two, s |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name in ("local", "processes", "ray"):
+    for name in ENGINES:
         if found := results.get(name):
             steps = (
                 f"{found[step]:.2f} | {found[f'{step}, first']:.1f}" for step in ("parses", "views")
@@ -179,7 +178,7 @@ def main() -> None:
         folder = Path(name)
         rows = captions(ROWS[1], folder)
         for engine in options.engines:
-            results[engine] = compared(rows, folder, ENGINES[engine])
+            results[engine] = compared(rows, folder, engine)
             print(engine, results[engine])
             for count in ROWS:
                 first = contents(folder / f"{options.engines[0]}-{count}")

@@ -27,6 +27,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import suite_page
+from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import read_json
 from compo_pipeline.storage.records import Score, from_table
 
@@ -48,7 +49,7 @@ def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
 def main() -> None:
     """Compare the runs that are there, write."""
     parameters = study.configured("base", "")
-    command: dict[str, Any] = {"env": None, "params": {}}
+    command = CommandOptions()
     dataset = parameters["dataset"]
     cells = find_cells(SET, parameters["comparison_sets"], dataset, command).cells
     runs, seeds = {}, {}

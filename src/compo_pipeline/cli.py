@@ -132,7 +132,8 @@ def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: boo
     from compo_pipeline.project import settings
 
     conf, env = Path(project.project_path) / "conf", env or "local"
-    own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in keys.KINDS)
+    kinds = ("parameters", "catalog", "globals")
+    own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in kinds)
     classes = settings.settings_classes() | {"": settings.Parameters}
     default, values = (
         settings.all_values(settings.loader_of(conf, each, {}))

@@ -22,7 +22,6 @@ from compo_pipeline.project.settings import (
     loader_of,
     read_settings,
 )
-from compo_pipeline.run import engines
 from compo_pipeline.storage.remote import RemoteError
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, splits_of
 
@@ -78,11 +77,6 @@ def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
         check(*arguments)
     except SettingsError as error:
         yield error.message
-
-
-def _engine(run: Run) -> Iterator[str]:
-    if run.reads("prepare"):
-        yield from _refusal(engines.check, run.settings.prepare)
 
 
 def _signing(run: Run) -> Iterator[str]:
@@ -546,7 +540,6 @@ def _folders(run: Run) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
-    _engine,
     _signing,
     _selecting_items,
     _sources,

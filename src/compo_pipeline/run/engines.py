@@ -168,8 +168,13 @@ def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) ->
         ) from None
     if parent := multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_end_with, args=[parent], daemon=True).start()
     compute.use_cores_later(workers)
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _apply_function(partition: Any) -> Any:
