@@ -12,6 +12,7 @@ import yaml
 from kedro.pipeline import Pipeline
 
 from compo_pipeline.comparison import cells
+from compo_pipeline.configuration import plugins
 from compo_pipeline.pipeline_registry import GROUP, SUMS, register_pipelines
 
 NAMES = list(register_pipelines())

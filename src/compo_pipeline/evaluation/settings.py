@@ -51,7 +51,6 @@ class EvaluationSettings:
 
 
 @settings
-@settings
 class TrainingTables:
     """Settings of the tables with the training rows of a list's models."""
 

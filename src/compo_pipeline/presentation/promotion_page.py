@@ -15,7 +15,7 @@ from compo_pipeline.presentation import pages
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.versions.gate import ITEMS, Check
 from compo_pipeline.versions.promotion import Decision, PromotionError
 
@@ -26,8 +26,8 @@ _COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "findi
 _UNBROKEN = ("items", "before", "now", "difference")
 
 
-def decision_page(decision: Decision, site: Site) -> FolderWriter:
-    """A function that writes the page of a promotion or rollback, as HTML and Markdown.
+def decision_page(decision: Decision, site: Site) -> dict[str, bytes]:
+    """The page of a promotion or rollback, as HTML and Markdown.
 
     Args:
         decision: what was decided.
@@ -38,7 +38,7 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         own |= {"compared with": decision.opponent, "gate": decision.gate}
     if decision.waived:
         own["waived (promotion.waive)"] = ", ".join(decision.waived)
-    return partial(
+    write = partial(
         _write_page,
         title=f"{decision.name} version {decision.version}: {decision.outcome}",
         dry_run=decision.dry_run,
@@ -48,6 +48,7 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         checks=[_check_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),
     )
+    return files_of(write)
 
 
 def report(decision: Decision, folder: Path, console: Console | None = None) -> None:
