@@ -19,8 +19,8 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.evaluation.suite import compare_runs
-from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison.nodes import run_cells
+from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
 from compo_pipeline.project.resources import check_resources
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
@@ -140,7 +140,7 @@ def test_the_settings_of_all_cells_are_checked_before_the_run(
     shipped: RunSettings, bootstrapped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bootstrapped)
-    compares = comparison.create_pipeline()
+    compares = create_pipeline()
     given = {"command": CommandOptions(), "set": "s"}
 
     def check(**params: Any) -> None:

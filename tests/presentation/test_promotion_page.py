@@ -10,6 +10,7 @@ import pytest
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.run.provenance import CommandOptions, Site
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.promotion import Decision
@@ -63,7 +64,8 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    promotion_page.decision_page(replace(given, pipeline="rollback"), site_of(folder))(folder)
+    page = promotion_page.decision_page(replace(given, pipeline="rollback"), site_of(folder))
+    write_files(page, folder)
     return (folder / "promotion.md").read_text(), (folder / "promotion.html").read_text()
 
 

@@ -13,7 +13,7 @@ from compo_pipeline.presentation.pages import Cell
 from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.versions.gate import ITEMS, Check
 from compo_pipeline.versions.promotion import Decision, PromotionError
 
@@ -21,8 +21,8 @@ from compo_pipeline.versions.promotion import Decision, PromotionError
 PAGE, MARKDOWN = "promotion.html", "promotion.md"
 
 
-def decision_page(decision: Decision, site: Site) -> FolderWriter:
-    """A function that writes the page of a promotion or rollback, as HTML and Markdown.
+def decision_page(decision: Decision, site: Site) -> dict[str, bytes]:
+    """The page of a promotion or rollback, as HTML and Markdown.
 
     Args:
         decision: what was decided.
@@ -46,7 +46,7 @@ def decision_page(decision: Decision, site: Site) -> FolderWriter:
         for name in (MARKDOWN, PAGE):
             page.write(folder / name)
 
-    return write
+    return files_of(write)
 
 
 def report(decision: Decision, folder: Path, console: Console | None = None) -> None:

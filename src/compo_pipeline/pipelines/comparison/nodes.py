@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
 
@@ -44,11 +44,11 @@ def run_cells(
 
 def compare_cells(
     runs: list[dict[str, Any]], name: str, site: Site
-) -> tuple[dict[str, Any], dict[str, Any], FolderWriter]:
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
     """Compare the base model and all cells, with intervals over seeds and images.
 
     Returns:
-        The comparison as JSON, headline metrics for DVC, and a function that writes the page.
+        The comparison as JSON, headline metrics for DVC, and the files of the page.
     """
     suite = compare_runs(cells.load_runs(runs))
     facts = {
@@ -59,7 +59,7 @@ def compare_cells(
     }
     suite_page.show(suite)
     page = partial(suite_page.write, suite, f"Comparison of the set {name}", facts)
-    return suite.to_json(), headline_figures(suite.comparison.rows), page
+    return suite.to_json(), headline_figures(suite.comparison.rows), files_of(page)
 
 
 def log_cells(suite: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:

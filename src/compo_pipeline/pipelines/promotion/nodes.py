@@ -7,7 +7,6 @@ from pathlib import Path
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.promotion import Decision, promote
@@ -19,11 +18,11 @@ def judge_challenger(
     registration: RegistrationSettings,
     tracking: TrackingSettings,
     site: Site,
-) -> tuple[Decision, FolderWriter]:
+) -> tuple[Decision, dict[str, bytes]]:
     """Judge the version with the registration's alias, and make it champion if it passes.
 
     Returns:
-        The decision, and a function that writes its page.
+        The decision, and the files of its page.
 
     Raises:
         SettingsError: no alias is set.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,6 @@ from compo_pipeline.methods.registry import find
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Score, ScoredItem
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
@@ -93,23 +93,22 @@ def export_checkpoint(
     evaluation: EvaluationSettings,
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
-) -> FolderWriter:
-    """Return a function that writes the checkpoint as an open_clip folder, with card and evidence.
+) -> Path:
+    """Write the checkpoint as an open_clip folder with card and evidence; returns the folder.
 
     The evidence's reference is of the exported weights.
     """
     compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
     device = choose_device(evaluation.device, key="evaluation.device")
-
-    def write(folder: Path) -> None:
-        about = run, manifest, materials, compared
-        export_with_card(checkpoint, folder, *about, registration, waive)
-        rows = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
-        write_evidence(folder, evidence, rows, items)
-        exported, most = load(folder).to(device), registration.reference_rows
-        write_reference(folder, exported, valid_captions, Path(root), most, evaluation)
-
-    return write
+    folder = checkpoint.with_name(".registering")
+    shutil.rmtree(folder, ignore_errors=True)
+    about = run, manifest, materials, compared
+    export_with_card(checkpoint, folder, *about, registration, waive)
+    rows = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
+    write_evidence(folder, evidence, rows, items)
+    exported, most = load(folder).to(device), registration.reference_rows
+    write_reference(folder, exported, valid_captions, Path(root), most, evaluation)
+    return folder
 
 
 def register_export(

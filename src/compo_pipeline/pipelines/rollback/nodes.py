@@ -6,7 +6,6 @@ from pathlib import Path
 
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.tracking.runs import connect
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.promotion import roll_back
@@ -18,8 +17,8 @@ def roll_back_champion(
     registration: RegistrationSettings,
     tracking: TrackingSettings,
     site: Site,
-) -> FolderWriter:
-    """Make the previous champion the champion again; returns a function that writes the page.
+) -> dict[str, bytes]:
+    """Make the previous champion the champion again; returns the files of a page.
 
     Raises:
         PromotionError: there is no champion, or no previous one.

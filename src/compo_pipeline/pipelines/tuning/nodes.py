@@ -24,7 +24,7 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.presentation import study_page, suite_page
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import FolderWriter
+from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import RunLog
@@ -165,11 +165,11 @@ def write_study(
     tuning: TuningSettings,
     paths: PathSettings,
     site: Site,
-) -> FolderWriter:
-    """Return a function that writes the HTML page about the study."""
+) -> dict[str, bytes]:
+    """HTML page about the study."""
     facts = site.facts("tuning")
     database = load_study(tuning.study, Path(paths.tuning))
-    return partial(study_page.write, database, study, confirmation, facts)
+    return files_of(partial(study_page.write, database, study, confirmation, facts))
 
 
 def log_study(
