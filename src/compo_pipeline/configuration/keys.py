@@ -69,7 +69,7 @@ def refuse_bombs(path: Path) -> None:
                 continue
             size = 1
             if isinstance(event, yaml.AliasEvent):
-                size = sizes.get(event.anchor, _MOST_VALUES)  # or within what it stands for
+                size = sizes.get(str(event.anchor), _MOST_VALUES)  # or within what it stands for
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, size = nested.pop()
                 sizes |= {anchor: size} if anchor else {}

@@ -314,7 +314,7 @@ def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
 
     What must be set before it is used is null.
     """
-    values = plain(read_settings(loader))
+    values: dict[str, Any] = plain(read_settings(loader))
     for key, cls in settings_classes().items():
         owner, _, part = key.partition(".")
         if part:
