@@ -132,8 +132,11 @@ def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: boo
     from compo_pipeline.project import settings
 
     conf, env = Path(project.project_path) / "conf", env or "local"
-    kinds = ("parameters", "catalog", "globals")
-    own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in kinds)
+    own = (
+        env != "base"
+        and not markdown
+        and any(keys.read(conf / env, kind) for kind in ("parameters", "globals"))
+    )
     classes = settings.settings_classes() | {"": settings.Parameters}
     default, values = (
         settings.all_values(settings.loader_of(conf, each, {}))
