@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -168,11 +169,11 @@ def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) ->
         ) from None
     if parent := multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     compute.use_cores_later(workers)
 
 
-def _end_with(parent: Any) -> None:
+def _end_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 
