@@ -17,6 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         commands(given, prog_name="compo-pipeline")
         return
+    from compo_pipeline.configuration.removed import replacement
+
+    if given and (hint := replacement(given[0])):
+        sys.exit(f"Error: no command '{given[0]}'{hint}")
     from kedro.framework.cli.cli import main as kedro
 
     sys.argv[1:] = given

@@ -13,6 +13,7 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params as kedro_split_params
 
+from compo_pipeline.configuration.removed import replacement
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.models.settings import LOCAL_PREFIX, PublishedLayout
 from compo_pipeline.run import console, next_steps, offline
@@ -63,7 +64,7 @@ def _run(**given: Any) -> None:
     known = list(register_pipelines())
     for name in filter(None, [given["pipeline"], *given["pipelines"]]):
         if name not in known:
-            hint = nearest(name, known)
+            hint = replacement(name) or nearest(name, known)
             raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(known)})")
     _check_selection(given)
     try:

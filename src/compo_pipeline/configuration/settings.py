@@ -31,6 +31,8 @@ import pydantic
 import pydantic_core
 from click import ClickException
 
+from compo_pipeline.configuration.removed import replacement
+
 Settings = TypeVar("Settings")
 Parsed = TypeVar("Parsed")
 # A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
@@ -110,8 +112,8 @@ def masked(text: str, key: str = "") -> str:
     """
     prefix = f"{key}=" if key else ""
     shown = prefix + text
-    for pattern, replacement in _SECRETS:
-        shown = pattern.sub(replacement, shown)
+    for pattern, mask in _SECRETS:
+        shown = pattern.sub(mask, shown)
     return shown.removeprefix(prefix)
 
 
@@ -289,7 +291,9 @@ def _describe_error(
         return path, f"{path}{between}{own}" if path else own
     if problem["type"] == "unexpected_keyword_argument":
         known = field_names(type_at(cls, location[:-1]))
-        hint = _key_hint(str(location[-1]), known, field_paths(cls, key), elsewhere)
+        hint = replacement(path) or _key_hint(
+            str(location[-1]), known, field_paths(cls, key), elsewhere
+        )
         return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
     if problem["type"] == "missing":
         if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):

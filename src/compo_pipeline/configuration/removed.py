@@ -1,0 +1,49 @@
+"""Names of pipelines, commands and settings that no longer exist, with what to use instead."""
+
+from __future__ import annotations
+
+_BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
+_CONSTANT = "nothing: it is a constant now"
+_COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
+_OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
+_TORCHRUN = "torchrun ... --no-python compo-pipeline train (docs/how-to/scale.md)"
+
+# A setting stands for those below it.
+REMOVED = {
+    "benchmarks_available": "compo-pipeline benchmarks",
+    "benchmark_diff": _BENCHMARK,
+    "copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
+    "repair": "MlflowClient().delete_registered_model_alias of MLflow",
+    "worker": _TORCHRUN,
+    "dvc": "dvc.yaml and recipes/recipes.yml, which are written by hand",
+    "recipes": "docs/reference/recipes.md",
+    "import-phrases": "a table with views.from_table.columns.phrases, or spaCy's phrases",
+    **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
+    "counterfactuals.rules.attempts": _CONSTANT,
+    "counterfactuals.rules.checks": _CONSTANT,
+    "counterfactuals.endpoint.checks": _CONSTANT,
+    **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
+    "evaluation.attention": "kedro run --pipeline=attention",
+    "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
+    "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
+    "promotion.settle": "nothing: a champion that moved meanwhile ends the promotion",
+    "recipe": "docs/reference/recipes.md",
+    "remote.store": "dvc push and dvc pull",
+    "serving.canary": "serve --shadow, or a proxy in front of two servers",
+    "serving.limits.request_pixels": "serving.limits.pixels and serving.limits.seconds",
+    "serving.log.queue": _CONSTANT,
+    "subset": "--params dataset=<name>_1000,data.sample.rows=1000",
+    "suite.diff": _BENCHMARK,
+    "suite.references": "nothing: values of the papers stay beside the measured ones",
+    "tracking.system_metrics": "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true in the environment",
+    **dict.fromkeys(("training.distributed.nnodes", "training.distributed.node_rank"), _TORCHRUN),
+    "tuning.objective.second": _COMPARED,
+    **dict.fromkeys(("tuning.study.sampler", "tuning.study.pruner"), _OPTUNA),
+    "tuning.study.warm_start": "study.enqueue_trial of Optuna",
+}
+
+
+def replacement(name: str) -> str:
+    """Hint "; it was removed: use x" for a removed name; empty for any other."""
+    found = (use for old, use in REMOVED.items() if f"{name}.".startswith(f"{old}."))
+    return next((f"; it was removed: use {use}" for use in found), "")
