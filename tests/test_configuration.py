@@ -5,15 +5,22 @@ from typing import Literal
 
 import pytest
 
+from compo_pipeline.__main__ import main
+from compo_pipeline.cli import cli
+from compo_pipeline.configuration.removed import REMOVED
 from compo_pipeline.configuration.settings import (
     Open,
     SettingsError,
     defaults,
+    field_paths,
     nearest,
     parse,
     plain,
 )
 from compo_pipeline.evaluation.analysis.settings import SweepSettings
+from compo_pipeline.evaluation.settings import SuiteSettings
+from compo_pipeline.pipeline_registry import register_pipelines
+from compo_pipeline.project.settings import Parameters
 
 
 @dataclass(frozen=True)
@@ -186,3 +193,17 @@ def test_no_suggestion_where_nothing_is_close():
 def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
     with pytest.raises(SettingsError, match=r"^wise_ft.ratios: Input should be a valid list"):
         parse(SweepSettings, {"ratios": 0.5}, "wise_ft")
+
+
+def test_a_removed_name_is_answered_with_its_replacement():
+    """Removed names are no longer known, and each way of typing one is answered."""
+    known = {*register_pipelines(), *cli.commands, *field_paths(Parameters, "")}
+    assert not known & REMOVED.keys()
+    with pytest.raises(
+        SettingsError, match="no 'copy'; it was removed: use kedro run"
+    ):
+        cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)
+    with pytest.raises(SystemExit, match=r"no command 'worker'; it was removed: use torchrun"):
+        main(["worker"])
+    with pytest.raises(SettingsError, match=r"suite\.diff: .*removed: use kedro run --pipeline="):
+        parse(SuiteSettings, {"diff": {"model": "a"}}, "suite")
