@@ -37,7 +37,6 @@ from compo_pipeline.pipelines.training.nodes import (
     train_models,
 )
 from compo_pipeline.project.settings import RunSettings
-from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.files import write_text
 from compo_pipeline.storage.records import Caption, Parse
 from compo_pipeline.tracking import runs as tracking
@@ -121,11 +120,10 @@ def node(
             root=tmp_path,
             benchmarks=benchmarks,
             paths=replace(shipped.paths, **state),
-            prepare=LOCAL,
         )
         known = method in METHODS
         own = context(method=method).params["method_settings"] if known else none
-        record = open_run(inputs, {"edits": 0}, method, own, control, "toy", "default", None)
+        record = open_run(inputs, {"edits": 0}, method, own, control, "toy", "default")
         read = captions, [], method, own, selecting, benchmarks
         *made, progress = train_models(inputs, record, *read)
         folders = models / "checkpoint", models / "control_checkpoint"
@@ -378,7 +376,7 @@ def test_rows_that_are_held_out_are_counted_and_do_not_train(
         ]
         found = prepare_training(
             *(rows, [], {"data_hash": "x"}, tmp_path, tmp_path, shipped.model, shipped.training),
-            *(trains, 0, tmp_path, shipped.benchmarks, shipped.paths, LOCAL),
+            *(trains, 0, tmp_path, shipped.benchmarks, shipped.paths),
         )
         return [row.sample_id for row in found.captions], found.rows
 
