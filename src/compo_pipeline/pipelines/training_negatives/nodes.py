@@ -10,7 +10,7 @@ from typing import Any
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.generators import GENERATORS, CaptionShare
+from compo_pipeline.datasets.generators import GENERATORS, Recipe
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.negatives import (
@@ -44,8 +44,6 @@ def describe_training(
     from_table: Mapping[str, Any],
     training: TrainingSettings,
     data: DataSettings,
-    dataset: str,
-    generator_settings: Mapping[str, Any],
 ) -> TrainingRun:
     """Settings of a model's training, and a function that counts its negatives' kinds."""
     built = build(method, method_settings["views"], method_settings["objective"])
@@ -59,20 +57,15 @@ def describe_training(
         frozen=training.frozen,
         ratio=training.wise_ft.before_choice,
         from_table="negatives" in annotated_contents(built, table),
-        dataset=dataset,
-        root=str(data.root),
-        caption_shares=_caption_shares(data, generator_settings),
+        recipes=_recipes(data),
     )
 
 
-def _caption_shares(
-    data: DataSettings, generator_settings: Mapping[str, Any]
-) -> tuple[CaptionShare, ...]:
-    """Generator's settings as `CaptionShare`; empty without a generator or for several sources."""
+def _recipes(data: DataSettings) -> tuple[Recipe, ...]:
+    """Recipes of the data's generator; none without one, or for several sources."""
     if data.sources or data.generator is None:
         return ()
-    found = GENERATORS[data.generator.format].caption_shares(generator_settings)
-    return tuple(CaptionShare(*each) for each in found)
+    return tuple(Recipe(*each) for each in GENERATORS[data.generator.format].recipes())
 
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:

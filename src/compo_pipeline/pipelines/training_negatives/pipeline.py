@@ -26,8 +26,6 @@ def create_pipeline() -> Pipeline:
                     "params:views.from_table",
                     "params:training",
                     "params:data",
-                    "params:dataset",
-                    "params:generator_settings",
                 ],
                 outputs="training_run",
                 name="describe_training",
