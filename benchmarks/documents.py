@@ -292,7 +292,7 @@ def relations() -> str:
 
 
 def relation_shares() -> str:
-    """What the recipe gains over the base by the share of its weights, and what the gate says."""
+    """What recipes gain over the base by the share of their weights, and what the gate says."""
     files = {
         "0.5": "seeds_relations_scenes_fp32",
         "0.6": "seeds_relations_scenes_share_06_fp32",
@@ -310,16 +310,25 @@ def relation_shares() -> str:
     return table(files, [*lines, ["seeds that pass the gate", *map(str, passed)]])
 
 
-def advised() -> str:
-    """The demo's model, and the one that its diagnosis advises."""
-    count = stored("seeds_advised_fp32")["seeds"]
-    lines = []
-    for key, name in RELATIONS.items():
-        before, after = rows_of("seeds_fp32")[key], rows_of("seeds_advised_fp32")[key]
-        values = [value_of(row) for row in (before["base"], before["fine_tuned"])]
-        lines.append([name, *values, value_of(after["fine_tuned"]), value_of(after["vs_base"])])
-    heads = ["base", "CLIC", "as advised", f"as advised - base ({count} seeds)"]
-    return table(heads, lines)
+def relation_lengths() -> str:
+    """What more steps and more scenes gain over the base on validation scenes."""
+    return validated("relations_length")
+
+
+def methods_mixed() -> str:
+    """What methods gain over the base on validation scenes, by the share of their weights."""
+    return validated("methods_mixed")
+
+
+def validated(file: str) -> str:
+    """Differences from the base on validation scenes, a line a recipe and share."""
+    found = stored(file)
+    lines = [
+        [f"{one['recipe']}, share {one['share']:g}", f"{one['seeds']}"]
+        + [f"{value:+.1f}" for value in one["against_base"].values()]
+        for one in found
+    ]
+    return table(["seeds", *found[0]["against_base"]], lines)
 
 
 def methods() -> str:
@@ -503,8 +512,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
             demo,
             clic,
             relations,
+            relation_lengths,
+            methods_mixed,
             relation_shares,
-            advised,
             methods,
             components,
             component_claims,

@@ -199,9 +199,7 @@ def test_a_removed_name_is_answered_with_its_replacement():
     """Removed names are no longer known, and each way of typing one is answered."""
     known = {*register_pipelines(), *cli.commands, *field_paths(Parameters, "")}
     assert not known & REMOVED.keys()
-    with pytest.raises(
-        SettingsError, match="no 'copy'; it was removed: use kedro run"
-    ):
+    with pytest.raises(SettingsError, match="no 'copy'; it was removed: use kedro run"):
         cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)
     with pytest.raises(SystemExit, match=r"no command 'worker'; it was removed: use torchrun"):
         main(["worker"])

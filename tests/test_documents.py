@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from compo_scenes.dataset import recipes
+
 FIGURE = "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/add_att > vs_base -->"
 
 
@@ -31,6 +33,13 @@ def test_figures_are_those_of_the_results(documents: ModuleType, project: Path, 
     assert documents.unsupported(text) == [], (
         "figures without a result: see benchmarks/documents.py"
     )
+
+
+def test_an_advised_recipe_gains_what_the_results_say(documents: ModuleType) -> None:
+    for env, _, gained in recipes():
+        rows = documents.rows_of(f"seeds_{env}_fp32")
+        for key in ("replace_rel", "swap_obj"):
+            assert documents.value_of(rows[f"sugar_crepe/accuracy/{key}"]["vs_base"]) in gained
 
 
 def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, project: Path) -> None:

@@ -59,7 +59,7 @@ def benchmarks(root, split):
     return f"{root}/about/{split}"
 
 
-def caption_shares(settings):
+def recipes():
     return ()
 
 

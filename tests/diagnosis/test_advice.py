@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.datasets.generators import CaptionShare
 from compo_pipeline.diagnosis.advice import MOST_TIMES, TrainingRun, advise
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.options import RuleSetting
@@ -121,34 +120,6 @@ def test_the_passes_reach_90_per_cent_at_the_rate_of_the_kind_that_was_asked_mos
         assert reached >= math.log(9) * 0.99
     else:
         assert reached == pytest.approx(math.log(9), rel=0.01)
-
-
-def test_captions_that_state_a_kind_twice_as_often_are_other_data_and_asked_twice_as_often() -> (
-    None
-):
-    share = CaptionShare("squares.names", 0.5, ("replaced_relation",))
-    run = replace(RUN, dataset="squares", root="data/squares", caption_shares=(share,))
-    few, many = ([setting("one", RULES, captions)] for captions in (12, 24))
-    advised, expected = (
-        {step.key: step.value for step in advise(weak("replaced_relation"), (), *each)}
-        for each in ((run, few), (RUN, many))
-    )
-    data = {key: advised.pop(key) for key in ("dataset", "data.root", "squares.names")}
-    assert data["squares.names"] == 1.0
-    assert data["dataset"] != "squares" and data["data.root"] != "data/squares"
-    assert advised == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"), [(1.0, "replaced_relation"), (0.5, "swapped_attributes")]
-)
-def test_captions_that_all_state_a_kind_or_another_one_stay(value: float, kind: Change) -> None:
-    run = replace(RUN, caption_shares=(CaptionShare("squares.names", value, (kind,)),))
-    settings = [setting("one", RULES, 12)]
-    advised, expected = (
-        advise(weak("replaced_relation"), (), each, settings) for each in (run, RUN)
-    )
-    assert advised == expected
 
 
 def weights(

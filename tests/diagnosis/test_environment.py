@@ -48,19 +48,3 @@ def test_it_has_the_settings_of_the_run_but_for_the_advice(
         for folder in ("advised", "base")
     )
     assert "method" in named and named.keys() <= known.keys()  # others are refused
-
-
-def test_other_data_have_folders_of_their_own(bootstrapped: Path, tmp_path: Path) -> None:
-    conf = tmp_path / "conf"
-    shutil.copytree(bootstrapped / "conf", conf)
-    advice = {"dataset": "scenes_advised", "data.root": "raw_advised", "scenes.relations": 1.0}
-    (conf / "advised").mkdir()
-    write_environment(conf / "advised", conf, None, {}, advice)
-    run = dict(leaves(plain(read_settings(loader_of(conf, None, {})))))
-    found = dict(leaves(plain(read_settings(loader_of(conf, "advised", {})))))
-    changed = {key for key in run.keys() | found.keys() if run.get(key) != found.get(key)}
-    assert {key: found[key] for key in advice} == advice
-    own = {"command.env", "scenes.relations", "generator_settings.relations"}
-    assert [key for key in changed - own if "_advised" not in str(found[key])] == []
-    named = yaml.safe_load((conf / "advised/globals.yml").read_text())
-    assert dict(leaves(named)).keys() == {"dataset", "data.root"}

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from compo_pipeline.datasets.generators import Recipe
+from compo_pipeline.diagnosis.advice import TrainingRun
+from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.weaknesses import (
     KindResult,
@@ -88,3 +91,18 @@ def test_what_is_changed_first_has_at_least_half_the_errors_of_the_worst() -> No
     base = {"base": {**HALF, "replaced_object": 0.82}, "ours": ours}
     assert weak(base, asked) == ["replaced_relation", "replaced_object"]
     assert worst_of(base, asked) == ["replaced_relation"]
+
+
+@pytest.mark.parametrize("also", [(), ("replaced_object",)])
+def test_a_recipe_that_teaches_all_that_is_missed_most_is_advised(also: tuple[Change, ...]) -> None:
+    missed: tuple[Change, ...] = ("replaced_relation", *also)
+    ours = {**GOOD, **dict.fromkeys(missed, 0.5)}
+    rows = compare([scored({"base": HALF, "ours": ours})], MODELS, [(FINE_TUNED, BASE)], {})
+    recipe = Recipe("taught", ("swapped_objects", "replaced_relation"), "relations +30")
+    counted = AskedChanges(100, 100, {**EVEN, **dict.fromkeys(missed, 0)}, {})
+    run = TrainingRun("plain", 10, lambda: counted, recipes=(recipe,))
+    found = diagnose(rows, BASE, FINE_TUNED, run, lambda: ())
+    assert set(found.first) == set(missed)
+    assert found.recipe == (None if also else recipe)
+    assert ("--env=taught" in found.sentence) != bool(also)
+    assert Diagnosis.from_json(found.to_json()) == found

@@ -39,7 +39,8 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...]
 ) -> None:
     monkeypatch.chdir(project)
-    found = Diagnosis((RESULT,), *[("swapped_objects",)] * 2, steps, 100, 90)
+    missed = ("swapped_objects",)
+    found = Diagnosis((RESULT,), missed, missed, None, steps, 100, 90)
     assert Diagnosis.from_json(found.to_json()) == found
     diagnoses = {"ours": found}
     folder, models = tmp_path / "diagnosis", {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}

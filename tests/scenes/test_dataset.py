@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -16,14 +16,12 @@ from compo_pipeline.benchmarks.items import titles
 from compo_pipeline.benchmarks.loading import from_files, official_benchmarks
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, parse
-from compo_pipeline.datasets.generators import CaptionShare
 from compo_pipeline.datasets.readers.coco_captions import read
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.language.changes import Change
 from compo_scenes import dataset
 from compo_scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
-from compo_scenes.dataset import SceneSettings, WorldSettings, caption_shares, clear, write
+from compo_scenes.dataset import SceneSettings, WorldSettings, clear, write
 from compo_scenes.world import Scene
 
 TINY = SceneSettings(train=6, val=3, test=4, items=3, images=9, classified=5)
@@ -192,13 +190,6 @@ def test_relations_are_named_in_training_captions_as_often_as_asked(tmp_path: Pa
     named = [sum(" of a" in text.split(".")[0] for text in some) for some in texts["train"]]
     assert named[0] == 0 and named[1] > 15
     assert texts["val"][0] == texts["val"][1]
-
-
-def test_the_setting_that_diagnoses_advise_is_one_of_the_scenes() -> None:
-    share = CaptionShare(*caption_shares({"relations": 0.25})[0])
-    group, _, name = share.key.partition(".")
-    assert group == "scenes" and getattr(SceneSettings(relations=0.25), name) == share.value
-    assert set(share.kinds) <= set(get_args(Change))
 
 
 def test_too_few_images_for_the_items_are_told(

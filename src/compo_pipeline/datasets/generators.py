@@ -8,8 +8,9 @@ that it writes) and `compo_pipeline.settings` (its settings class), all under th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from compo_pipeline.configuration.plugins import Registry
 
@@ -17,18 +18,19 @@ GENERATOR_SETTINGS = "generator_settings"
 """The parameter with the settings of the generator of `data.format`; empty for other formats."""
 
 
-class CaptionShare(NamedTuple):
-    """A YAML setting: the probability that captions state what certain kinds of change alter.
+@dataclass(frozen=True)
+class Recipe:
+    """An environment that trains on generated data what models of such data miss.
 
     Attributes:
-        key: dotted YAML key of the setting.
-        value: the chance.
-        kinds: names of these kinds of change (`language.changes.Change`).
+        env: name of the environment.
+        kinds: names of the kinds of change that it teaches (`language.changes.Change`).
+        gained: measured gains, for readers.
     """
 
-    key: str
-    value: float
+    env: str
     kinds: tuple[str, ...]
+    gained: str
 
 
 class DataGenerator(Protocol):
@@ -48,17 +50,8 @@ class DataGenerator(Protocol):
     def benchmarks(self, root: str, split: Literal["val", "test"]) -> str:
         """Path of the generated benchmarks about a held-out split, below the data's root."""
 
-    def caption_shares(
-        self, settings: Mapping[str, Any]
-    ) -> Sequence[tuple[str, float, tuple[str, ...]]]:
-        """Settings whose increase makes captions state more often what a kind of foil changes.
-
-        Args:
-            settings: as for `generate`.
-
-        Returns:
-            Key, value and kinds of each, as in `CaptionShare`.
-        """
+    def recipes(self) -> Sequence[tuple[str, tuple[str, ...], str]]:
+        """Environments that teach kinds of change, each as a `Recipe`."""
 
 
 GENERATORS: Registry[DataGenerator] = Registry("compo_pipeline.data_generators", {})

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.generators import CaptionShare
+from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.negatives import AskedChanges
 from compo_pipeline.diagnosis.options import RuleSetting
 from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.language.changes import Change
 from compo_pipeline.training.settings import TRUNK
 
-_BESIDE = "_advised"
-"""End of the names of the data set with the advised captions."""
 MOST_TIMES = 4
 """At most so many times the passes of a run are advised."""
 
@@ -45,9 +43,7 @@ class TrainingRun:
         frozen: parts of the towers that do not train.
         ratio: share of the fine-tuned weights in the mixture with those of the base.
         from_table: whether the negatives are those of a table of others, and not made by rules.
-        dataset: name of its data.
-        root: their folder or address.
-        caption_shares: settings for what the captions state, where the data are generated.
+        recipes: environments that teach kinds of change, where the data are generated.
     """
 
     method: str
@@ -59,9 +55,7 @@ class TrainingRun:
     frozen: tuple[str, ...] = ()
     ratio: float = 1.0
     from_table: bool = False
-    dataset: str = ""
-    root: str = ""
-    caption_shares: tuple[CaptionShare, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
 
     @cached_property
     def asked(self) -> AskedChanges:
@@ -99,9 +93,7 @@ def advise(
     Of each setting the rules that ask most for one of the kinds are added to those that it has. The
     best setting asks most captions for the kind that it asks for least: first by images of
     negatives, since a negative that no image shows can be recognised by its text alone. The passes
-    are what the gain of the kind that the run asked for most says (`_epoch_steps`). A caption that
-    does not state what a kind changes has no such negative: where the data are generated and a
-    setting makes more captions state it, all of them shall.
+    are what the gain of the kind that the run asked for most says (`_epoch_steps`).
 
     What the base only guesses is in neither of its embeddings: the image tower trains too where the
     negatives have images, and how much of the base's weights is mixed in is chosen after training.
@@ -122,14 +114,9 @@ def advise(
         return ()
     best = max(fit, key=lambda choice: choice.value(kinds, run.method))
     guessed = [one.change for one in weak if one.change is not None and one.at_chance]
-    raised = [one for one in run.caption_shares if one.value < 1 and set(one.kinds) & set(kinds)]
-    # Of captions that state it with twice the chance, twice as many are asked.
-    rise = {kind: 1 / max(one.value, 1e-3) for one in raised for kind in one.kinds}
-    shares = {kind: min(1.0, best.asked.share(kind) * rise.get(kind, 1.0)) for kind in kinds}
     return (
-        *_caption_steps(kinds, run, best.asked, raised),
         *_method_steps(kinds, run, best),
-        *_epoch_steps(weak, results, run, shares),
+        *_epoch_steps(weak, results, run, best.asked),
         *(_weight_steps(guessed, run, best) if guessed else ()),
     )
 
@@ -152,21 +139,6 @@ def _changes_by_rules(setting: RuleSetting, rules: tuple[str, ...]) -> AskedChan
         return setting.asked(rules)
     except SettingsError:
         return None
-
-
-def _caption_steps(
-    weak: Sequence[Change], run: TrainingRun, asked: AskedChanges, raised: Sequence[CaptionShare]
-) -> Iterator[Step]:
-    """Yield steps to new data whose captions all state what the weak kinds of change alter."""
-    if not raised:
-        return
-    beside = "the data with such captions have a folder of their own"
-    yield Step("dataset", f"{run.dataset}{_BESIDE}", beside)
-    yield Step("data.root", f"{run.root}{_BESIDE}", beside)
-    for one in raised:
-        kinds = [kind for kind in weak if kind in one.kinds]
-        few = ", ".join(f"{_kind_name(kind)} {asked.share(kind):.0%}" for kind in kinds)
-        yield Step(one.key, 1.0, f"few captions state what these kinds change: {few}")
 
 
 def _method_steps(weak: Sequence[Change], run: TrainingRun, choice: _Choice) -> Iterator[Step]:
@@ -192,7 +164,7 @@ def _epoch_steps(
     weak: Sequence[KindResult],
     results: Iterable[KindResult],
     run: TrainingRun,
-    shares: Mapping[Change, float],
+    asked: AskedChanges,
 ) -> Iterator[Step]:
     """Yield the advice to raise the number of epochs, if the weak kinds of change need more epochs.
 
@@ -209,13 +181,13 @@ def _epoch_steps(
     taught = next((one for one in results if one.change == most), None)
     gained = taught.log_odds(taught.model) - taught.log_odds(taught.base) if taught else 0.0
     times, least = max(
-        ((one.missing_log_odds / gained if gained > 0 else 1.0) * before / shares[kind], kind)
+        ((one.missing_log_odds / gained if gained > 0 else 1.0) * before / asked.share(kind), kind)
         for one in weak
         if (kind := one.change) is not None
     )
     epochs = math.ceil(run.epochs * min(times, MOST_TIMES))
     if epochs > run.epochs:
-        reason = f"{_kind_name(least)} is asked of {shares[least]:.0%} of the captions then"
+        reason = f"{_kind_name(least)} is asked of {asked.share(least):.0%} of the captions then"
         if taught and gained > 0:
             reason += (
                 f"; asked of {before:.0%}, {_kind_name(most)} went from {taught.base.value:.0f} to "

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from compo_pipeline.configuration.settings import parse
+from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
 from compo_pipeline.diagnosis.weaknesses import (
     RULE,
@@ -24,13 +25,14 @@ from compo_pipeline.evaluation.comparison import Row
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Diagnosis of a model: results by kind of foil, weak kinds, and settings to change.
+    """Diagnosis of a model: results by kind of foil, weak kinds, and what to train instead.
 
     Attributes:
         kinds: results by kind; none where no foils were scored.
         weak: names of the kinds that are weaknesses, the worst first.
-        first: those of them that the settings are for.
-        steps: settings to change.
+        first: those of them that the advice is for.
+        recipe: an environment that teaches all of them.
+        steps: settings to change, where no recipe does.
         captions: number of training captions whose negatives were counted.
         negatives: number of these.
     """
@@ -38,6 +40,7 @@ class Diagnosis:
     kinds: tuple[KindResult, ...] = ()
     weak: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    recipe: Recipe | None = None
     steps: tuple[Step, ...] = ()
     captions: int = 0
     negatives: int = 0
@@ -48,6 +51,9 @@ class Diagnosis:
         if not self.weak:
             return "No kind of change is missed and seldom asked for."
         found = f"Missed and seldom asked for: {join_kinds(self.weak)}."
+        if self.recipe:
+            command = f"kedro run --pipeline=train_eval --env={self.recipe.env}"
+            return f"{found} {command} teaches {join_kinds(self.first)}: {self.recipe.gained}."
         if not self.steps:
             return f"{found} No rule of any method makes negatives of {join_kinds(self.first)}."
         return f"{found} The advice is for {join_kinds(self.first)}."
@@ -98,11 +104,14 @@ def diagnose(
     kinds = [kind_result(row, base, model, asked) for row in scored]
     weak = weaknesses(kinds, asked)
     first = worst(weak)
+    missed = {one.kind for one in first}
+    recipe = next((one for one in run.recipes if missed and missed <= set(one.kinds)), None)
     return Diagnosis(
         tuple(kinds),
         tuple(one.kind for one in weak),
         tuple(one.kind for one in first),
-        advise(first, kinds, run, run.rules()) if first else (),
+        recipe,
+        advise(first, kinds, run, run.rules()) if first and recipe is None else (),
         asked.captions,
         asked.negatives,
     )

@@ -18,7 +18,7 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.generators import GENERATORS, CaptionShare
+from compo_pipeline.datasets.generators import GENERATORS, Recipe
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
@@ -145,7 +145,6 @@ def describe_training(
     method_settings: Mapping[str, Any],
     view_settings: ViewSettings,
     training: TrainingSettings,
-    dataset: str,
     data: DataSettings,
     generator_settings: Mapping[str, Any],
     counterfactuals: CounterfactualSettings,
@@ -175,9 +174,7 @@ def describe_training(
         frozen=training.frozen,
         ratio=training.wise_ft.before_choice,
         from_table="negatives" in annotated_contents(built, view_settings.from_table),
-        dataset=dataset,
-        root=str(data.root),
-        caption_shares=_caption_shares(data, generator_settings),
+        recipes=_recipes(data),
     )
 
 
@@ -324,14 +321,11 @@ def _links(site: Site, *, foils: bool) -> list[Link]:
     )
 
 
-def _caption_shares(
-    data: DataSettings, generator_settings: Mapping[str, Any]
-) -> tuple[CaptionShare, ...]:
-    """Generator's settings as `CaptionShare`; empty without a generator or for several sources."""
+def _recipes(data: DataSettings) -> tuple[Recipe, ...]:
+    """Recipes of the data's generator; none without one, or for several sources."""
     if data.sources or data.generator is None:
         return ()
-    found = GENERATORS[data.generator.format].caption_shares(generator_settings)
-    return tuple(CaptionShare(*each) for each in found)
+    return tuple(Recipe(*each) for each in GENERATORS[data.generator.format].recipes())
 
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:

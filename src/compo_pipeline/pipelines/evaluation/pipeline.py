@@ -81,7 +81,6 @@ def create_pipeline() -> Pipeline:
                     "params:method_settings",
                     "params:views",
                     "params:training",
-                    "params:dataset",
                     "params:data",
                     "params:generator_settings",
                     "params:counterfactuals",
