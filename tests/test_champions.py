@@ -22,11 +22,11 @@ from kedro.framework.session import KedroSession
 from tests.published import benchmarks, layouts, models, world
 
 from compo_pipeline.configuration.settings import with_values
+from compo_pipeline.evaluation.analysis.wise_ft import RATIOS
 from compo_pipeline.versions.promotion import PromotionError
 
 HELD_OUT, ASKED = 640, 120
 """Images that are held out, and those that are in benchmarks: more than promotion.gate.items."""
-RATIOS = [0.0, 0.5, 1.0]
 # The authors' code takes WordNet, which is no part of the package.
 LEXICON = {"fsc_clip.views.replacements": "lexicon"}
 
@@ -78,7 +78,6 @@ def small(rows: int) -> dict[str, Any]:
         "training.device": "cpu",
         "evaluation.workers": 1,
         "evaluation.device": "cpu",
-        "wise_ft.ratios": RATIOS,
         "tuning.study.trials": 2,
         "tuning.study.workers": 1,
         "tuning.confirmation.seeds": 1,
@@ -221,7 +220,7 @@ def assert_mixtures(table: pd.DataFrame) -> None:
     """All roles of every ratio on the reported items, and composition on those that choose one."""
     means = table[(table.benchmark == "roles") & (table.measured_on == "reported")]
     assert set(means.name) == {"composition", "retrieval", "zero_shot"}
-    assert all(list(own) == RATIOS for _, own in means.groupby("name").ratio)
+    assert all(tuple(own) == RATIOS for _, own in means.groupby("name").ratio)
     assert "composition" in set(table[table.measured_on == "validation"].name)
 
 

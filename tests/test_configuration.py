@@ -17,7 +17,6 @@ from compo_pipeline.configuration.settings import (
     parse,
     plain,
 )
-from compo_pipeline.evaluation.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.settings import SuiteSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import Parameters
@@ -191,8 +190,8 @@ def test_no_suggestion_where_nothing_is_close():
 
 
 def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
-    with pytest.raises(SettingsError, match=r"^wise_ft.ratios: Input should be a valid list"):
-        parse(SweepSettings, {"ratios": 0.5}, "wise_ft")
+    with pytest.raises(SettingsError, match=r"^training.betas: Input should be a valid list"):
+        parse(Recipe, {"name": "clic", "betas": 0.5}, "training")
 
 
 def test_a_removed_name_is_answered_with_its_replacement():

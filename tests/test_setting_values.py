@@ -88,7 +88,6 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("tracking", "experiment", TITLES, "/Users/me/compo"),
         ("tuning", "study.name", TITLES, "clic: weights"),
         ("validation", "rules", [{"a": {"column": "text", "pattern": "("}}], {}),
-        ("wise_ft", "ratios", [[0, float("nan")], [0, True]], [0, 1]),
     ],
 )
 def test_a_value_that_no_run_can_use_is_refused_by_its_key(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import PositiveInt
 
-from compo_pipeline.configuration.settings import SPEED, Share, settings
+from compo_pipeline.configuration.settings import SPEED, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,3 @@ class LanguageModelSettings:
     """Folder with *-ud-{train,dev,test}.conllu, such as a release of UD_English-EWT."""
     steps: PositiveInt = 4000
     """optimiser steps; some nine minutes for 4,000 on one core."""
-    evaluate_every: PositiveInt = 500
-    """steps between two evaluations on the development set."""
-    seed: int = 0
-    """of initial weights, order and augmentation."""
-    lower_case: Share = 0.3
-    """share of training sentences in lower case."""
-    caption_words: Share = 0.5
-    """share of training sentences in which lexicon words replace others."""
-    replaced: Share = 0.4
-    """share of words replaced in such a sentence."""

@@ -15,9 +15,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.benchmarks.items import Item, Subtask
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis import wise_ft
-from compo_pipeline.evaluation.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.analysis.wise_ft import RatioResult, load_ends, sweep
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.contamination import TrainingRows
@@ -171,9 +170,3 @@ def test_a_checkpoint_of_another_base_is_refused(
     (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
         load_ends({**models, "base": partial(load, tmp_path)}, {})
-
-
-@pytest.mark.parametrize("ratios", [[], [0.5], [0.5, 0.5], [1.0, 0.0], [0.0, 1.5], [-0.1, 1.0]])
-def test_ratios_rise_from_zero_to_one(ratios: list[float]) -> None:
-    with pytest.raises(SettingsError, match=r"wise_ft\.ratios"):
-        parse(SweepSettings, {"ratios": ratios}, "wise_ft")

@@ -17,7 +17,7 @@ from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import image_fingerprint
 
-EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, text_batch=3, workers=1)
+EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, workers=1)
 LONG = " ".join(["a dog and a cat"] * 6)
 
 
@@ -39,8 +39,9 @@ def subtasks(tmp_path: Path) -> list[Subtask]:
 
 
 def test_vectors_are_the_models_own_in_any_order_of_batches(
-    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(embed, "TEXT_BATCH", 3)
     loaded = load(tiny_model(0))
     embedded = Embedder(subtasks, EXACT)(loaded, "base")
     with torch.inference_mode():

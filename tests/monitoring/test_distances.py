@@ -24,7 +24,7 @@ from .conftest import FINGERPRINT, NOW, WIDTH
 
 Draw = Callable[..., PairRows]
 Log = Callable[..., Path]
-SETTINGS = MonitoringSettings(neighbours=5, quantile=0.95)
+SETTINGS = MonitoringSettings(neighbours=5)
 
 
 def read(folder: Path) -> Window:
@@ -48,7 +48,7 @@ def test_the_threshold_is_of_each_row_among_the_others(
     for place, row in enumerate(reference.images):
         others = np.delete(reference.images, place, axis=0)
         own.append(sorted(1 - others @ row)[SETTINGS.neighbours - 1])
-    assert distances.thresholds["images"] == pytest.approx(np.quantile(own, 0.95), abs=1e-6)
+    assert distances.thresholds["images"] == pytest.approx(np.quantile(own, 0.99), abs=1e-6)
 
 
 def test_shares_are_those_of_images_and_of_requests(
@@ -61,7 +61,7 @@ def test_shares_are_those_of_images_and_of_requests(
     window = read(log(far, image=vectors, image_hash=hashes, candidates=[2] * 50))
     found = {
         each.kind: each
-        for each in outside_shares(window, measure_distances(window, reference, SETTINGS), SETTINGS)
+        for each in outside_shares(window, measure_distances(window, reference, SETTINGS))
     }
     assert found["images"].images == 210 and found["images"].requests == 250
     # Some 5 per cent of the near ones, all of the far ones.
@@ -77,7 +77,7 @@ def test_shares_are_those_of_images_and_of_requests(
 def test_a_kind_that_no_request_has_is_left_out(draw: Draw, log: Log, reference: Reference) -> None:
     window = read(log(draw(30, 1), text=[None] * 30))
     distances = measure_distances(window, reference, SETTINGS)
-    assert [each.kind for each in outside_shares(window, distances, SETTINGS)] == ["images"]
+    assert [each.kind for each in outside_shares(window, distances)] == ["images"]
 
 
 def test_a_reference_of_few_rows_names_the_setting(

@@ -44,7 +44,7 @@ def catalog(root: Path, folder: Path) -> DataCatalog:
     """The pipeline's datasets, two steps of training, everything under one folder."""
     parameters: dict[str, Any] = {
         "params:language_model.treebank": str(root),
-        "params:language_model": LanguageModelSettings(steps=2, evaluate_every=1),
+        "params:language_model": LanguageModelSettings(steps=2),
     }
     return DataCatalog(
         {

@@ -39,7 +39,7 @@ from compo_pipeline.versions.settings import RegistrationSettings
 NAME, WIDTH, ROWS, REQUESTED = "monitored", 8, 120, 60
 TEXTS = ("a red dog", "a blue cat on the grass")
 NEW = "a turquoise gyrocopter"
-SETTINGS = MonitoringSettings(neighbours=3, hardest=4)
+SETTINGS = MonitoringSettings(neighbours=3)
 
 
 def vectors(count: int, seed: int, shift: float = 0.0) -> Any:

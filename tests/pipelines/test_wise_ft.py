@@ -104,7 +104,6 @@ def catalog(
             "variant": "mine",
             "seed": 0,
         },
-        "params:wise_ft": shipped.wise_ft,
         "params:evaluation": shipped.evaluation,
         "params:benchmarks": benchmarks,
         "params:tuning.benchmarks": replace(

@@ -45,6 +45,7 @@ from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.stores import TensorStore
 from compo_pipeline.storage.untrusted import shown
 
+TEXT_BATCH = 512  # texts encoded at a time
 _STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most
 
 
@@ -280,7 +281,7 @@ class Embedder:
         rows = torch.tensor(list(missing.values()), dtype=torch.long)
         # Sorted by length: a batch is as long as its longest text.
         rows = rows[torch.argsort(_text_lengths(ids[rows]))]
-        batches = torch.split(rows, self.settings.text_batch) if len(rows) else ()
+        batches = torch.split(rows, TEXT_BATCH) if len(rows) else ()
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
             with Compute(device, self.settings.text_precision).autocast():
                 encoded = encode_texts(loaded.model, ids[chosen].to(device)).cpu()

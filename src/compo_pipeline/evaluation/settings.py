@@ -32,8 +32,6 @@ class EvaluationSettings:
     """Precision of the text tower's forward pass."""
     image_batch: Annotated[PositiveInt, SPEED] = 128
     """Images encoded at a time."""
-    text_batch: Annotated[PositiveInt, SPEED] = 512
-    """Texts encoded at a time."""
     workers: Annotated[PositiveInt, SPEED] = 2
     """Threads that decode and preprocess images."""
     perceptual_hash: bool = False

@@ -20,6 +20,8 @@ from compo_pipeline.versions.reference import Reference
 Floats = NDArray[np.floating]
 
 _BLOCK = 2048  # rows
+# A request is out of distribution if it is farther than this share of the reference's own rows.
+_QUANTILE = 0.99
 LISTS = {
     "own_margin": "smallest margin of the best text over the second",
     "margin": "smallest margin of the text over texts of the reference",
@@ -124,7 +126,7 @@ def measure_distances(
         ("texts", np.where(window.given[:, None], window.texts, np.nan), reference.texts),
     ):
         # A row of the reference is its own nearest neighbour.
-        limits = np.quantile(neighbour_distances(own, own, k + 1), settings.quantile)
+        limits = np.quantile(neighbour_distances(own, own, k + 1), _QUANTILE)
         thresholds[kind] = float(limits)
         values = np.full(len(window), np.nan)
         there = ~np.isnan(requests[:, 0])
@@ -133,9 +135,7 @@ def measure_distances(
     return Distances(found["images"], found["texts"], thresholds)
 
 
-def outside_shares(
-    window: Window, distances: Distances, settings: MonitoringSettings
-) -> list[OutsideShare]:
+def outside_shares(window: Window, distances: Distances) -> list[OutsideShare]:
     """Shares of out-of-distribution images and texts; a kind without embeddings is left out."""
     shares = []
     for kind, values in (("images", distances.images), ("texts", distances.texts)):
@@ -158,7 +158,7 @@ def outside_shares(
                 len(outside),
                 by_request.value,
                 by_request.interval,
-                100 * (1 - settings.quantile),
+                100 * (1 - _QUANTILE),
             )
         )
     return shares

@@ -25,6 +25,8 @@ from compo_pipeline.monitoring.window import Window, reference_pairs
 from compo_pipeline.versions.lineage import Lineage
 from compo_pipeline.versions.reference import Reference
 
+SEED = 0  # of permutations and draws
+_HARDEST = 50  # requests of each list of the hardest ones
 ALARM_STATUS = 3
 """Exit status of a run that raises an alarm."""
 
@@ -93,17 +95,17 @@ def measure(window: Window, reference: Reference, settings: MonitoringSettings) 
     Raises:
         SettingsError: the reference has too few rows.
     """
-    places = window.one_of_each(settings.seed)
-    compared = compare_rows(window.pairs(places), reference_pairs(reference), settings.seed)
+    places = window.one_of_each(SEED)
+    compared = compare_rows(window.pairs(places), reference_pairs(reference), SEED)
     distances = far.measure_distances(window, reference, settings)
     given = np.where(window.given[:, None], window.texts, np.nan)
     over_others = margins(window.images, given, reference.texts[:OTHERS])
-    lists = far.hardest(window, distances, over_others, settings.hardest)
+    lists = far.hardest(window, distances, over_others, _HARDEST)
     return Measured(
         compared,
-        measure_drift(compared, settings.seed),
+        measure_drift(compared, SEED),
         distances,
-        far.outside_shares(window, distances, settings),
+        far.outside_shares(window, distances),
         far.hard_requests(window, distances, over_others, lists),
         far.worth_captioning(window, distances, lists, settings.images),
     )

@@ -33,15 +33,8 @@ class MonitoringSettings:
     """Probability of an alarm of a report where nothing has drifted."""
     neighbours: PositiveInt = 10
     """A request is as far from the reference as the neighbour of this number."""
-    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.99
-    """A request is out of distribution if it is farther from the reference than this share of the
-    reference's own rows."""
-    hardest: PositiveInt = 50
-    """Requests of each list of the hardest ones."""
     images: PositiveInt = 500
     """The most images that a report adds to those worth captioning."""
-    seed: int = 0
-    """Seed of permutations and draws."""
 
     def __post_init__(self) -> None:
         """Refuse a window that ends before it begins."""

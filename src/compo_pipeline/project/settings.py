@@ -50,7 +50,7 @@ from compo_pipeline.datasets.quality.settings import DataValidationSettings, Ing
 from compo_pipeline.datasets.recaption.settings import KEY as RECAPTION
 from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.analysis.settings import AttentionSettings, SweepSettings
+from compo_pipeline.evaluation.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings, SuiteSettings
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.settings import LanguageSettings
@@ -151,7 +151,6 @@ class Parameters:
     """Values that `--params variant=<name>` stands for, by dotted key: for all, and by method in
     addition."""
     views: ViewSettings = field(default_factory=ViewSettings)
-    wise_ft: SweepSettings = field(default_factory=SweepSettings)
 
     def __post_init__(self) -> None:
         """Refuse spaces and variants of unknown methods, and images of another editor's edits."""

@@ -186,16 +186,10 @@ def train(corpus: Path, output: Path, settings: LanguageModelSettings) -> None:
         output: gets model-best and model-last; what it held is replaced.
         settings: how.
     """
-    augmenter = "corpora.train.augmenter"
     overrides: dict[str, Any] = {
         "paths.train": str(corpus / "train.spacy"),
         "paths.dev": str(corpus / "dev.spacy"),
-        "system.seed": settings.seed,
         "training.max_steps": settings.steps,
-        "training.eval_frequency": settings.evaluate_every,
-        f"{augmenter}.lower_case": settings.lower_case,
-        f"{augmenter}.caption_words": settings.caption_words,
-        f"{augmenter}.replaced": settings.replaced,
     }
     register_augmenter()
     with as_file(files(__package__) / "training.cfg") as path:

@@ -55,14 +55,14 @@ def find_cases(
     """
     if settings.images is not None and settings.phrases is not None:
         cases = _own_cases(Path(settings.images).expanduser(), settings.phrases)
-        return rng("attention", settings.seed).sample(cases, min(settings.count, len(cases)))
+        return rng("attention", 0).sample(cases, min(settings.count, len(cases)))
     rows = [row for row in captions if row.split == settings.split]
     if not rows:
         raise SettingsError(
             f"attention.split: '{settings.split}' has no captions; set attention.images and "
             "attention.phrases for your own images"
         )
-    drawn = rng("attention", settings.seed).sample(rows, min(settings.count, len(rows)))
+    drawn = rng("attention", 0).sample(rows, min(settings.count, len(rows)))
     parses = parses_of(language_model, (row.sentences[0] for row in drawn))
     found = (
         Case(root, row.image, concept.text)

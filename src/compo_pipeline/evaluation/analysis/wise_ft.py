@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from compo_pipeline.benchmarks.items import Role, Subtask, titles
-from compo_pipeline.evaluation.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -45,6 +44,8 @@ MEANS = "roles"
 """In place of a benchmark's name."""
 COMPOSITION: Role = "composition"
 """The role that a mixture is chosen by."""
+RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Shares of the fine-tuned weights in a sweep, from the base alone on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def choose_ratio(
     """
     evaluation = EvaluationSettings(device=device)
     ends = load_ends(loaders(base, None, checkpoint, device), read_record(checkpoint)["training"])
-    table = pd.DataFrame(sweep(items, *ends, SweepSettings().ratios, evaluation))
+    table = pd.DataFrame(sweep(items, *ends, RATIOS, evaluation))
     best = best_ratio(table)
     if best is None:
         log.warning(

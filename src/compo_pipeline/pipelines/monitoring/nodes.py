@@ -13,7 +13,7 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.monitoring import report
 from compo_pipeline.monitoring.captioning import add_images, request_rows, source_lines
-from compo_pipeline.monitoring.report import Measured, MonitoredVersion, Words
+from compo_pipeline.monitoring.report import SEED, Measured, MonitoredVersion, Words
 from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
@@ -97,7 +97,7 @@ def _compare_words(
     window: Window, version: MonitoredVersion, monitoring: MonitoringSettings, language_model: str
 ) -> Words:
     """Word frequencies of logged texts against training captions; empty without texts."""
-    places = window.one_of_each(monitoring.seed)
+    places = window.one_of_each(SEED)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]
     counts = version.reference.counts

@@ -12,8 +12,7 @@ import pandas as pd
 from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.analysis.settings import SweepSettings
-from compo_pipeline.evaluation.analysis.wise_ft import load_ends, sweep
+from compo_pipeline.evaluation.analysis.wise_ft import RATIOS, load_ends, sweep
 from compo_pipeline.evaluation.evaluate import loaders
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
@@ -34,7 +33,6 @@ def score_mixtures(
     foils: Sequence[Foil],
     checkpoint: Path,
     model: ModelSettings,
-    wise_ft: SweepSettings,
     selecting: BenchmarksSettings,
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
@@ -54,7 +52,7 @@ def score_mixtures(
     except SettingsError as error:
         log.warning("No ratio is chosen: %s", error.message)
     tables = [
-        pd.DataFrame(sweep(tasks, *load_ends(models, record), wise_ft.ratios, evaluation)).assign(
+        pd.DataFrame(sweep(tasks, *load_ends(models, record), RATIOS, evaluation)).assign(
             measured_on=name
         )
         for name, tasks in items.items()

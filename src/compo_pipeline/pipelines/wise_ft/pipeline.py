@@ -21,7 +21,6 @@ def create_pipeline() -> Pipeline:
                     "foils",
                     "checkpoint",
                     "params:model",
-                    "params:wise_ft",
                     "params:tuning.benchmarks",
                     "params:benchmarks",
                     "params:evaluation",
