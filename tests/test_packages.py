@@ -82,7 +82,7 @@ class Swapper:
 
 
 def open_editor(given, key, opening):
-    assert opening.generator_settings == {"side": 240}, opening.generator_settings
+    assert opening.generator_settings.side == 240, opening.generator_settings
     return Swapper(given.colour)
 
 

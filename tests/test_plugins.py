@@ -90,8 +90,8 @@ def test_a_misspelt_key_is_refused_without_torch() -> None:
         "import sys; from pathlib import Path\n"
         "from kedro.framework.startup import bootstrap_project\n"
         "bootstrap_project(Path.cwd())\n"
-        "from compo_pipeline.project.settings import configured_values, loader_of\n"
-        "try: configured_values(loader_of(Path('conf'), 'base', {'trainin': {'epochs': 2}}))\n"
+        "from compo_pipeline.project.settings import loader_of, read_settings\n"
+        "try: read_settings(loader_of(Path('conf'), 'base', {'trainin': {'epochs': 2}}))\n"
         "except Exception as error: print('torch' in sys.modules, error)"
     )
     project = Path(__file__).parents[1]

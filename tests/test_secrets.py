@@ -112,8 +112,8 @@ def commands(site: Site, tmp_path: Path) -> Iterator[str]:
 def test_no_command_shows_a_secret(
     context: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parameters = context(**RUNTIME).params
-    shown = list(commands(parse(Site, parameters["site"], "site"), tmp_path))
+    parameters = context(**RUNTIME).settings
+    shown = list(commands(parameters.site, tmp_path))
     assert "train_eval" in " ".join(shown) and "tracking.uri=https://***@host/path" in shown[1]
     registered = JSONDataset(filepath=str(tmp_path / "registered.json"))
     registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})

@@ -50,7 +50,6 @@ def run(hook: TrackingHook, pipeline: Pipeline) -> None:
     catalog = DataCatalog(
         {
             "run": MemoryDataset(),
-            "study": MemoryDataset({"run_id": "r1"}),
             "start": MemoryDataset(1),
         }
     )
@@ -78,16 +77,6 @@ def test_store_is_set_for_pipelines_with_a_run(calls: Calls) -> None:
     run(hook, Pipeline([node(train, "start", "run")]))
     assert [settings.experiment for settings in calls.configured] == ["mine"]
     assert calls.failed == []
-
-
-@pytest.mark.parametrize("way", ["made", "read"])
-def test_a_study_has_a_run_as_a_training_has(calls: Calls, way: str) -> None:
-    """Also where it was made before and is confirmed or shown now."""
-    failing = node(evaluate, "study", "confirmation")
-    made = [node(train, "start", "study"), failing] if way == "made" else [failing]
-    run(prepared(experiment="mine"), Pipeline(made))
-    assert [settings.experiment for settings in calls.configured] == ["mine"]
-    assert calls.failed == [("r1", "no images")]
 
 
 def test_other_pipelines_never_touch_the_store(calls: Calls) -> None:

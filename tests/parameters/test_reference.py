@@ -44,7 +44,7 @@ def entries(bootstrapped: Path) -> list[ParameterEntry]:
         ("training.crop_scale", "[number, number] or null", None, None),
         ("clic.views.images", "composite or single", "composite", "composite"),
         ("siglip.objective.trains", "list of image or text", ["text"], ["text"]),
-        ("tuning.study.workers", "integer > 0 or null", None, 1),
+        ("tuning.study.workers", "integer > 0", 1, 1),
         ("tuning.trial.share", "number > 0 and <= 1", 0.6, 0.6),
         ("counterfactuals.rules.order", "given or drawn", "given", "given"),
         ("data.root", "path", "data/01_raw/scenes", "data/01_raw/smoke"),

@@ -17,6 +17,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.configuration.settings import leaves, overlay, with_values
+from compo_pipeline.configuration.settings import plain as plain_settings
 from compo_pipeline.methods.registry import build
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.run.provenance import CommandOptions
@@ -96,8 +97,8 @@ def session(bootstrapped, tmp_path, monkeypatch):
         envs = [word.removeprefix("--env=") for word in words if word.startswith("--env=")]
         runtime = _split_params(None, None, words[words.index("--params") + 1])
         with KedroSession.create(folder, env=(envs or ["base"])[0], runtime_params=runtime) as run:
-            loader = run.load_context().config_loader
-            return loader["parameters"], loader["catalog"]
+            made = run.load_context()
+            return plain_settings(made.settings), made.config_loader["catalog"]
 
     return folder, load
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -144,8 +144,9 @@ class Opening:
     state: Path
     """Folder where the answers of language models are stored."""
 
-    generator_settings: Mapping[str, Any]
-    """Settings of the generator of the data; empty for data that are not generated."""
+    generator_settings: Any
+    """Settings of the generator of the data, an object of its settings class; an empty mapping for
+    data that are not generated."""
 
     annotations: Annotations = NO_ANNOTATIONS
     """What a table of others says of these rows, for the caption editor `table`."""

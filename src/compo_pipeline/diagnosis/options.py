@@ -124,8 +124,8 @@ def _editor_changes(
 ) -> AskedChanges:
     """Count the kinds of change in the captions that an editor makes with these rules."""
     name = settings.caption_editor
-    values = {**getattr(settings, name), setting: list(rules)}
-    changed: dict[str, Any] = {name: values}
+    own = parse(CAPTION_EDITORS[name].settings, getattr(settings, name), f"{KEY}.{name}")
+    changed: dict[str, Any] = {name: replace(own, **{setting: rules})}
     editor = open_editor(replace(settings, **changed), opening)
     requests = [
         EditRequest(
