@@ -18,7 +18,8 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 import compo_pipeline
-from compo_pipeline.chat.settings import RetrySettings
+from compo_pipeline.chat import endpoint
+from compo_pipeline.chat.requests import Retries
 from compo_pipeline.configuration.settings import PlainError, SettingsError, masked, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
@@ -197,11 +198,11 @@ def test_an_endpoint_shows_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("KEY_OF_THE_TEST", SECRET)
+    monkeypatch.setattr(endpoint, "RETRIES", Retries(most=0))
     settings = EditorEndpointSettings(
         url=f"http://me:{SECRET}@127.0.0.1:1/v1",
         model="m",
         key_variable="KEY_OF_THE_TEST",
-        retries=RetrySettings(most=0),
     )
     editor = EndpointEditor(settings, key="endpoint", seed=0, cache=tmp_path / "answers.sqlite")
     parsed = Parse("id", 0, "A dog.", (), (), (), (), ())

@@ -75,8 +75,6 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("c2lip.objective", "weights.contrastive", [*NOT_FINITE, -1], 0),
         ("sparcl.objective", "bias", NOT_FINITE, -10.0),
         ("counterfactuals.endpoint", "timeout", [*NOT_FINITE, 0, -1], 0.5),
-        ("counterfactuals.endpoint", "retries.longest", [*NOT_FINITE, -1], 0),
-        ("counterfactuals.endpoint", "retries.most", [-1, 101, True], 100),
         ("counterfactuals.endpoint", "more", [{"top_p": float("nan")}, {"a": "\0"}], {"top_p": 1}),
         ("counterfactuals.transformers", "dtype", ["float33", "complex64"], "bfloat16"),
         ("counterfactuals.diffusion", "guidance", [*NOT_FINITE, -1], 0),

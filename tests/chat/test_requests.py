@@ -21,13 +21,13 @@ from compo_pipeline.chat.requests import (
     RefusedRequest,
     Reply,
     RequestsSpent,
+    Retries,
     Unreachable,
     chat_completions,
     list_models,
     read_answer,
     with_retries,
 )
-from compo_pipeline.chat.settings import RetrySettings
 
 SECRET = "sk-very-secret"
 
@@ -129,7 +129,7 @@ def test_no_reply_is_unpacked(chat: Any) -> None:
 def test_a_reply_that_repeats_the_key(chat: Any, before: int) -> None:
     """Also where an error would quote the first half of it."""
     chat.script = lambda turn, number, body: turn.reply(500, "x" * before + f" {SECRET}")
-    once = RetrySettings(most=0)
+    once = Retries(most=0)
     with pytest.raises(BrokenReply) as caught:
         with_retries(
             lambda: sent(chat.url, SECRET),
@@ -190,7 +190,7 @@ class Tries:
         return len(self.waits) >= self.stop_at
 
     def go(self, now: Callable[[], float] = lambda: 0.0, **settings: Any) -> Answer:
-        given = RetrySettings(**{"most": 4, "backoff": 1.0, "longest": 100.0, **settings})
+        given = Retries(**{"most": 4, "backoff": 1.0, "longest": 100.0, **settings})
         return with_retries(
             self.send,
             given,

@@ -30,7 +30,6 @@ REQUIRED: dict[type, dict[str, Any]] = {
         (EditorEndpointSettings, {"connections": 0}, r"k\.connections: .*got 0"),
         (EditorEndpointSettings, {"timeout": 0}, r"k\.timeout: .*got 0"),
         (EditorEndpointSettings, {"more": {"n": 2}}, r"k\.more: \['n'\] cannot be set"),
-        (EditorEndpointSettings, {"retries": {"most": -1}}, r"k\.retries\.most: .*got -1"),
         (EditorLocalSettings, {"temperature": -1}, r"k\.temperature: .*got -1"),
         (EditorLocalSettings, {"batch_size": 0}, r"k\.batch_size: .*got 0"),
         (DiffusionSettings, {"steps": 0}, r"k\.steps: .*got 0"),

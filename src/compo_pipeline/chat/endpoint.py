@@ -26,6 +26,7 @@ from compo_pipeline.chat.requests import (
     Pause,
     Post,
     RefusedRequest,
+    Retries,
     Unreachable,
     chat_completions,
     list_models,
@@ -37,6 +38,9 @@ from compo_pipeline.run import seeding
 from compo_pipeline.run.engines import in_order
 from compo_pipeline.storage.stores import KeyValueStore
 
+RETRIES = Retries()
+GIVE_UP = 10
+"""Questions in a row without any answer, after which the run stops."""
 # Questions that wait for their turn, for each that is under way.
 _AHEAD = 4
 _CHECKED = 10.0  # seconds within which a server answers what models it has
@@ -164,11 +168,11 @@ class Endpoint:
             work: asks what an item needs, in one of several threads.
             items: read as far ahead as they can be asked.
             spare: threads that make bodies while all connections are in use; for large ones.
-            checked: whether `check` has found the server: then fewer than `give_up` items, all
+            checked: whether `check` has found the server: then fewer than `GIVE_UP` items, all
                 without an answer, are no sign that it is down.
 
         Raises:
-            SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
+            SettingsError: no request can succeed: a wrong key, address or model, or `GIVE_UP`
                 items in a row without an answer; or as many requests were sent as may be.
         """
         own = self._settings
@@ -195,7 +199,7 @@ class Endpoint:
     def _until_down(
         self, results: Iterable[_WorkResult[Result] | NoAnswer], *, checked: bool
     ) -> Iterator[Result | NoAnswer]:
-        """Yield results in order; raise an error after `give_up` items in a row without an answer.
+        """Yield results in order; raise an error after `GIVE_UP` items in a row without an answer.
 
         Failures wait until the server answers again, so those of a server that is down are never
         stored as answers.
@@ -207,7 +211,7 @@ class Endpoint:
             if isinstance(each, NoAnswer):
                 unanswered.append(each)
                 held.append(each)
-                if len(unanswered) >= self._settings.give_up:
+                if len(unanswered) >= GIVE_UP:
                     raise self._unanswered_error(unanswered)
                 continue
             held.append(each.result)
@@ -260,8 +264,8 @@ class Endpoint:
         rng = seeding.rng(self._seed, key)
         with session.slots:
             try:
-                retries, pace = self._settings.retries, self._pace
-                new = with_retries(send, retries, rng, session.stop, pace, pause=self._pause)
+                stop, pace = session.stop, self._pace
+                new = with_retries(send, RETRIES, rng, stop, pace, pause=self._pause)
             except (RefusedRequest, Interrupted) as error:
                 # Before another thread sends what cannot succeed either.
                 session.failure = session.failure or self._fatal_error(error)

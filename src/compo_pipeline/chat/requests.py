@@ -24,7 +24,6 @@ from httpx import codes
 from pydantic import SecretStr
 
 from compo_pipeline.chat.answers import Answer
-from compo_pipeline.chat.settings import RetrySettings
 from compo_pipeline.configuration.settings import SettingsError, masked
 from compo_pipeline.storage.untrusted import parse_json
 
@@ -32,6 +31,22 @@ _MAX_BYTES = 2**24  # bytes of a reply
 _RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one
 _QUOTED = 300  # characters of a reply in an error
 _MOST_TOKENS = 10**9  # of a reply; more are no count
+
+
+class Retries(NamedTuple):
+    """How often, and after how many seconds, a request is sent again.
+
+    Attributes:
+        most: times that a request is sent again.
+        backoff: seconds before the first time, doubled before each further one; at least half of
+            them are waited, drawn at random.
+        longest: most seconds to wait; a server that asks for more (Retry-After) counts as not
+            answering.
+    """
+
+    most: int = 6
+    backoff: float = 1.0
+    longest: float = 120.0
 
 
 class BrokenReply(Exception):
@@ -239,7 +254,7 @@ def _token_counts(content: Mapping[str, object]) -> tuple[int, int]:
 
 def with_retries(
     send: Callable[[], Reply],
-    settings: RetrySettings,
+    retries: Retries,
     rng: random.Random,
     stop: threading.Event,
     pace: Pace,
@@ -251,7 +266,7 @@ def with_retries(
 
     Args:
         send: sends the request once.
-        settings: how often, after how long.
+        retries: how often, after how long.
         rng: draws the jitter of the waits.
         stop: ends all waiting.
         pace: where the server asks one connection to wait, all do.
@@ -265,10 +280,10 @@ def with_retries(
         RequestsSpent: there may be no further request.
     """
     waited_until = 0.0
-    for attempt in range(settings.most + 1):
+    for attempt in range(retries.most + 1):
         wait = 0.0
         if attempt:
-            longest = min(settings.backoff * 2.0 ** (attempt - 1), settings.longest)
+            longest = min(retries.backoff * 2.0 ** (attempt - 1), retries.longest)
             wait = longest * (0.5 + rng.random() / 2)
         if pace.closed_until > waited_until:
             waited_until = pace.closed_until
@@ -288,12 +303,12 @@ def with_retries(
             requested = _retry_after(reply.headers, now())
         except BrokenReply as error:
             reason = str(error)
-        if requested > settings.longest:
-            limit = f"asks to wait {requested:.0f} s, longest is {settings.longest:g}"
+        if requested > retries.longest:
+            limit = f"asks to wait {requested:.0f} s, longest is {retries.longest:g}"
             raise BrokenReply(f"{reason} ({limit})")
         if requested:
             pace.pause_until(now() + requested)
-    raise BrokenReply(f"{reason} (sent {settings.most + 1} times)")
+    raise BrokenReply(f"{reason} (sent {retries.most + 1} times)")
 
 
 def _is_temporary(status: int) -> bool:

@@ -17,19 +17,6 @@ _RESERVED_FIELDS = frozenset(
 )
 
 
-@settings
-class RetrySettings:
-    """Settings of retries: how often and after how many seconds a request is sent again."""
-
-    most: Annotated[int, Field(ge=0, le=100)] = 6
-    """times that a request is sent again."""
-    backoff: NonNegativeFloat = 1.0
-    """seconds before the first time, doubled before each further one; at least half of them are
-    waited, drawn at random."""
-    longest: NonNegativeFloat = 120.0
-    """most seconds to wait; a server that asks for more (Retry-After) counts as not answering."""
-
-
 def _check_url(url: str) -> str:
     """Validator: return the URL; refuse one that is not http(s), or has a query or fragment."""
     parts = urlsplit(url)
@@ -64,10 +51,6 @@ class EndpointSettings:
     max_requests: PositiveInt | None = None
     """requests that a run sends at most, repeated ones included; it then stops, and the next run
     goes on from the stored answers; null: no limit."""
-    give_up: PositiveInt = 10
-    """questions in a row without any answer, after which the run stops."""
-    retries: RetrySettings = field(default_factory=RetrySettings)
-    """of requests that got no answer."""
 
     def __post_init__(self) -> None:
         """Further fields do not replace those of other settings."""

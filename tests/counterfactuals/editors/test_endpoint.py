@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.chat.settings import RetrySettings
+from compo_pipeline.chat import endpoint
+from compo_pipeline.chat.requests import Retries
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
@@ -32,10 +33,16 @@ class Waits:
 
 
 @pytest.fixture
-def editor(chat: Any, tmp_path: Path) -> Callable[..., EndpointEditor]:
+def editor(
+    chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., EndpointEditor]:
     """A editor of the fake server, one request at a time unless told otherwise."""
 
-    def make(pause: Any = None, **settings: Any) -> EndpointEditor:
+    def make(
+        pause: Any = None, retries: Retries = endpoint.RETRIES, give_up: int = 10, **settings: Any
+    ) -> EndpointEditor:
+        monkeypatch.setattr(endpoint, "RETRIES", retries)
+        monkeypatch.setattr(endpoint, "GIVE_UP", give_up)
         own = EditorEndpointSettings(
             **{"url": chat.url, "model": "fake", "connections": 1, "timeout": 60.0, **settings}
         )
@@ -201,7 +208,7 @@ def test_troubles_that_pass(chat: Any, editor: Any, captions: list[EditRequest])
 
     chat.script = script
     waits = Waits()
-    made = list(editor(waits, retries=RetrySettings(most=9)).edit(captions[:1]))
+    made = list(editor(waits, retries=Retries(most=9)).edit(captions[:1]))
     assert texts(made) == ["A cat on 0 mats."]
     assert len(waits.seconds) == len(troubles)
     assert 16 < waits.seconds[0] <= 17 and waits.seconds[1] <= 2.0
@@ -290,7 +297,7 @@ def test_one_caption_that_nobody_answers(
         turn.reply(503, "busy") if lost else good(turn, number, body)
 
     chat.script = script
-    made = list(editor(retries=RetrySettings(most=1)).edit(captions))
+    made = list(editor(retries=Retries(most=1)).edit(captions))
     assert [one for one in made if isinstance(one, EditFailure)] == [made[1]]
     assert made[1].reason.startswith("no answer: ") and not made[1].final
 
@@ -301,7 +308,7 @@ def test_a_server_that_goes_down(chat: Any, editor: Any, captions: list[EditRequ
 
     chat.script = script
     made = []
-    own = editor(give_up=3, retries=RetrySettings(most=1))
+    own = editor(give_up=3, retries=Retries(most=1))
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .* none of 3 .*503: down"):
         for one in own.edit(captions):
             made.append(one)
@@ -315,7 +322,7 @@ def test_a_server_that_goes_down(chat: Any, editor: Any, captions: list[EditRequ
 
 def test_a_server_that_is_down(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .*answered none of 2 questions"):
-        list(editor(retries=RetrySettings(most=0)).edit(captions[:2]))
+        list(editor(retries=Retries(most=0)).edit(captions[:2]))
 
 
 def test_interrupted(chat: Any, editor: Any, captions: list[EditRequest]) -> None:

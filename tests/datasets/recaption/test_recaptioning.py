@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.chat.settings import RetrySettings
+from compo_pipeline.chat import endpoint
+from compo_pipeline.chat.requests import Retries
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.recaption.recaptioning import (
@@ -172,7 +173,12 @@ def test_what_is_rejected_says_why(chat: Any, photos: Photos, run: Any, tmp_path
     ],
 )
 def test_an_image_without_an_answer_is_counted_and_asked_about_later(
-    chat: Any, photos: Photos, run: Any, nonsense: Callable[[Any], None], timeout: float
+    chat: Any,
+    photos: Photos,
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    nonsense: Callable[[Any], None],
+    timeout: float,
 ) -> None:
     sources = photos(4)
     fates: dict[bytes, bool] = {}
@@ -190,12 +196,14 @@ def test_an_image_without_an_answer_is_counted_and_asked_about_later(
         return times[lost], len(times)
 
     chat.script = script
-    once = {"retries": RetrySettings(most=1), "connections": 1, "timeout": timeout}
+    once = {"connections": 1, "timeout": timeout}
+    monkeypatch.setattr(endpoint, "RETRIES", Retries(most=1))
     found = run(sources, **once)
     assert found.report["rejected"] == {"no_answer": 1} and len(found.rows) == 3
     assert asked() == (2, 4)
     # Alone, too: a server that does not answer about one image is not down.
-    again = run(sources, **{**once, "retries": RetrySettings(most=0)})
+    monkeypatch.setattr(endpoint, "RETRIES", Retries(most=0))
+    again = run(sources, **once)
     assert again.report["rejected"] == {"no_answer": 1} and asked() == (3, 4)
     chat.script = good
     assert len(run(sources, **{**once, "timeout": 60.0}).rows) == 4
@@ -220,10 +228,14 @@ def test_a_server_that_leads_elsewhere_gets_no_image(chat: Any, photos: Photos, 
     assert len(chat.seen) == 1
 
 
-def test_a_server_that_never_answers_ends_the_run(chat: Any, photos: Photos, run: Any) -> None:
+def test_a_server_that_never_answers_ends_the_run(
+    chat: Any, photos: Photos, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "RETRIES", Retries(most=0))
+    monkeypatch.setattr(endpoint, "GIVE_UP", 3)
     chat.script = lambda turn, number, body: turn.reply(200, "<html>")
     with pytest.raises(SettingsError, match=r"endpoint\.url: .*none of 3 questions in a row"):
-        run(photos(6), retries=RetrySettings(most=0), give_up=3, connections=1)
+        run(photos(6), connections=1)
 
 
 def test_a_key_that_is_missing_is_told_before_the_first_request(
