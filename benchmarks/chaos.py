@@ -70,9 +70,8 @@ COMPARED = {".parquet", ".safetensors", ".csv", ".json", ".jpg", ".png", ".onnx"
 # States, pages with a date, records of a study, whose trials end in another order, and the last
 # command of a run.
 LEFT_OUT = {"resume", "data_docs", "tuning", "tuning_trials", "in_use.json"}
-# Of the MLflow run; whether a version was created by this call or by the killed one before it; and
-# the checksum of a file that holds them.
-IDS = {"run_id", "fresh", "checksum"}
+# Of the MLflow run; and whether a version was created by this call or by the killed one before it.
+IDS = {"run_id", "fresh"}
 # Of the page: what is drawn at each start.
 RANDOM = re.compile(rb'"app_id":\d+|127\.0\.0\.1:\d+|compo_ui_\w+')
 NODE = re.compile(r" INFO +\S+ -> ")

@@ -17,7 +17,7 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.project.hooks import ProjectHooks
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError, atomic_file
-from compo_pipeline.storage.records import View
+from compo_pipeline.storage.records import Caption, View
 from compo_pipeline.storage.table_files import write_rows
 
 
@@ -142,8 +142,8 @@ def test_a_damaged_table_names_its_file_and_the_command_that_writes_it(failed, t
     path = tmp_path / "captions.parquet"
 
     def load(entries):
-        entries["captions"].save([])
-        path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2", 1))
+        entries["captions"].save([Caption("1", "1", "1.jpg", 8, 8, ("a cube",), "test", "train")])
+        path.write_bytes(path.read_bytes().replace(b"a cube", b"a cubf", 1))
         entries["captions"].load()
 
     again = "captions.parquet is damaged.*kedro run --pipeline=ingest --env=smoke --params seed=1"

@@ -90,21 +90,15 @@ def test_an_export_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path
         load(folder)
 
 
-@pytest.mark.parametrize("name", [weights.RECORD_FILE, weights.CONFIG_FILE])
-def test_a_record_or_configuration_with_a_flipped_bit_is_refused(
-    name: str, tiny_clip: Path, tmp_path: Path
-) -> None:
-    folder = export(load(tiny_clip), tmp_path / "export", metadata={"steps": 900})
-    file = folder / name
-    whole = file.read_bytes()
-    for bit in range(8 * len(whole)):
-        content = bytearray(whole)
-        content[bit // 8] ^= 1 << bit % 8
-        file.write_bytes(content)
-        with pytest.raises(DamagedFileError, match=f"{name} is damaged"):
-            read_record(folder)
-    with pytest.raises(DamagedFileError, match=f"{name} is damaged"):
-        load(folder)
+def test_a_configuration_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = export(load(tiny_clip), tmp_path / "export")
+    file = folder / weights.CONFIG_FILE
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 1
+    file.write_bytes(content)
+    for read in (read_record, load):
+        with pytest.raises(DamagedFileError, match=f"{file.name} is damaged"):
+            read(folder)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +133,8 @@ def test_a_configuration_that_cannot_be_built_is_one_line(
     assert "\n" not in caught.value.message and str(folder.name) in caught.value.message
 
 
-def test_a_record_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+def test_a_record_that_is_no_object_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / weights.RECORD_FILE
-    file.write_text('{"name": "older"}')
-    assert read_record(tmp_path) == {"name": "older"}
     for broken in (b'{"name": ', b'{"name": "\xff"}', b"[]"):
         file.write_bytes(broken)
         with pytest.raises(SettingsError, match=r"compo\.json"):

@@ -16,19 +16,17 @@ from kedro.io import AbstractDataset, DatasetError
 from compo_pipeline.configuration.settings import masked
 from compo_pipeline.storage import records, untrusted
 from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
+    DamagedFileError,
     FolderWriter,
     atomic_file,
     move_folder,
     read_json,
-    verify_checksum,
-    write_checksum,
     write_files,
     write_json,
 )
 from compo_pipeline.storage.remote import is_url
-from compo_pipeline.storage.table_files import read_table, write_rows, write_table
-from compo_pipeline.storage.tables import Table
+from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.storage.tables import Table, parquet_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +71,7 @@ class _PathDataset(AbstractDataset[Any, Any]):
 
 
 class JsonDataset(_PathDataset):
-    """Kedro dataset of a JSON file with a checksum."""
+    """Kedro dataset of a JSON file."""
 
     def load(self) -> Any:
         """Read the value of the JSON file.
@@ -84,7 +82,7 @@ class JsonDataset(_PathDataset):
         return read_json(self._filepath)
 
     def save(self, data: Any) -> None:
-        """Write a value as JSON with a checksum."""
+        """Write a value as JSON."""
         write_json(self._filepath, data)
 
     def preview(self) -> JSONPreview:
@@ -129,38 +127,26 @@ class ReceivedJsonDataset(_PathDataset):
 
 
 class FrameDataset(_PathDataset):
-    """Kedro dataset of a pandas DataFrame without index, in CSV or Parquet, with a checksum.
-
-    That of a CSV file is the name of its last column, which is empty.
-    """
+    """Kedro dataset of a pandas DataFrame without index, in CSV."""
 
     def load(self) -> pd.DataFrame:
-        """Read the DataFrame from the CSV or Parquet file.
+        """Read the DataFrame from the CSV file.
 
         Raises:
             DatasetError: there is no such file, or it is damaged.
         """
         import pandas as pd
 
-        path = self._filepath
-        if path.suffix == ".csv":
-            verify_checksum(path)
-            frame: pd.DataFrame = pd.read_csv(path).iloc[:, :-1]
-        else:
-            frame = read_table(path).to_pandas()
+        try:
+            frame: pd.DataFrame = pd.read_csv(self._filepath)
+        except ValueError as error:
+            raise DamagedFileError(self._filepath, f"it is no CSV ({error})") from error
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
-        """Write the DataFrame to the CSV or Parquet file, with a checksum."""
-        import pyarrow as pa
-
-        if self._filepath.suffix == ".csv":
-            with atomic_file(self._filepath) as temporary:
-                data.assign(**{NO_CHECKSUM: None}).to_csv(temporary, index=False)
-                write_checksum(temporary)
-        else:
-            table = pa.Table.from_pandas(data, preserve_index=False)
-            write_table(self._filepath, [table], table.schema)
+        """Write the DataFrame to the CSV file."""
+        with atomic_file(self._filepath) as temporary:
+            data.to_csv(temporary, index=False)
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """First rows of the DataFrame, for `kedro viz`."""
@@ -225,9 +211,8 @@ class RowsDataset(_PathDataset):
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """First rows of the Parquet file, for `kedro viz`."""
-        import pyarrow.parquet as pq
-
-        first = next(pq.ParquetFile(self._filepath).iter_batches(batch_size=nrows), None)
+        with parquet_file(self._filepath) as file:
+            first = next(file.iter_batches(batch_size=nrows), None)
         rows = [] if first is None else first.to_pylist()
         names = records.schema(self._row_type).names
         table = {

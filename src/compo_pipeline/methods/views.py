@@ -26,8 +26,8 @@ from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder, files_fingerprint
 from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, View
-from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
-from compo_pipeline.storage.tables import Groups, Table, is_whole
+from compo_pipeline.storage.table_files import Parts, is_whole, resumable, stream_rows, write_rows
+from compo_pipeline.storage.tables import Groups, Table
 
 VIEWS = 1
 """Version of views: raised where equal captions and settings give other views than before."""

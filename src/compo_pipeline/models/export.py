@@ -19,12 +19,7 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage.files import (
-    atomic_folder,
-    file_sha256,
-    write_json,
-    write_plain_json,
-)
+from compo_pipeline.storage.files import atomic_folder, file_sha256, write_json
 
 Precision = Literal["fp32", "fp16"]
 
@@ -80,7 +75,7 @@ def write(
     weights.write(state, folder / WEIGHTS_FILE, header)
     if hasattr(loaded.tokenize, "save_pretrained"):
         loaded.tokenize.save_pretrained(str(folder))
-    write_plain_json(folder / CONFIG_FILE, loaded.config)
+    write_json(folder / CONFIG_FILE, loaded.config)
     record["config_sha256"] = file_sha256(folder / CONFIG_FILE)
     write_json(folder / RECORD_FILE, record)
 

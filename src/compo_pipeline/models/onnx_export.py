@@ -18,7 +18,7 @@ from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage.files import atomic_folder, file_sha256, write_plain_json
+from compo_pipeline.storage.files import atomic_folder, file_sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
         _write_tower(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
         _write_tower(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
-        write_plain_json(new / NOTES_FILE, _description(loaded, new))
+        write_json(new / NOTES_FILE, _description(loaded, new))
     return folder
 
 

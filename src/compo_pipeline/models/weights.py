@@ -23,12 +23,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
-from compo_pipeline.storage.files import (
-    DamagedFileError,
-    file_sha256,
-    has_checksum,
-    read_json,
-)
+from compo_pipeline.storage.files import DamagedFileError, file_sha256
 from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
@@ -243,13 +238,13 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Read the record (compo.json) that `export` wrote in a model folder; empty if there is none.
 
     Raises:
-        DamagedFileError: its content has changed since, or that of the configuration beside it.
-        SettingsError: it has no checksum, as records of earlier versions, and is no JSON.
+        DamagedFileError: the content of the configuration beside it has changed since.
+        SettingsError: it is no JSON object.
     """
     path = folder / RECORD_FILE
     if not path.is_file():
         return {}
-    record: dict[str, Any] = read_json(path) if has_checksum(path) else foreign.read_object(path)
+    record = foreign.read_object(path)
     config = folder / CONFIG_FILE
     if config.is_file() and record.get("config_sha256", found := file_sha256(config)) != found:
         raise DamagedFileError(config, f"its content does not fit the checksum in {RECORD_FILE}")

@@ -26,7 +26,6 @@ _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
 NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
 """Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
-_KEY, _VALUE = "checksum", "value"
 
 FolderWriter = Callable[[Path], object]
 """A function that fills a folder, given its path."""
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedFileError(PlainError, ValueError):
-    """Exception: the content of a file does not match its checksum, or the file has no checksum."""
+    """Exception: a file cannot be read, or its content does not match its checksum."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is damaged: {reason}")
@@ -229,35 +228,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
-    """Write a value as a JSON file with a checksum, atomically.
-
-    The checksum is the last key of an object, in a list, which DVC takes for no metric. Another
-    value, and an object with the one key `value`, is put in an object as its `value`.
-
-    Raises:
-        ValueError: the value is an object with a key `checksum`.
-    """
-    plain = isinstance(value, Mapping) and set(value) != {_VALUE}
-    content = dict(value) if plain else {_VALUE: value}
-    if _KEY in content:
-        raise ValueError(f"{path}: the key '{_KEY}' is reserved")
-    text = json.dumps({**content, _KEY: [NO_CHECKSUM]}, indent=indent, ensure_ascii=False)
-    with atomic_file(path) as temporary:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-        write_checksum(temporary)
+    """Write a value as a JSON file, atomically."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read the value of a JSON file that `write_json` wrote, and check its checksum.
+    """Read the value of a JSON file that `write_json` wrote.
 
     Raises:
-        DamagedFileError: its content has changed since, or it has no checksum.
+        DamagedFileError: it is no JSON.
         FileNotFoundError: there is no such file.
     """
-    verify_checksum(path)
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content[_KEY]
-    return content[_VALUE] if set(content) == {_VALUE} else content
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedFileError(path, f"it is no JSON ({error})") from error
 
 
 def read_json_or_none(path: Path) -> Any:
@@ -269,17 +254,6 @@ def read_json_or_none(path: Path) -> Any:
     except DamagedFileError as error:
         log.warning("%s; it is made again.", error.message)
         return None
-
-
-def write_plain_json(path: Path, value: Any, indent: int | None = 2) -> None:
-    """Write a value as a JSON file without checksum, for other programs, atomically."""
-    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
-
-
-def has_checksum(path: Path) -> bool:
-    """Whether a JSON file was written by `write_json`, even if it has been damaged since."""
-    content = path.read_bytes()
-    return _CHECKSUM in content or f'"{_KEY}"'.encode() in content
 
 
 def write_checksum(path: Path) -> None:

@@ -364,16 +364,20 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
 
 
 def check_columns(found: pa.Schema, row_type: type) -> None:
-    """Check that an Arrow schema has exactly the columns of a row type.
+    """Check that an Arrow schema has exactly the columns of a row type, and their types.
 
     Raises:
         ValueError: they are not.
     """
     expected = schema(row_type)
-    if found.names != expected.names:
+    if not found.equals(expected):
+        wanted, got = (
+            ", ".join(f"{column.name} ({column.type})" for column in columns)
+            for columns in (expected, found)
+        )
         raise ValueError(
-            f"a table of {row_type.__name__} rows has the columns {expected.names}, "
-            f"got {found.names}: it was written by another version; run its stage again"
+            f"a table of {row_type.__name__} rows has the columns {wanted}, "
+            f"got {got}: it was written by another version"
         )
 
 

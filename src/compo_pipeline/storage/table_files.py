@@ -1,6 +1,6 @@
-"""Tables on disk: written part by part, as parquet with a checksum.
+"""Tables on disk: written part by part, as parquet with a checksum a page.
 
-Equal rows give equal bytes, and a file whose bytes have changed since is refused.
+Equal rows give equal bytes, and a page whose bytes have changed since is refused.
 """
 
 from __future__ import annotations
@@ -16,14 +16,9 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
-    atomic_file,
-    verify_checksum,
-    write_checksum,
-)
+from compo_pipeline.storage.files import DamagedFileError, atomic_file
 from compo_pipeline.storage.records import check_columns, decoded, schema, to_table
-from compo_pipeline.storage.tables import GROUP, Row, Table, grouped, is_whole
+from compo_pipeline.storage.tables import GROUP, Row, Table, all_batches, grouped, parquet_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,42 +119,45 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
     """Read a table that `write_rows` wrote as a list of rows.
 
     Raises:
-        DamagedFileError: its bytes have changed since.
-        ValueError: its columns are not those of the row type.
+        DamagedFileError: its bytes have changed since, or it has other columns.
     """
     return list(stream_rows(path, row_type))
 
 
 def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
     """Yield the rows of a table file in file order; raises the errors that `read_rows` raises."""
-    import pyarrow.parquet as pq
-
-    verify_checksum(path)
-    with pq.ParquetFile(path) as file:
+    with parquet_file(path) as file:
         check_columns(file.schema_arrow, row_type)
-        for batch in file.iter_batches(GROUP):
+        for batch in all_batches(file, GROUP):
             yield from decoded(batch, row_type)
 
 
 def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
-    """Write groups of Arrow rows as a Parquet file with a checksum, atomically."""
+    """Write groups of Arrow rows as a Parquet file with a checksum a page, atomically."""
     import pyarrow.parquet as pq
 
-    with atomic_file(path) as temporary:
-        with pq.ParquetWriter(temporary, columns) as writer:
-            for group in groups:
-                writer.write_table(group)
-            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
-        write_checksum(temporary)
+    with (
+        atomic_file(path) as temporary,
+        pq.ParquetWriter(temporary, columns, write_page_checksum=True) as writer,
+    ):
+        for group in groups:
+            writer.write_table(group)
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read the Arrow table that `write_table` wrote, and check its checksum.
+    """Read the Arrow table that `write_table` wrote.
 
     Raises:
         DamagedFileError: its bytes have changed since.
     """
-    import pyarrow.parquet as pq
+    with parquet_file(path) as file:
+        return file.read()
 
-    verify_checksum(path)
-    return pq.read_table(path)
+
+def is_whole(path: Path) -> bool:
+    """Whether a table file exists and can be read."""
+    try:
+        read_table(path)
+    except (FileNotFoundError, DamagedFileError):
+        return False
+    return True

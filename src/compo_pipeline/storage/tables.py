@@ -9,17 +9,19 @@ import hashlib
 import logging
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import (
     NO_CHECKSUM,
     DamagedFileError,
     atomic_file,
+    file_sha256,
     verify_checksum,
     write_checksum,
 )
@@ -35,6 +37,7 @@ from compo_pipeline.storage.records import (
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
 Row = TypeVar("Row")
@@ -90,24 +93,20 @@ class Table(Sequence[Row]):
             copy: where a large table's memory-mapped copy is; by default beside it.
 
         Raises:
-            DamagedFileError: its bytes have changed since.
-            ValueError: its columns are not those of the row type.
+            DamagedFileError: its bytes have changed since, or it has other columns.
         """
-        import pyarrow.parquet as pq
-
-        checksum = verify_checksum(path)
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             check_columns(file.schema_arrow, row_type)
             groups = range(file.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) <= _MAPPED:
                 return cls(row_type, file.read(), source=(path, copy))
-            copy = copy or path.with_suffix(".arrow")
-            if not _is_copy(copy, checksum):
+            copy, source = copy or path.with_suffix(".arrow"), file_sha256(path)
+            if not _is_copy(copy, source):
                 with atomic_file(copy) as temporary:
                     with temporary.open("wb") as sink:
-                        metadata = {_SOURCE: checksum, b"checksum": NO_CHECKSUM}
+                        metadata = {_SOURCE: source, b"checksum": NO_CHECKSUM}
                         columns = schema(cast(type, row_type)).with_metadata(metadata)
-                        _write_arrow(sink, file.iter_batches(BATCH), columns)
+                        _write_arrow(sink, all_batches(file, BATCH), columns)
                     write_checksum(temporary)
         with copy.open("rb") as mapped:
             return cls(row_type, _read_arrow(mapped), source=(path, copy))
@@ -253,6 +252,42 @@ class Table(Sequence[Row]):
         for batch in self.batches():
             hashed.update(batch.serialize())
         return hashed.hexdigest()[:16]
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """Context manager: open a table file for reading; the checksum of each page is verified.
+
+    Raises:
+        DamagedFileError: it cannot be read, now or later; a page's bytes have changed; or the
+            caller raises a ValueError, as for other columns.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError) as error:
+        # The system's errors, such as of a missing file, have a number; Arrow's have none.
+        if isinstance(error, PlainError) or getattr(error, "errno", None):
+            raise
+        raise DamagedFileError(path, " ".join(str(error).split())) from error
+
+
+def all_batches(file: pq.ParquetFile, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file as Arrow batches of at most `size`.
+
+    Raises:
+        ValueError: the pages have fewer rows than the file's metadata counts.
+    """
+    count = 0
+    for batch in file.iter_batches(size):
+        count += len(batch)
+        yield batch
+    # pyarrow ends without an error at a column that is short, whose pages' size has changed.
+    if count != file.metadata.num_rows:
+        raise ValueError(f"it has {count} rows, expected {file.metadata.num_rows}")
 
 
 def _reopen(
@@ -405,20 +440,13 @@ def _read_arrow(file: Any) -> pa.Table:
     return pa.ipc.open_file(pa.py_buffer(content)).read_all()
 
 
-def _is_copy(copy: Path, checksum: str) -> bool:
-    """Whether an Arrow file is intact and a copy of the table file with this checksum."""
+def _is_copy(copy: Path, source: str) -> bool:
+    """Whether an Arrow file is intact and a copy of the table file with this SHA-256."""
     import pyarrow as pa
 
-    if not is_whole(copy):
-        return False
-    with copy.open("rb") as file:
-        return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == checksum)
-
-
-def is_whole(file: Path) -> bool:
-    """Whether a file exists and its content matches the checksum that is stored in it."""
     try:
-        verify_checksum(file)
+        verify_checksum(copy)
     except (FileNotFoundError, DamagedFileError):
         return False
-    return True
+    with copy.open("rb") as file:
+        return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == source)

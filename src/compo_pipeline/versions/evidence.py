@@ -23,7 +23,7 @@ from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
-from compo_pipeline.storage.files import write_plain_json
+from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score, ScoredItem, decoded, schema, to_table
 from compo_pipeline.storage.tables import Row, grouped
 from compo_pipeline.storage.untrusted import read_batches, read_json
@@ -114,7 +114,7 @@ def write_evidence(
     """
     folder = export / EVIDENCE_FOLDER
     folder.mkdir(exist_ok=True)
-    write_plain_json(folder / _RECORD_FILE, asdict(evidence))
+    write_json(folder / _RECORD_FILE, asdict(evidence))
     renamed = (
         replace(score, model=name) for role, name in MODELS.items() for score in scores[role]
     )

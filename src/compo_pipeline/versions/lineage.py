@@ -16,7 +16,7 @@ from pathlib import Path
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import parse
-from compo_pipeline.storage.files import file_sha256, write_plain_json
+from compo_pipeline.storage.files import file_sha256, write_json
 from compo_pipeline.storage.untrusted import read_json
 from compo_pipeline.versions.signing import UNSIGNED_FILES
 
@@ -81,7 +81,7 @@ def files_digest(digests: Mapping[str, str]) -> str:
 def write_lineage(version: ModelVersion, folder: Path) -> Path:
     """Write a version's lineage and file digests into its folder; returns the path of the file."""
     content = {**asdict(Lineage.from_registry(version)), "digests": file_digests(folder)}
-    write_plain_json(folder / LINEAGE_FILE, content)
+    write_json(folder / LINEAGE_FILE, content)
     return folder / LINEAGE_FILE
 
 

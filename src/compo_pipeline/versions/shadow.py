@@ -24,7 +24,7 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import PlainError, parse
 from compo_pipeline.evaluation.statistics import Part, level
-from compo_pipeline.storage.files import write_plain_json
+from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.untrusted import read_json
 from compo_pipeline.versions import signing as signing_keys
 from compo_pipeline.versions.settings import SigningSettings
@@ -93,7 +93,7 @@ def write_agreement(version: ModelVersion, agreement: Agreement, signing: Signin
     if not version.run_id:
         raise PlainError(f"{version.name} version {version.version} was registered without a run")
     with tempfile.TemporaryDirectory() as folder:
-        write_plain_json(Path(folder) / _FILE, asdict(agreement))
+        write_json(Path(folder) / _FILE, asdict(agreement))
         if signing.public_key is not None:
             signing_keys.sign(Path(folder), signing)
         place = _artifact_path(agreement.challenger, agreement.champion)

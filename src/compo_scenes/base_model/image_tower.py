@@ -30,7 +30,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.run.compute import Compute, moved
 from compo_pipeline.run.progress import Meter
-from compo_pipeline.storage.files import verify_checksum, write_json, write_plain_json
+from compo_pipeline.storage.files import verify_checksum, write_json
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
@@ -82,7 +82,7 @@ def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
         model = CLIP(**MODEL)
     with tempfile.TemporaryDirectory() as folder:
         config = {"model_cfg": MODEL, "preprocess_cfg": PREPROCESS}
-        write_plain_json(Path(folder) / CONFIG_FILE, config)
+        write_json(Path(folder) / CONFIG_FILE, config)
         write_json(Path(folder) / RECORD_FILE, {"name": "scenes-base"})
         save_file(model.state_dict(), Path(folder) / WEIGHTS_FILE)
         return load(Path(folder), device)
