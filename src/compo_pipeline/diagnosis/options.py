@@ -124,7 +124,7 @@ def _editor_changes(
 ) -> AskedChanges:
     """Count the kinds of change in the captions that an editor makes with these rules."""
     name = settings.caption_editor
-    own = parse(CAPTION_EDITORS[name].settings, getattr(settings, name), f"{KEY}.{name}")
+    own: Any = parse(CAPTION_EDITORS[name].settings, getattr(settings, name), f"{KEY}.{name}")
     changed: dict[str, Any] = {name: replace(own, **{setting: rules})}
     editor = open_editor(replace(settings, **changed), opening)
     requests = [
