@@ -307,7 +307,7 @@ def test_nodes_get_the_settings_of_their_annotations(context, name):
 
 def test_the_default_is_the_whole_chain(bootstrapped):
     chain = set(TRAIN_EVAL)
-    assert chain | {"train_eval", "__default__", "language", "pretraining"} <= set(pipelines)
+    assert chain | {"train_eval", "__default__", "shipped"} <= set(pipelines)
     nodes = {node.name for name in chain for node in pipelines[name].nodes}
     assert {node.name for node in pipelines["__default__"].nodes} == nodes
 

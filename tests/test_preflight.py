@@ -65,7 +65,7 @@ def read(parameters: dict[str, Any], changes: dict[str, Any]) -> RunSettings:
         ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
         ("tuning", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
         ("attention", {"evaluation": {"device": "cuda:99"}}, "evaluation.device: 'cuda:99' cannot"),
-        ("pretraining", {"pretraining": {"precision": "fp16"}}, "pretraining.precision: 'fp16' is"),
+        ("shipped", {"pretraining": {"precision": "fp16"}}, "pretraining.precision: 'fp16' is"),
         ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
         ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
         (

@@ -1,4 +1,4 @@
-"""The language pipeline as Kedro runs it, on a tiny treebank."""
+"""The part `language` of the pipeline `shipped` as Kedro runs it, on a tiny treebank."""
 
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.parsing import load
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.storage.files import causes
-from compo_scenes.pipelines.language import create_pipeline
+from compo_scenes.pipelines.shipped import create_pipeline
 from compo_scenes.settings import LanguageModelSettings
 
 PACKAGE = "compo_pipeline"
+PARSER = create_pipeline().filter(node_namespaces=["language"])
 SENTENCE = """\
 # sent_id = {number}
 # text = The dog eats {number} cakes
@@ -60,7 +61,7 @@ def catalog(root: Path, folder: Path) -> DataCatalog:
 @pytest.mark.slow
 def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_path: Path) -> None:
     datasets = catalog(treebank, tmp_path)
-    SequentialRunner().run(create_pipeline(), datasets)
+    SequentialRunner().run(PARSER, datasets)
     nlp = load(str(tmp_path / "pipeline"))
     assert nlp.pipe_names[-3:] == ["lexicon", "neighbours", "parser"]
     assert nlp.meta["license"] == "CC BY-SA 4.0"
@@ -72,7 +73,7 @@ def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_pat
 
 def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
-        SequentialRunner().run(create_pipeline(), catalog(tmp_path / "absent", tmp_path))
+        SequentialRunner().run(PARSER, catalog(tmp_path / "absent", tmp_path))
     (cause,) = (error for error in causes(caught.value) if isinstance(error, SettingsError))
     assert "language_model.treebank" in str(cause)
 

@@ -20,8 +20,8 @@ from compo_scenes.base_model.image_tower import MODEL, build
 from compo_scenes.base_model.supervision import ImageBatches
 from compo_scenes.base_model.text_tower import embed_scenes
 from compo_scenes.dataset import SceneSettings, WorldSettings
-from compo_scenes.pipelines.pretraining import nodes
-from compo_scenes.pipelines.pretraining.nodes import train_base_model, train_image_tower
+from compo_scenes.pipelines.shipped import nodes
+from compo_scenes.pipelines.shipped.nodes import train_base_model, train_image_tower
 from compo_scenes.render import image
 from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
 from compo_scenes.world import Scene, World

@@ -1,22 +1,61 @@
-"""Nodes of the pipeline `pretraining`."""
+"""Nodes of the pipeline `shipped`: of compo_en, the parser, and of scenes-base, the base model."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spacy.tokens import DocBin
+
+from compo_pipeline.language.lexicon import RESOURCES
+from compo_pipeline.language.parsing import load
 from compo_pipeline.models.export import export
 from compo_pipeline.run.compute import Compute, resolve
 from compo_pipeline.storage.files import FolderWriter
 from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import build, load_tower, train_tower
 from compo_scenes.dataset import SceneSettings
-from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
+from compo_scenes.language_model import accuracy, compo_en
+from compo_scenes.settings import (
+    BaseRecipe,
+    LanguageModelSettings,
+    PretrainingSettings,
+    TowerRecipe,
+)
+
+log = logging.getLogger(__name__)
 
 TOWER, BASE = TowerRecipe(), BaseRecipe()
 PROBED = 3000  # training scenes that linear probes are fitted on, and unseen ones that judge them
+
+
+def convert_treebank(root: str) -> FolderWriter:
+    """Return a function that writes the treebank's splits in spaCy's format."""
+    return partial(compo_en.prepare, root)
+
+
+def train_networks(treebank: Path, settings: LanguageModelSettings) -> FolderWriter:
+    """Return a function that writes the trained spaCy networks, best and last."""
+    return lambda folder: compo_en.train(treebank, folder, settings)
+
+
+def assemble_pipeline(networks: Path) -> FolderWriter:
+    """Return a function that writes the shipped spaCy pipeline compo_en."""
+    return partial(compo_en.assemble, networks)
+
+
+def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]]:
+    """Accuracy of the spaCy pipeline on the treebank's test split and on tagged captions."""
+    nlp = load(str(pipeline))
+    test = list(DocBin().from_disk(treebank / "test.spacy").get_docs(nlp.vocab))
+    figures = accuracy.report(nlp, test, accuracy.read_gold(RESOURCES / "gold_captions.txt"))
+    for part, values in figures.items():
+        shown = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items())
+        log.info("%s: %s", part, shown)
+    return figures
 
 
 def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings) -> FolderWriter:

@@ -1,20 +1,22 @@
-"""Wiring of the pipeline `language`."""
+"""Wiring of the pipeline `shipped`."""
 
 from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_scenes.pipelines.language.nodes import (
+from compo_scenes.pipelines.shipped.nodes import (
     assemble_pipeline,
     convert_treebank,
     judge_pipeline,
+    train_base_model,
+    train_image_tower,
     train_networks,
 )
 
 
 def create_pipeline() -> Pipeline:
-    """Kedro pipeline that trains and evaluates compo_en, the shipped spaCy pipeline."""
-    return Pipeline(
+    """Train the models of the package: the parser (`language`), the base (`pretraining`)."""
+    parser = Pipeline(
         [
             node(
                 convert_treebank,
@@ -40,5 +42,27 @@ def create_pipeline() -> Pipeline:
                 outputs="language_accuracy",
                 name="judge_pipeline",
             ),
-        ]
+        ],
+        namespace="language",
+        prefix_datasets_with_namespace=False,
     )
+    settings = ["params:pretraining", "params:scenes"]
+    base = Pipeline(
+        [
+            node(
+                train_image_tower,
+                inputs=settings,
+                outputs="image_tower",
+                name="train_image_tower",
+            ),
+            node(
+                train_base_model,
+                inputs=["image_tower", *settings],
+                outputs=["base_model", "pretraining_report"],
+                name="train_base_model",
+            ),
+        ],
+        namespace="pretraining",
+        prefix_datasets_with_namespace=False,
+    )
+    return parser + base
