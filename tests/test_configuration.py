@@ -196,7 +196,8 @@ def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
 
 def test_a_removed_name_is_answered_with_its_replacement():
     """Removed names are no longer known, and each way of typing one is answered."""
-    known = {*register_pipelines(), *cli.commands, *field_paths(Parameters, "")}
+    known = {*(f"--pipeline={name}" for name in register_pipelines())}
+    known |= {*(f"compo-pipeline {name}" for name in cli.commands), *field_paths(Parameters, "")}
     assert not known & REMOVED.keys()
     with pytest.raises(SettingsError, match="no 'copy'; it was removed: use kedro run"):
         cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)

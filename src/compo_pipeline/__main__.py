@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     from compo_pipeline.configuration.removed import replacement
 
-    if given and (hint := replacement(given[0])):
+    if given and (hint := replacement(f"compo-pipeline {given[0]}")):
         sys.exit(f"Error: no command '{given[0]}'{hint}")
     from kedro.framework.cli.cli import main as kedro
 

@@ -64,7 +64,7 @@ def _run(**given: Any) -> None:
     known = list(register_pipelines())
     for name in filter(None, [given["pipeline"], *given["pipelines"]]):
         if name not in known:
-            hint = replacement(name) or nearest(name, known)
+            hint = replacement(f"--pipeline={name}") or nearest(name, known)
             raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(known)})")
     _check_selection(given)
     try:

@@ -8,21 +8,25 @@ _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
 _TORCHRUN = "torchrun ... --no-python compo-pipeline train (docs/how-to/scale.md)"
 
-# A setting stands for those below it.
+# As they are typed; a setting stands for those below it.
 REMOVED = {
-    "benchmarks_available": "compo-pipeline benchmarks",
-    "benchmark_diff": _BENCHMARK,
-    "copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
-    "repair": "MlflowClient().delete_registered_model_alias of MLflow",
-    "worker": _TORCHRUN,
-    "dvc": "dvc.yaml and recipes/recipes.yml, which are written by hand",
-    "recipes": "docs/reference/recipes.md",
-    "import-phrases": "a table with views.from_table.columns.phrases, or spaCy's phrases",
+    "--pipeline=benchmarks_available": "compo-pipeline benchmarks",
+    "--pipeline=benchmark_diff": _BENCHMARK,
+    "--pipeline=copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
+    "--pipeline=repair": "MlflowClient().delete_registered_model_alias of MLflow",
+    "--pipeline=language": "kedro run --pipeline=shipped --namespaces=language",
+    "--pipeline=pretraining": "kedro run --pipeline=shipped --namespaces=pretraining",
+    "compo-pipeline worker": _TORCHRUN,
+    "compo-pipeline dvc": "dvc.yaml and recipes/recipes.yml, which are written by hand",
+    "compo-pipeline recipes": "docs/reference/recipes.md",
+    "compo-pipeline import-phrases": "a table with views.from_table.columns.phrases, or spaCy's phrases",
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
     "counterfactuals.endpoint.checks": _CONSTANT,
     **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
+    **dict.fromkeys(("attention.seed", "evaluation.text_batch", "wise_ft"), _CONSTANT),
+    **dict.fromkeys(("monitoring.quantile", "monitoring.hardest", "monitoring.seed"), _CONSTANT),
     "evaluation.attention": "kedro run --pipeline=attention",
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
