@@ -19,7 +19,7 @@ REMOVED = {
     "compo-pipeline worker": _TORCHRUN,
     "compo-pipeline dvc": "dvc.yaml and recipes/recipes.yml, which are written by hand",
     "compo-pipeline recipes": "docs/reference/recipes.md",
-    "compo-pipeline import-phrases": "a table with views.from_table.columns.phrases, or spaCy's phrases",
+    "compo-pipeline import-phrases": "a table (views.from_table.columns.phrases), or spaCy",
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
