@@ -24,6 +24,8 @@ from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import write_json
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.table_files import write_rows
+from compo_pipeline.tracking import runs as tracking
+from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.selection import study_items
@@ -130,8 +132,10 @@ def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
 
 @pytest.mark.usefixtures("mlflow_project")
 def test_a_study_is_a_run_in_mlflow_with_a_child_for_each_trial(
-    shipped: RunSettings, tmp_path: Path
+    shipped: RunSettings, tmp_path: Path, mlflow_project: Path
 ) -> None:
+    tracking.configure(TrackingSettings(experiment="a study"), mlflow_project)
+
     def objective(trial: optuna.Trial) -> float:
         trial.suggest_float("lr", 0, 1)
         trial.report(1.5, 1)
