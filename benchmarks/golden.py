@@ -46,6 +46,12 @@ WANTED: dict[str, str] = {
     "export of *: croissant.json *": "a version has no Croissant metadata",
     "export of *: README.md *": "the card names no bill of materials",
     "export of *: compo.json .export_format": "a version has other files",
+    "export of *: compo.json .training.*": "results name versions of code in place of hashes",
+    "export of *: compo.json .rehearsal": "there are no rehearsals",
+    "views of *: counterfactuals.parquet [[]*].fingerprint": "of the version of the scenes",
+    "views of *: counterfactuals.parquet [[]*].image": "named by that version",
+    "views of *: epoch=*.parquet [[]*].counterfactuals[[]*": "named by that version",
+    "gate: *: *.json .checks[[]*].finding": "a finding names `compo-pipeline benchmarks`",
 }
 
 # Keys of JSON files: of one run, or hashes of code.

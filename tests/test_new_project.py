@@ -27,7 +27,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new")
     command = [sys.executable, "-m", "compo_pipeline", "new", "My-photos"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == (
         "Written: My-photos. Next:\n\n  cd My-photos\n  kedro run --pipeline=train_eval\n"
     )
