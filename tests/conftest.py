@@ -36,8 +36,6 @@ from compo_pipeline.storage.records import Parse
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
 # inherits what its controller has set here, so that `setdefault` would leave it all cores.
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-# Kedro sets it to the first project that it opens, else, for all later programs.
-os.environ.setdefault("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
 os.environ["OMP_NUM_THREADS"] = str(max(1, compute.cores() // _PROCESSES))
 
 # The first example of a test may import half a library: no deadline. The same examples each time.
@@ -64,6 +62,12 @@ def pytest_collection() -> Iterator[None]:
 def pytest_unconfigure() -> None:
     """Let the last collection have all objects: libraries in C++ report the others as leaked."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Begin each test without the projects that Kedro has put before others for programs."""
+    os.environ["PYTHONPATH"] = str(PROJECT / "src")
 
 
 _KINDS = ("NOUN/NN", "NOUN/NNS", "ADJ", "ADJ", "ADV", "VERB", "VERB", "AUX", "PROPN", "DET")

@@ -237,7 +237,7 @@ def test_photos_without_captions_are_trained_on(
         return " ".join((done.stdout + done.stderr).split())
 
     written = kedro("recaption", "recaption.dry_run=10")
-    assert "Recaptions data/08_reporting/mine/recaptions/recaptions.html" in written
+    assert "data/08_reporting/mine/recaptions/recaptions.html" in written
     assert len(chat.seen) == 10
     folder = workspace / "data" / "02_intermediate" / "mine"
     assert not list(folder.glob("recaptions*.parquet"))

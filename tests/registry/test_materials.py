@@ -1,11 +1,13 @@
 """What a version is made from is listed, each with its licence, and nothing is left unsaid."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import metadata
 from pathlib import Path
+from typing import Any
 
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.recaption.settings import RecaptionSettings
+import pytest
+
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.models.settings import ModelSettings
@@ -16,29 +18,32 @@ from compo_pipeline.versions.settings import Licences
 TABLE = DataSettings(root=Path("data"), splits={}, format="table")
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "qwen 7b"}
 BASE = ModelSettings()
+Materials = Callable[..., dict[str, Material]]
 
 
-def materials(
-    method: str = "sparcl",
-    data: DataSettings = TABLE,
-    model: ModelSettings = BASE,
-    licences: Licences | None = None,
-) -> dict[str, Material]:
-    """Of a version made with these settings, by part."""
-    listed = list_materials(
-        model,
-        "my photos",
-        data,
-        {"data_hash": "d" * 64, "count": 4, "files": {"my captions.csv": "e" * 64}},
-        method,
-        "compo_en",
-        RecaptionSettings(captioner="endpoint", endpoint=ENDPOINT),
-        CounterfactualSettings(image_generator="diffusion", diffusion={"model": "sd/turbo"}),
-    )
-    return {one.part: one.licensed(licences or Licences()) for one in listed}
+@pytest.fixture
+def materials(context: Callable[..., Any]) -> Callable[..., dict[str, Material]]:
+    """Materials of a version by part, with settings as a run has them."""
+
+    def of(
+        method: str = "sparcl",
+        data: DataSettings = TABLE,
+        model: ModelSettings = BASE,
+        licences: Licences | None = None,
+    ) -> dict[str, Material]:
+        read = context(
+            recaption={"captioner": "endpoint", "endpoint": ENDPOINT},
+            counterfactuals={"image_generator": "diffusion", "diffusion": {"model": "sd/turbo"}},
+        ).settings
+        manifest = {"data_hash": "d" * 64, "count": 4, "files": {"my captions.csv": "e" * 64}}
+        made_by = read.recaption, read.counterfactuals
+        listed = list_materials(model, "my photos", data, manifest, method, "compo_en", *made_by)
+        return {one.part: one.licensed(licences or Licences()) for one in listed}
+
+    return of
 
 
-def test_each_part_is_named_and_has_a_setting_of_its_licence() -> None:
+def test_each_part_is_named_and_has_a_setting_of_its_licence(materials: Materials) -> None:
     parts = [each.name for each in fields(Licences)]
     found = materials(licences=Licences(**{part: f"of the {part}" for part in parts}))
     assert {part: found[part].licence for part in parts} == {
@@ -50,24 +55,26 @@ def test_each_part_is_named_and_has_a_setting_of_its_licence() -> None:
     assert found["parser"][2:] == ("compo_en", version, "of the parser")
 
 
-def test_licences_that_nothing_states_are_unknown() -> None:
+def test_licences_that_nothing_states_are_unknown(materials: Materials) -> None:
     found = materials()
     assert found["parser"].licence == load_once("compo_en").meta["license"]
     for part in ("images", "captions", "captioner", "image_generator"):
         assert found[part].licence is None
 
 
-def test_a_method_without_counterfactuals_was_made_from_none() -> None:
+def test_a_method_without_counterfactuals_was_made_from_none(materials: Materials) -> None:
     assert not {"caption_editor", "image_generator"} & set(materials("clic"))
 
 
-def test_generated_data_have_the_licence_of_their_package(tmp_path: Path) -> None:
+def test_generated_data_have_the_licence_of_their_package(
+    materials: Materials, tmp_path: Path
+) -> None:
     scenes = DataSettings(root=tmp_path, splits={}, format="scenes")
     own = metadata("compo-pipeline")["License-Expression"]
     assert materials(data=scenes)["images"].licence == own
 
 
-def test_downloaded_weights_have_the_licence_of_their_tag() -> None:
+def test_downloaded_weights_have_the_licence_of_their_tag(materials: Materials) -> None:
     found = materials(model=ModelSettings("ViT-B-16-SigLIP", "webli"))["base"]
     assert found[2:] == ("ViT-B-16-SigLIP", "webli", "Apache-2.0")
     own = ModelSettings("ViT-B-32", "mine.safetensors")

@@ -100,7 +100,7 @@ def counterfactual_materials(settings: CounterfactualSettings) -> Iterator[Mater
 def _model_name(chosen: str, settings: Any) -> str:
     """The model, folder or file in a component's settings, or else the component's own name."""
     own = getattr(settings, chosen)
-    named = (own.get(key) for key in ("model", "folder", "path", "file"))
+    named = (getattr(own, key, None) for key in ("model", "folder", "path", "file"))
     return next(filter(None, named), chosen)
 
 
