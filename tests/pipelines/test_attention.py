@@ -66,7 +66,7 @@ def catalog(
         "params:attention": replace(shipped.attention, count=4),
         "params:evaluation": shipped.evaluation,
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
-        "params:data.root": str(tmp_path / "data"),
+        "params:data.root": tmp_path / "data",
         "params:language.model": "compo_en",
         "params:site": Site(
             pages={"attention_report": str(tmp_path / "report" / "test" / "attention.html")}

@@ -75,7 +75,7 @@ def catalog(
             "params:registration": shipped.registration,
             "params:evaluation": replace(shipped.evaluation, device="cpu", workers=1),
             "params:benchmarks": benchmarks,
-            "params:data.root": str(tmp_path),
+            "params:data.root": tmp_path,
             "params:paths.embeddings": str(tmp_path / "embeddings"),
             "params:paths.counterfactuals_state": str(tmp_path / "state"),
             "params:views": shipped.views,

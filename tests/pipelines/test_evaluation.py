@@ -163,7 +163,7 @@ def catalog(
             "params:generator_settings": {},
             "params:dataset": "toy",
             "params:data": replace(shipped.data, root=data),
-            "params:data.root": str(data),
+            "params:data.root": data,
             "params:site": Site(
                 CommandOptions("toy", {"evaluation": {"workers": 2}}),
                 {

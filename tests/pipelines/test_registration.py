@@ -73,7 +73,7 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
         "scored_items": [],
         "valid_captions": [],
         "params:evaluation": EvaluationSettings(device="cpu"),
-        "params:data.root": str(tmp_path),
+        "params:data.root": tmp_path,
         "params:promotion.waive": (),
         "params:tuning.benchmarks": BenchmarksSettings(retrieval=RetrievalSettings("val")),
         "params:registration": RegistrationSettings(

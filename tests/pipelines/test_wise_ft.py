@@ -110,7 +110,7 @@ def catalog(
             benchmarks, root=str(data / "validation"), retrieval=RetrievalSettings(None)
         ),
         "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
-        "params:data.root": str(data),
+        "params:data.root": data,
         "params:language.model": "compo_en",
         "params:site": Site(
             pages={

@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     known: TrainingRows
     captions: list[Caption]
     manifest: dict[str, Any]
-    root: str
+    root: Path
     base: ModelSettings
 
 
@@ -85,7 +85,7 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
         known=training_rows([caption], [], subtask.images, EVALUATION),
         captions=[caption],
         manifest={"data_hash": DATA},
-        root=str(subtask.images),
+        root=subtask.images,
         base=ModelSettings(f"local-dir:{models[0]}"),
     )
 

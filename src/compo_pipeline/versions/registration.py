@@ -141,7 +141,7 @@ def register(
     run: RunLog,
     manifest: Mapping[str, Any],
     comparison: Comparison,
-    root: str,
+    root: Path,
     settings: RegistrationSettings,
     further: Mapping[str, str] | None = None,
 ) -> Registered:
@@ -165,7 +165,7 @@ def register(
     """
     client, name = mlflow.MlflowClient(), settings.name
     tags = {**_version_tags(folder, run, manifest, comparison), **(further or {})}
-    run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
+    run.dataset(comparison.dataset, manifest["data_hash"], str(root), "training")
     made = earlier = _latest_of_model(client, name, tags)
     fresh = earlier is None or not _is_same(earlier, folder, settings.signing)
     if fresh:

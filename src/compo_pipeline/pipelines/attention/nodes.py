@@ -39,7 +39,7 @@ def draw_attention(
     Returns:
         The folder of all pages: each split, and own images, have one.
     """
-    cases = find_cases(attention, valid_captions, Path(root), language_model)
+    cases = find_cases(attention, valid_captions, root, language_model)
     models = loaders(model, None, checkpoint, evaluation.device)
     base, tuned = models[BASE](), models[FINE_TUNED]()
     require_base(base, read_record(checkpoint).get("training", {}))

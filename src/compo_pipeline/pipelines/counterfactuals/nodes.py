@@ -95,7 +95,7 @@ def make_counterfactuals(
     jobs = Jobs(rows, hashes, counterfactuals.sentences, roles)
     if not jobs:
         return [], [], partial(publish, ())
-    folders = Folders(Path(root), Path(state))
+    folders = Folders(root, Path(state))
     opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
     engines = open_engines(counterfactuals, language_model, opening)
     edits, quarantine, images = generate(jobs, *engines, counterfactuals, folders, prepare)
@@ -110,7 +110,7 @@ def preview_counterfactuals(
     root: Path,
 ) -> dict[str, bytes]:
     """Page of captions, their edits and the images of both."""
-    page = partial(write, counterfactuals, valid_captions, Path(root), images)
+    page = partial(write, counterfactuals, valid_captions, root, images)
     return files_of(lambda folder: page(folder / "index.html", dataset))
 
 

@@ -48,7 +48,7 @@ def diagnose_models(
     Raises:
         SettingsError: no kind of foils is used.
     """
-    subtasks = gather_foils(benchmarks, foils, Path(root))
+    subtasks = gather_foils(benchmarks, foils, root)
     if not subtasks:
         split = benchmarks.foils.split
         why = "it names no set" if split is None else shortage(foils_report, split, foil_settings)

@@ -88,7 +88,7 @@ def gather_items(
     root: Path,
 ) -> BenchmarkItems:
     """Items of all enabled benchmarks, with slices by training captions, sources and texts."""
-    items = loading.gather(benchmarks, valid_captions, Path(root), foils)
+    items = loading.gather(benchmarks, valid_captions, root, foils)
     if benchmarks.root is None and benchmarks.foils.split is None:
         text = "benchmarks.root is null: models are judged by retrieval over the split '%s' alone."
         log.info(text, benchmarks.retrieval.split)
@@ -104,7 +104,7 @@ def identify_training_rows(
     split: Splits,
 ) -> TrainingRows:
     """Hashes of training images and captions, to find them among benchmark items."""
-    return training_rows(valid_captions, facts, Path(root), evaluation, split)
+    return training_rows(valid_captions, facts, root, evaluation, split)
 
 
 def score_models(

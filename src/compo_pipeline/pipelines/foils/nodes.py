@@ -85,7 +85,7 @@ def write_review_page(
 
     if not drawn:
         return {}
-    write = partial(foils_page.write, drawn, foils_report, Path(root))
+    write = partial(foils_page.write, drawn, foils_report, root)
     return files_of(lambda folder: write(folder / foils_page.PAGE))
 
 

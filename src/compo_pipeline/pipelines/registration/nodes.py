@@ -107,7 +107,7 @@ def export_checkpoint(
     rows = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
     write_evidence(folder, evidence, rows, items)
     exported, most = load(folder).to(device), registration.reference_rows
-    write_reference(folder, exported, valid_captions, Path(root), most, evaluation)
+    write_reference(folder, exported, valid_captions, root, most, evaluation)
     return folder
 
 
@@ -122,4 +122,4 @@ def register_export(
     """Log the exported model to its MLflow run and register it, unless it is registered."""
     compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as log:
-        return asdict(register(export, log, manifest, compared, str(root), registration))
+        return asdict(register(export, log, manifest, compared, root, registration))

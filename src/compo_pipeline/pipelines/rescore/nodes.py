@@ -37,7 +37,7 @@ def rescore_version(
     known: TrainingRows,
     valid_captions: Sequence[Caption],
     manifest: Mapping[str, Any],
-    root: str,
+    root: Path,
     base: ModelSettings,
     evaluation: EvaluationSettings,
     registration: RegistrationSettings,
@@ -81,7 +81,7 @@ def rescore_version(
         evidence = Evidence.from_comparison(comparison)
         write_evidence(files.export, evidence, rows, scored_items(items.subtasks, items.slices))
         most = registration.reference_rows
-        write_reference(files.export, model, valid_captions, Path(root), most, evaluation)
+        write_reference(files.export, model, valid_captions, root, most, evaluation)
         tags = {"rescored_from": f"models:/{name}/{version.version}"}
         with store.adopt(store.open_run(f"rescored {name} {version.version}", tags)) as run:
             tags |= versions.lasting_decision(version)

@@ -56,7 +56,6 @@ def prepare_training(
 
     No item of `benchmarks` validates. The trainings of a method and its control share these inputs.
     """
-    root = Path(root)
     return TrainingInputs(
         captions=training_rows(valid_captions, split),
         data_hash=str(manifest["data_hash"]),

@@ -118,6 +118,6 @@ def preview_views(
 ) -> dict[str, bytes]:
     """HTML page of random training views of the first epoch."""
     shown = views_page.Heading(method, dataset, epoch=0, seed=seed)
-    page = partial(views_page.write, EpochViews(views).epoch(0), Path(root), heading=shown)
+    page = partial(views_page.write, EpochViews(views).epoch(0), root, heading=shown)
     images = counterfactual_images
     return files_of(lambda folder: page(file=folder / "index.html", counterfactual_images=images))

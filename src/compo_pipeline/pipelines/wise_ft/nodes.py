@@ -44,10 +44,10 @@ def score_mixtures(
     """
     models = loaders(model, None, checkpoint, evaluation.device)
     record = read_record(checkpoint).get("training", {})
-    own = valid_captions, Path(root), foils
+    own = valid_captions, root, foils
     items = {page.REPORTED: loading.gather(benchmarks, *own)}
     try:
-        given = selecting, benchmarks, valid_captions, Path(root), evaluation.workers, foils
+        given = selecting, benchmarks, valid_captions, root, evaluation.workers, foils
         items[page.VALIDATION] = study_items(*given)
     except SettingsError as error:
         log.warning("No ratio is chosen: %s", error.message)
