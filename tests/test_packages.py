@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from compo_pipeline.configuration.settings import parse, settings
+from compo_pipeline.configuration.settings import settings
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditorEntry, GeneratorEntry
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "grey": (90, 90, 90)}
@@ -40,7 +40,7 @@ class Swap:
 
 
 def generate(given, root):
-    side = parse(Squares, given, "squares").side
+    side = given.side
     for split in ("train", "val", "test"):
         (root / split).mkdir(parents=True, exist_ok=True)
         images, captions = [], []

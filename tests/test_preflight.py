@@ -1,20 +1,23 @@
 """What is missing outside the project is reported before the first node, all of it at once."""
 
 import csv
+import inspect
 import json
 import os
 import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import is_dataclass
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from kedro.framework.project import pipelines
 from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
+from pydantic import TypeAdapter, ValidationError
 
 from compo_pipeline.configuration.settings import SettingsError, field_names, type_at, value_at
 from compo_pipeline.datasets.generators import GENERATOR_SETTINGS
@@ -164,6 +167,31 @@ def test_the_projects_own_settings_pass(context: Context) -> None:
 def test_settings_of_a_method_or_device_that_is_not_in_use_are_no_matter(context: Context) -> None:
     made = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"})
     check_settings(made.settings, pipelines["training"])
+
+
+def test_every_node_gets_parameters_of_the_types_that_it_declares(context: Context) -> None:
+    settings = context("relations_scenes").settings
+
+    def part(whole: Any, name: str) -> Any:
+        return whole[name] if isinstance(whole, dict) else getattr(whole, name)
+
+    declared = {}
+    for each in {one for name in pipelines for one in pipelines[name].nodes}:
+        hints, names = get_type_hints(each.func), inspect.signature(each.func).parameters
+        for name, given in zip(names, each.inputs, strict=True):
+            if given.startswith("params:"):
+                declared[f"{each.name} {name}"] = hints[name], given.removeprefix("params:")
+    wrong = []
+    for place, (kind, key) in declared.items():
+        value = reduce(part, key.split("."), settings)
+        own: Any = (
+            None if hasattr(kind, "__pydantic_config__") else {"arbitrary_types_allowed": True}
+        )
+        try:
+            TypeAdapter(kind, config=own).validate_python(value, strict=True)
+        except ValidationError:
+            wrong += [] if value is None else [f"{place}: {value!r:.80}"]
+    assert len(declared) > 150 and not wrong
 
 
 def test_the_settings_of_every_node_are_checked(context: Context) -> None:

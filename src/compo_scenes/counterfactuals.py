@@ -18,7 +18,7 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
-from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
+from compo_pipeline.configuration.settings import SettingsError, Share, settings
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
@@ -35,7 +35,6 @@ from compo_pipeline.run.seeding import digest, rng
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.untrusted import read_json_lines
-from compo_scenes.dataset import SceneSettings
 from compo_scenes.edits import EDITS, EditKind
 from compo_scenes.reading import ParsedCaption, read
 from compo_scenes.redrawing import imagine, redraw, retell
@@ -311,7 +310,7 @@ def _read_scenes_file(file: Path) -> Iterator[Scene]:
 
 def open_editor(settings: SceneEditSettings, _key: str, opening: Opening) -> SceneCounterfactuals:
     """Create the caption editor `scenes`, which is also the image generator."""
-    world = parse(SceneSettings, opening.generator_settings, "scenes").world.world()
+    world = opening.generator_settings.world.world()
     return SceneCounterfactuals(read_scenes(opening.root), opening.captions, settings, world)
 
 

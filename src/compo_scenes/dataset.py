@@ -8,7 +8,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration.settings import SettingsError, Share, parse, settings
+from compo_pipeline.configuration.settings import SettingsError, Share, settings
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import (
     files_fingerprint,
@@ -120,9 +120,9 @@ class SceneSettings:
             raise ValueError(f"counts must be weights, not all zero, got {self.counts}")
 
 
-def generate(settings: Mapping[str, Any], root: Path) -> None:
-    """Render the scenes dataset from unparsed settings, as they are in YAML."""
-    write(parse(SceneSettings, settings, "scenes"), root)
+def generate(settings: SceneSettings, root: Path) -> None:
+    """Render the scenes dataset."""
+    write(settings, root)
 
 
 def benchmarks(root: str, split: str) -> str:

@@ -71,7 +71,18 @@ def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., An
     def start(method: str = "sparcl", **changed: Any) -> Any:
         state, folder = str(tmp_path / "state"), tmp_path / "images"
         chosen = parse(CounterfactualSettings, changed, "counterfactuals")
-        given = (captions, facts, "train", method, chosen, "compo_en", root, {}, state, LOCAL)
+        given = (
+            captions,
+            facts,
+            "train",
+            method,
+            chosen,
+            "compo_en",
+            root,
+            SceneSettings(),
+            state,
+            LOCAL,
+        )
         rows, quarantine, write_images = make_counterfactuals(*given)
         write_images(folder)
         return list(rows), list(quarantine), folder

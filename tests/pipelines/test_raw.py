@@ -1,16 +1,18 @@
 """The raw pipeline's node: scenes are rendered, other sources only located."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.raw.nodes import prepare_source
+from compo_scenes.dataset import SceneSettings
 
-FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "images": 6, "classified": 2}
+FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)
 
 
 def data(root: Path, **changes: Any) -> DataSettings:
@@ -39,7 +41,7 @@ def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
     prepare_source(data(tmp_path), FEW)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     source = prepare_source(
-        data(tmp_path, format="coco_captions", splits={"train": "test"}), {**FEW, "test": 1}
+        data(tmp_path, format="coco_captions", splits={"train": "test"}), replace(FEW, test=1)
     )
     assert source["splits"]["train"]["records"] == 3
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -51,7 +53,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_world_that_cannot_be_drawn_renders_nothing(tmp_path: Path) -> None:
-    unknown = {**FEW, "world": {"things": ["unicorn"]}}
+    unknown = parse(SceneSettings, {"world": {"things": ["unicorn"]}}, "scenes")
     with pytest.raises(SettingsError, match=r"scenes\.world\.things"):
         prepare_source(data(tmp_path / "scenes"), unknown)
     assert not (tmp_path / "scenes").exists()

@@ -7,7 +7,7 @@ that it writes) and `compo_pipeline.settings` (its settings class), all under th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -36,11 +36,11 @@ class Recipe:
 class DataGenerator(Protocol):
     """Interface of generators that make images with captions, and benchmarks about them."""
 
-    def generate(self, settings: Mapping[str, Any], root: Path) -> None:
+    def generate(self, settings: Any, root: Path) -> None:
         """Write generated images and captions into a folder, unless they are there already.
 
         Args:
-            settings: those under the format's name.
+            settings: of the class that the package names in `compo_pipeline.settings`.
             root: the folder, which holds nothing else.
 
         Raises:

@@ -33,7 +33,7 @@ from compo_pipeline.versions.verification import open_models
 def gather_items(
     benchmarks: BenchmarksSettings,
     data: DataSettings,
-    generator_settings: Mapping[str, Any],
+    generator_settings: Any,
     suite: SuiteSettings,
     evaluation: EvaluationSettings,
     language_model: str,

@@ -29,7 +29,7 @@ def run_cells(
     command: CommandOptions,
     manifest: Mapping[str, Any],
     valid_captions: Sequence[Caption],
-    folder: Path,
+    folder: str,
 ) -> list[dict[str, Any]]:
     """Run `train_eval` for the cells that have no results; returns all cells with result folders.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def make_counterfactuals(
     counterfactuals: CounterfactualSettings,
     language_model: str,
     root: Path,
-    generator_settings: Mapping[str, Any],
+    generator_settings: Any,
     state: str,
     prepare: PrepareSettings,
 ) -> tuple[Sequence[Counterfactual], Sequence[Rejected], FolderWriter]:

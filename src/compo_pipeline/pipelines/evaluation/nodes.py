@@ -146,7 +146,7 @@ def describe_training(
     view_settings: ViewSettings,
     training: TrainingSettings,
     data: DataSettings,
-    generator_settings: Mapping[str, Any],
+    generator_settings: Any,
     counterfactuals: CounterfactualSettings,
     language_model: str,
     state: str,

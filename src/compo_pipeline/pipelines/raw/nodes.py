@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from compo_pipeline.datasets.generators import GENERATORS
@@ -10,7 +9,7 @@ from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
 
 
-def prepare_source(data: DataSettings, generator_settings: Mapping[str, Any]) -> dict[str, Any]:
+def prepare_source(data: DataSettings, generator_settings: Any) -> dict[str, Any]:
     """Generate the source data if their format has a generator; returns a description."""
     if made := data.generated:
         GENERATORS[made.format].generate(generator_settings, made.root)

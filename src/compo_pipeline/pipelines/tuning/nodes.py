@@ -125,7 +125,7 @@ def confirm_best(
     tuning: TuningSettings,
     command: CommandOptions,
     variant: str,
-    folder: Path,
+    folder: str,
 ) -> dict[str, Any]:
     """Compare base, configured and tuned recipe on the reported items, or return a reason.
 
