@@ -44,7 +44,7 @@ def test_an_advised_recipe_gains_what_the_results_say(documents: ModuleType) -> 
 
 def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, project: Path) -> None:
     text = (project / "README.md").read_text(encoding="utf-8")
-    row = next(line for line in text.splitlines() if "... swapped attributes" in line)
+    row = next(line for line in text.splitlines() if "| swapped attributes" in line)
     changed = text.replace(row, row.replace("68.1", "68.2"))
     assert changed != text and documents.written(changed) == text
     inline = f"{FIGURE}-9.9{'<!-- /figure -->'}"

@@ -20,7 +20,6 @@ PROJECT = Path(__file__).parents[2]
 # Its image tower drops paths and normalises over batches: in training mode it scores otherwise.
 BASE = scenes_base()
 DOCUMENTS = {
-    "README": PROJECT / "README.md",
     "export": PROJECT / "docs/how-to/export.md",
     "base": BASE / "README.md",
 }
