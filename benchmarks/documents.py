@@ -305,6 +305,7 @@ def relation_shares() -> str:
         "0.5": "seeds_relations_scenes_fp32",
         "0.6": "seeds_relations_scenes_share_06_fp32",
         "0.7": "seeds_relations_scenes_share_07_fp32",
+        "0.55, 558 steps": "seeds_relations_scenes_558_fp32",
         "0.55, 6,000 scenes": "seeds_relations_scenes_6000_fp32",
     }
     names = {**RELATIONS, "retrieval/i2t_r5/raw": "R@5 image to text"}
