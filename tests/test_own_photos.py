@@ -41,6 +41,6 @@ def test_sixty_photos_with_single_sentences(workspace: Path, tiny_clip: Path) ->
     )
     assert {row["benchmark"] for row in comparison["rows"]} == {"retrieval"}
     assert (workspace / run.format("08_reporting") / "report" / "report.html").is_file()
-    source = json.loads((workspace / "data/02_intermediate/mine/source.json").read_text())
-    splits = {name: split["records"] for name, split in source["splits"].items()}
-    assert sum(splits.values()) == 60 and set(splits) == {"train", "val", "test"}
+    report = json.loads((workspace / "data/08_reporting/mine/ingest.json").read_text())
+    splits = report["rows_by_split"]
+    assert report["records"]["source"] == 60 and set(splits) == {"train", "val", "test"}

@@ -65,11 +65,7 @@ def settings(root: Path, source: str, **given: Any) -> DataSettings:
 
 
 def read(data: DataSettings) -> list[RawCaption | Rejected]:
-    rows = list(readers.read(data))
-    found = locate(data)["splits"]["train"]
-    assert found["records"] == len(rows)
-    assert found["files"] > 0
-    return rows
+    return list(readers.read(data))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -50,9 +50,7 @@ def settings(root: Path, source: str = "*.parquet", **given: Any) -> DataSetting
 
 
 def read(data: DataSettings) -> list[RawCaption | Rejected]:
-    rows = list(readers.read(data))
-    assert readers.reader(data).count(data, data.splits["train"]) == len(rows)
-    return rows
+    return list(readers.read(data))
 
 
 def captions(data: DataSettings) -> list[str]:
@@ -194,15 +192,6 @@ def test_files_that_are_none(tmp_path: Path, source: str) -> None:
     (tmp_path / "t.csv").touch()
     with pytest.raises(SourceError, match=r"set data\.(root or )?(data\.)?splits"):
         locate(settings(tmp_path, source))
-
-
-def test_what_is_found(tmp_path: Path) -> None:
-    write(tmp_path / "laion", 0, [values(0, 0, "A dog."), values(0, 1, "x", status="failed")])
-    write(tmp_path / "laion", 1, [values(1, 0, "A cat.")])
-    found = locate(settings(tmp_path, "laion/*.parquet"))["splits"]["train"]
-    assert found["annotations"] == ["laion/00000.parquet", "laion/00001.parquet"]
-    assert (found["images"], found["records"]) == ("laion", 3)
-    assert locate(settings(tmp_path, "laion/*/*.json"))["splits"]["train"]["images"] == "."
 
 
 @pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])

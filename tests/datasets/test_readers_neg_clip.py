@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from compo_pipeline.datasets import readers
-from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.storage.records import Rejected
@@ -31,9 +30,7 @@ def source(root: Path, rows: list[tuple[str, str]], **settings: Any) -> DataSett
 
 
 def read(data: DataSettings) -> list[RawCaption | Rejected]:
-    rows = list(readers.read(data))
-    assert readers.reader(data).count(data, "train_neg_clip.tsv") == len(rows)
-    return rows
+    return list(readers.read(data))
 
 
 def test_captions_of_one_image_share_it_and_are_further_to_each_other(tmp_path: Path) -> None:
@@ -66,13 +63,9 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_paths_start_from_the_folder_of_images(tmp_path: Path) -> None:
-    (tmp_path / "images" / "coco").mkdir(parents=True)
-    (tmp_path / "images" / "coco" / "a.jpg").touch()
     data = source(tmp_path, [("A dog.", A)], images="images")
     (row,) = read(data)
     assert row.image == f"images/{A}"
-    found = locate(data)["splits"]["train"]
-    assert (found["images"], found["files"], found["records"]) == ("images", 1, 1)
 
 
 def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:

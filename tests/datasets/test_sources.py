@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration.settings import SettingsError, parse, plain
-from compo_pipeline.datasets.readers import locate, read, read_source, shared_files
+from compo_pipeline.datasets.readers import locate, read, read_source
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected
@@ -151,41 +151,12 @@ def test_all_sources_are_located(root: Path) -> None:
     found = locate(data)
     assert found["root"] == str(root)
     assert found["splits"] == {
-        "train": {"annotations": ["one/a.csv", "two/rows.csv"], "records": 4},
-        "test": {"annotations": ["one/b.csv"], "records": 1},
+        "train": ["one/a.csv", "two/rows.csv"],
+        "test": ["one/b.csv"],
     }
-    assert found["sources"] == {name: locate(part) for name, part in data.parts.items()}
 
 
 def test_a_source_without_a_row_is_named(root: Path) -> None:
     table(root / "two" / "rows.csv")
     with pytest.raises(SourceError, match=r"^data.sources.web.splits.train: .*holds no record$"):
-        locate(settings(root, sources=SOURCES))
-
-
-@pytest.mark.parametrize(
-    ("splits", "key"),
-    [
-        ({"train": "all.csv", "test": "all.csv"}, None),
-        ({"train": "all.csv"}, "data.sources.one.splits.test"),
-        ({"train": "other.csv", "test": "all.csv"}, "data.sources.web.splits.test"),
-        ({"train": "other.csv"}, None),
-    ],
-)
-def test_a_file_that_trains_here_and_is_held_out_there(
-    root: Path, splits: dict[str, str], key: str | None
-) -> None:
-    """The file `all.csv` is divided by one source."""
-    for name in ("all", "other"):
-        table(
-            root / "one" / f"{name}.csv",
-            ("0.jpg", "A", "train"),
-            columns=("image", "caption", "split"),
-        )
-    sources = {
-        "one": {"splits": {"train": "all.csv", "test": "all.csv"}},
-        "web": {"root": "one", "splits": splits},
-    }
-    found = list(shared_files(settings(root, sources=sources), ["train"]))
-    assert len(found) == (key is not None)
-    assert all(line.startswith(f"{key}: {root / 'one' / 'all.csv'} trains in") for line in found)
+        list(read_source(settings(root, sources=SOURCES), "web"))

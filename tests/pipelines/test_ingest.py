@@ -197,17 +197,6 @@ def test_a_split_without_a_usable_record_says_why(
     assert reason in raised.value.message and "\n" not in raised.value.message
 
 
-def test_a_source_that_lost_records_since_they_were_counted_is_refused(
-    tmp_path: Path, shipped: RunSettings
-) -> None:
-    write(tmp_path, [{"image": "a.jpg", "caption": CAPTION}] * 3)
-    data = DataSettings(tmp_path, "table", {"train": "captions.jsonl"})
-    source = locate(data)
-    write(tmp_path, [{"image": "a.jpg", "caption": CAPTION}] * 2)
-    with pytest.raises(SourceError, match="2 records .* were read and 3 were counted"):
-        ingest_captions(source, data, replace(shipped.ingest, journal=None), shipped.prepare)
-
-
 def test_a_half_downloaded_folder_says_what_is_missing(
     shared: Path, tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
 ) -> None:

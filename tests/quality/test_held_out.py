@@ -44,7 +44,7 @@ def test_several_sources_hold_out_images_of_each(tmp_path: Path, records: list[R
     for record in records:
         name = "small" if int(record.own[0].rpartition(" ")[2]) >= 50 else "large"
         own[name].append(replace(record, source=name))
-    splits = {name: {"annotations": [], "records": 99} for name in ("train", "test")}
+    splits: dict[str, list[str]] = {"train": [], "test": []}
     source = {"root": str(tmp_path), "splits": splits}
     samples = {"large": SampleSettings(rows=20), "small": SampleSettings()}
     settings = IngestSettings(sentences=SENTENCES)
@@ -66,10 +66,7 @@ def test_several_sources_hold_out_images_of_each(tmp_path: Path, records: list[R
 def ingested(
     root: Path, records: list[RawCaption], held_out: int, rows: int | None = None
 ) -> Ingested:
-    source = {"root": str(root), "format": "x"}
-    source["splits"] = {  # type: ignore[assignment]
-        split: {"annotations": [], "records": len(records)} for split in ("train", "test")
-    }
+    source = {"root": str(root), "format": "x", "splits": {"train": [], "test": []}}
     settings = IngestSettings(sentences=SENTENCES)
     return ingest(records, source, settings, SampleSettings(rows=rows), held_out=held_out)
 

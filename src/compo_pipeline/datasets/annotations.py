@@ -10,20 +10,18 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows, delimiter_of
-from compo_pipeline.datasets.readers.joined import HashIndex, key_of
+from compo_pipeline.datasets.readers.joined import key_of
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.readers.table import SUFFIXES, column_names, records
 from compo_pipeline.language.editing import bare
@@ -35,7 +33,6 @@ from compo_pipeline.storage.tables import Table
 from compo_pipeline.storage.untrusted import parse_list, shown, text_problem
 
 _EXAMPLES = 3
-_NO_KEY = 0  # hash of a record that cannot be joined
 _DIGITS = 18  # of an image's number
 _LAST_NUMBER = re.compile(r"(\d+)(?:\.\w+)?$", re.ASCII)
 _SPARCL_FOLDERS = {"negative": "synthetic_negative", "positive": "synthetic_positive"}
@@ -67,14 +64,13 @@ def read(
     check(settings, contents, key)
     rows = Table.of(captions, Caption)
     try:
-        join = _Join.by_keys(settings, contents, rows, sentences)
-        have = join.rows_with_a_record(len(rows))
-        _require_matches(have, join, settings, rows, key)
+        join = _Join(settings, contents, rows, sentences)
+        _require_matches(join, settings, rows, key)
         reading = _AnnotationReader(settings, contents, rows, join)
         table = Table.spilled(reading.annotations(), Annotation, None)
     except SourceError as error:
         raise SettingsError(f"{key}.file: {error}") from error
-    _log_join(settings, join, have, reading)
+    _log_join(settings, join, reading)
     return table
 
 
@@ -168,85 +164,49 @@ def _sparcl_records(path: Path) -> Iterator[Record]:
             yield {"image": image, "caption": caption, **record}
 
 
-class _Join(NamedTuple):
+class _Join:
     """Join of a table's records to sentences of caption rows, by hashes of the join keys."""
 
-    places: NDArray[np.int32]
-    """Row and sentence of each hash of the rows, in their order, [n, 2]."""
-
-    first: NDArray[np.int64]
-    """The first of these places that each record is of."""
-
-    end: NDArray[np.int64]
-    """Behind the last one; of a record that is of no row it is the first."""
-
-    unreadable: int
-    """Records that cannot be read or have no key."""
-
-    @classmethod
-    def by_keys(
-        cls,
+    def __init__(
+        self,
         settings: AnnotationSettings,
         contents: Iterable[str],
         rows: Table[Caption],
         sentences: int | None,
-    ) -> _Join:
-        """Join records to sentences of rows by hashes of the configured join keys."""
+    ) -> None:
         columns, image = settings.read, _image_normaliser(settings, contents, rows)
-        hashes, places = array("Q"), array("i")
+        places: dict[int, list[tuple[int, int]]] = {}
+        self.have = np.zeros(len(rows), bool)
+        """Whether there is a record of each row's first sentence."""
         for number, row in enumerate(rows):
             ids = {row.sample_id, row.sample_id.removeprefix(f"{row.split}-")}
             path = {image(row.image)} if columns.image else set()
             for sentence, text in enumerate(row.sentences[:sentences]):
                 values = {"sample_id": ids, "image": path, "caption": {_normalised_caption(text)}}
                 for shared in product(*(values[name] for name in columns.keys)):
-                    hashes.append(digest(*shared))
-                    places.extend((number, sentence))
-        index = HashIndex(hashes)
+                    places.setdefault(digest(*shared), []).append((number, sentence))
         forms: dict[str, Callable[[str], str]]
         forms = {"sample_id": str, "image": image, "caption": _normalised_caption}
         named = [(getattr(columns, name), forms[name]) for name in columns.keys]
-        of_records = np.fromiter(
-            (_join_key_hash(record, named) for record in _records(settings, contents)), np.uint64
-        )
-        first, end = index.ranges(of_records)
-        keyless = of_records == _NO_KEY
-        return cls(
-            np.frombuffer(places, np.int32).reshape(-1, 2)[index.order],
-            first,
-            np.where(keyless, first, end),
-            int(keyless.sum()),
-        )
-
-    @property
-    def matched(self) -> NDArray[np.bool_]:
-        """Mask of the records that belong to a row."""
-        return self.first < self.end
-
-    def row_sentences_of(self, number: int) -> list[list[int]]:
-        """Indices [k, 2] of the rows and sentences that a record belongs to."""
-        found: list[list[int]] = self.places[self.first[number] : self.end[number]].tolist()
-        return found
-
-    def rows_with_a_record(self, count: int) -> NDArray[np.bool_]:
-        """Mask of the rows whose first sentence has a record."""
-        # Each record that is of a row begins a range of places and ends it.
-        depth = np.zeros(len(self.places) + 1, np.int64)
-        np.add.at(depth, self.first, 1)
-        np.add.at(depth, self.end, -1)
-        found = (depth.cumsum()[:-1] > 0) & (self.places[:, 1] == 0)
-        have = np.zeros(count, bool)
-        have[self.places[found, 0]] = True
-        return have
+        self.of_records: list[Sequence[tuple[int, int]]] = []
+        """Rows and sentences that each record belongs to."""
+        self.unreadable = 0
+        for record in _records(settings, contents):
+            key = _join_key_hash(record, named)
+            self.unreadable += key is None
+            found = () if key is None else places.get(key, ())
+            self.of_records.append(found)
+            for number, sentence in found:
+                self.have[number] |= sentence == 0
 
 
-def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int:
-    """Hash of a record's normalised join key; `_NO_KEY` if the record has no readable key."""
+def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int | None:
+    """Hash of a record's normalised join key; None if the record has no readable key."""
     if isinstance(record, UnreadableRecord):
-        return _NO_KEY
+        return None
     values = [key_of(record, column) for column, _ in named]
     if not all(values):
-        return _NO_KEY
+        return None
     return digest(*(form(value) for value, (_, form) in zip(values, named, strict=True)))
 
 
@@ -303,17 +263,14 @@ def _image_number(name: str) -> str:
 
 
 def _require_matches(
-    have: NDArray[np.bool_],
-    join: _Join,
-    settings: AnnotationSettings,
-    rows: Table[Caption],
-    key: str,
+    join: _Join, settings: AnnotationSettings, rows: Table[Caption], key: str
 ) -> None:
     """Raise an error if too small a share of the rows has a record.
 
     Raises:
         SettingsError: too few have; shows rows without one, and what the table has.
     """
+    have = join.have
     if have.sum() >= settings.least_matched * len(rows):
         return
     names = settings.read.keys
@@ -327,7 +284,7 @@ def _require_matches(
     theirs = {name: first.get(getattr(settings.read, name)) for name in names}
     raise SettingsError(
         f"{key}: joined by {' and '.join(names)}, {int(have.sum())} of {len(rows)} rows have one "
-        f"of the {len(join.first)} records of {settings.file}, expected "
+        f"of the {len(join.of_records)} records of {settings.file}, expected "
         f"{settings.least_matched:.0%} at least ({key}.least_matched); without one are "
         f"{'; '.join(map(str, examples))}; the table begins with {theirs}"
     )
@@ -352,7 +309,7 @@ class _AnnotationReader:
     def annotations(self) -> Iterator[Annotation]:
         """Yield one annotation for each row and sentence that a record belongs to."""
         for number, record in enumerate(_records(self._settings, self._contents)):
-            places = self._join.row_sentences_of(number)
+            places = self._join.of_records[number]
             if isinstance(record, UnreadableRecord) or not places:
                 continue
             held = self._annotation_fields(record)
@@ -426,22 +383,20 @@ class _AnnotationReader:
 
     def _neighbour_ids(self, number: Any) -> list[str]:
         """List with the sample_id of a neighbour's row, given its record's number; may be empty."""
-        if not isinstance(number, int) or not 0 <= number < len(self._join.first):
+        if not isinstance(number, int) or not 0 <= number < len(self._join.of_records):
             self.problems["neighbours that are no number of a record"] += 1
             return []
-        places = self._join.row_sentences_of(number)
+        places = self._join.of_records[number]
         if not places:
             self.problems["neighbours that are of no row"] += 1
             return []
         return [self._ids[places[0][0]]]
 
 
-def _log_join(
-    settings: AnnotationSettings, join: _Join, have: NDArray[np.bool_], reading: _AnnotationReader
-) -> None:
+def _log_join(settings: AnnotationSettings, join: _Join, reading: _AnnotationReader) -> None:
     """Log the numbers of rows with a record, of records without a row, and of unusable values."""
-    path, records_ = settings.file, len(join.first)
-    of_no_row = records_ - int(join.matched.sum()) - join.unreadable
+    path, records_, have = settings.file, len(join.of_records), join.have
+    of_no_row = sum(not each for each in join.of_records) - join.unreadable
     text = "%s: %d of %d rows have a record; of %d records %d are of no row."
     log.info(text, path, int(have.sum()), len(have), records_, of_no_row)
     problems = {"records that cannot be read or have no key": join.unreadable, **reading.problems}

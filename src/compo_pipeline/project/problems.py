@@ -109,7 +109,7 @@ def _sources(run: Run) -> Iterator[str]:
             how = f"; {_GENERATED}" if data.generated is not None and not run.generates else ""
             yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
         return
-    from compo_pipeline.datasets.readers import rename_source_keys, shared_files
+    from compo_pipeline.datasets.readers import rename_source_keys
 
     for name, part in data.parts.items():
         found = _source(part) if part.generated is None else ()
@@ -120,53 +120,36 @@ def _sources(run: Run) -> Iterator[str]:
                 f"data.sources.{name}.splits: no row of {splits} trains; expected "
                 f"{' or '.join(trains)} (views.split) among them"
             )
-    if data.sources:
-        yield from shared_files(data, trains)
     for name in (HELD_OUT, CARVED):
         if run.settings.foils.carve and name in data.split_names:
             yield f"data.splits.{name}: foils.carve makes a split of this name; choose another one"
 
 
 def _source(data: DataSettings) -> Iterator[str]:
-    """Yield errors for a source's root, caption files, columns and first images."""
-    from compo_pipeline.datasets.readers import reader, split_records
+    """Yield errors for a source's files and columns, and for images that are not where they say."""
+    from compo_pipeline.datasets.readers import locate_source, split_records
     from compo_pipeline.datasets.readers.auto import identified
-    from compo_pipeline.datasets.readers.joined import caption_tables
-    from compo_pipeline.datasets.readers.record import RawCaption, SourceError
+    from compo_pipeline.datasets.readers.record import RawCaption
     from compo_pipeline.images.decoding import ACCEPTED, is_there
 
     try:
-        data = identified(data)
-        chosen = reader(data)
+        locate_source(data)
     except PlainError as error:
         yield error.message
         return
-    if not data.root.is_dir():
-        yield (
-            f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); expected the "
-            "folder that holds captions and images"
-        )
-        return
-    if not data.splits:
-        yield "data.splits: empty; expected at least a split for training"
-    try:
-        caption_tables(data)
-    except (SourceError, RemoteError) as error:
-        yield str(error)
-    for source in dict.fromkeys(data.splits.values()):
+    data = identified(data)
+    for source in dict.fromkeys(data.splits.values() if data.format in _STREAMED else ()):
         splits = data.sharing(source)
-        named = ", ".join(splits)
+        # Of a file of several splits those of each: of a small one the first may have none.
+        records = (islice(split_records(data, split), _RECORDS) for split in splits)
         try:
-            chosen.caption_files(data, source)
-            if data.format not in _STREAMED:
-                continue
-            # Of a file of several splits those of each: of a small one the first may have none.
-            records = chain.from_iterable(
-                islice(split_records(data, split), _RECORDS) for split in splits
-            )
-            images = [record.image for record in records if isinstance(record, RawCaption)]
-        except (SourceError, RemoteError) as error:
-            yield f"data.splits.{named}: {error}"
+            images = [
+                record.image
+                for record in chain.from_iterable(records)
+                if isinstance(record, RawCaption)
+            ]
+        except PlainError as error:
+            yield f"data.splits.{', '.join(splits)}: {error}"
             continue
         if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
             what = (
@@ -176,8 +159,8 @@ def _source(data: DataSettings) -> Iterator[str]:
             )
             yield (
                 f"data.images: none of the first {len(images)} images of the split"
-                f"{'s' * (len(splits) > 1)} {named} is below {data.root} (such as '{images[0]}'); "
-                f"expected {what}"
+                f"{'s' * (len(splits) > 1)} {', '.join(splits)} is below {data.root} (such as "
+                f"'{images[0]}'); expected {what}"
             )
 
 

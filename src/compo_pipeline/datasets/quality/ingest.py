@@ -252,20 +252,21 @@ def _ingest(
         "data.sample.rows": left_out,
         "recaption.captioner": (recaptions or {}).get("merged", 0),
     }
+    records_found = _record_counts(rows, unparseable, left)
     report = {
-        "records": _record_counts(rows, unparseable, left),
+        "records": records_found,
         "rows": len(rows),
         "rows_by_split": {each["values"]: each["counts"] for each in counts},
         "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
         "images": len(measured),
         "images_unreadable": dict(sorted(errors.items())),
-        "downloads": _download_counts(splits, unparseable),
+        "downloads": _download_counts(records_found["source"], unparseable),
         "sample": sampled,
         "recaptions": recaptions,
         "distinct_texts": distinct_texts(rows),
         **preparation.report(),
     }
-    annotations = [name for split in splits.values() for name in split["annotations"]]
+    annotations = chain.from_iterable(splits.values())
     return Ingested(
         captions=rows,
         facts=facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED]),
@@ -278,7 +279,7 @@ def _ingest(
 
 
 def _require_rows(
-    rows: Table[Caption], splits: Mapping[str, Any], unparseable: Sequence[Rejected]
+    rows: Table[Caption], splits: Iterable[str], unparseable: Sequence[Rejected]
 ) -> None:
     """Raise an error for a split of which no record can be used, with the most frequent reason.
 
@@ -286,12 +287,11 @@ def _require_rows(
         SourceError: there is one.
     """
     there = rows.column("split").unique().to_pylist()
-    for split, found in splits.items():
+    for split in splits:
         own = [each for each in unparseable if f"/{split}-" in f"/{each.sample_id}"] or unparseable
-        if found["records"] and own and split not in there:
+        if own and split not in there:
             raise SourceError(
-                f"data.splits.{split}: none of its {found['records']} records can be used; "
-                f"{most_frequent(own)}"
+                f"data.splits.{split}: none of its records can be used; {most_frequent(own)}"
             )
 
 
@@ -513,9 +513,8 @@ def manifest_of(
     return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
 
 
-def _download_counts(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
+def _download_counts(records: int, unparseable: list[Rejected]) -> dict[str, float]:
     """Number of a source's images that failed to download, and share of images downloaded."""
-    records = sum(split["records"] for split in splits.values())
     failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
     share = 1 - failed / records if records else 0.0
     if failed:

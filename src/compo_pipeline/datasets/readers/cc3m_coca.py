@@ -26,8 +26,6 @@ def strip_coca_tokens(text: str) -> str:
 
 
 caption_files = img2dataset.caption_files
-image_folder = img2dataset.image_folder
-count = img2dataset.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

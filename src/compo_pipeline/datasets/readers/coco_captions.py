@@ -39,16 +39,6 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return found
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """Folder of the split's images."""
-    return data.root / source
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of captions in the split's annotation file, and of images that have none."""
-    return sum(1 for _ in read(data, "", source))
-
-
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a record per caption, in the file's order, then a rejection per uncaptioned image."""
     content = _load(data, source)

@@ -20,12 +20,6 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
-image_folder = table.image_folder
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of rows in the split's CSV files."""
-    return sum(1 for _ in read(data, "", source))
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

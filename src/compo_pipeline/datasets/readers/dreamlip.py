@@ -40,18 +40,6 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return _fitting_reader(data, source).caption_files(data, source)
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """Folder that holds the split's images."""
-    return _fitting_reader(data, source).image_folder(data, source)
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of records of a split, including those whose image was not downloaded."""
-    if _fitting_reader(data, source) is img2dataset:
-        return img2dataset.count(data, source)
-    return table.count(_named(data), source)
-
-
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per row of the split's files, with its downloaded image's path."""
     if _fitting_reader(data, source) is img2dataset:

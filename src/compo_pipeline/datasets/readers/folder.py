@@ -56,16 +56,6 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """Folder of the split's images."""
-    return data.root / source
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of captions in the split's folder, and of images without one."""
-    return sum(1 for _ in read(data, "", source))
-
-
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a record for each caption of the split's images, which are sorted by path."""
     caption_files(data, source)

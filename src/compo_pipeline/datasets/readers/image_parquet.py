@@ -34,16 +34,6 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return shard_files(data, source, ".parquet")
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The data's root, as an image's path begins with the path of its Parquet file."""
-    return data.root
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of rows of a split's Parquet files."""
-    return sum(sum(_open(path)[2]) for path in caption_files(data, source))
-
-
 def _open(path: Path) -> tuple[list[str], list[str], list[int]]:
     """Columns of a Parquet file, those that hold images, and the rows of each row group.
 

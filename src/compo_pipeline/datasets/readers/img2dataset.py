@@ -70,20 +70,6 @@ def _refuse_packed(found: list[Path], root: Path) -> None:
         )
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """Folder that holds the shards of the split."""
-    folders = {path.parent for path in caption_files(data, source)}
-    return folders.pop() if len(folders) == 1 else data.root
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of records of a split, including those that were not downloaded."""
-    return sum(
-        table.parquet_count(path) if path.suffix == ".parquet" else 1
-        for path in caption_files(data, source)
-    )
-
-
 def read(
     data: DataSettings, split: str, source: str, caption: str = "caption"
 ) -> Iterator[RawCaption | Rejected]:

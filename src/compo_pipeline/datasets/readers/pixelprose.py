@@ -16,12 +16,6 @@ from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.storage.records import Rejected
 
 caption_files = table.caption_files
-image_folder = table.image_folder
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of records of the split's Parquet files."""
-    return table.count(_named(data), source)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

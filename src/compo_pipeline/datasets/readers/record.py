@@ -83,12 +83,6 @@ class Reader(Protocol):
             SourceError: there are none.
         """
 
-    def image_folder(self, data: DataSettings, source: str) -> Path:
-        """Folder that holds a split's images."""
-
-    def count(self, data: DataSettings, source: str) -> int:
-        """Number of records of a split, including unparseable ones."""
-
     def read(self, data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
         """Yield the records of a split, in the order of its files."""
 

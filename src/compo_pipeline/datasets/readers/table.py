@@ -85,20 +85,6 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return found
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """Folder from which the table's image paths start, the same for every split."""
-    return data.root / data.images
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of records of a split: rows, or captions where cells have several."""
-    found = (
-        _file_records(data, "", source, path, None, counting())
-        for path in caption_files(data, source)
-    )
-    return sum(1 for _ in chain.from_iterable(found))
-
-
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per caption of the split's tables that belongs to the split."""
     numbers = counting()
@@ -404,13 +390,6 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
     except (OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split())
         raise SourceError(f"{path} cannot be read as parquet: {problem}; fetch it again") from error
-
-
-def parquet_count(path: Path) -> int:
-    """Number of rows of a Parquet file."""
-    with parquet_file(path) as file:
-        count: int = file.metadata.num_rows
-        return count
 
 
 def parquet_rows(

@@ -7,7 +7,7 @@ ending `data.columns.caption`, or this field of the JSON; without one the text, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +33,16 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return shard_files(data, source, ".tar")
 
 
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The data's root, as an image's path begins with the path of its shard."""
-    return data.root
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Number of samples in a split's shards."""
-    paths = caption_files(data, source)
-    _refuse_damaged(paths)
-    return sum(sample.total for path in paths for sample in _samples(data, path).values())
-
-
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """Yield a caption record per sample of the shards."""
-    for path in caption_files(data, source):
-        _refuse_damaged([path])
+    paths = caption_files(data, source)
+    for path in paths:
+        if damage := _damage(path):
+            damaged = [str(each) for each in paths if _damage(each)]
+            raise SourceError(
+                f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {path} is "
+                f"{damage}; fetch again or move away {listed(damaged)}"
+            )
         name = f"{split}-{path.relative_to(data.root).as_posix().removesuffix('.tar')}"
         for key, sample in _samples(data, path).items():
             yield _record(data, split, name, key, path, sample.members)
@@ -57,30 +51,20 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
                 yield rejected(f"{name}/{key}", "", detail)
 
 
-def _refuse_damaged(paths: Sequence[Path]) -> None:
-    """Raise an error if archives are damaged: nobody knows how many samples follow.
+def _damage(path: Path) -> str:
+    """What is damaged of an archive, so that nobody knows how many samples follow; may be empty.
 
     Raises:
-        SourceError: some are, or cannot be read.
+        SourceError: it cannot be read.
     """
-    damaged: dict[str, str] = {}
-    for path in paths:
-        try:
-            damage = archives.scan(path).damage
-        except OSError as error:
-            raise SourceError(
-                f"{path} cannot be read: {error.strerror}; fetch it again, or change data.splits"
-            ) from error
-        except ValueError as error:
-            damage = str(error).removeprefix(f"{path} is ")
-        if damage:
-            damaged[str(path)] = damage
-    if damaged:
-        first, damage = next(iter(damaged.items()))
+    try:
+        return archives.scan(path).damage
+    except OSError as error:
         raise SourceError(
-            f"{len(damaged)} of {len(paths)} tar archives cannot be read to the end: {first} is "
-            f"{damage}; fetch again or move away {listed(damaged)}"
-        )
+            f"{path} cannot be read: {error.strerror}; fetch it again, or change data.splits"
+        ) from error
+    except ValueError as error:
+        return str(error).removeprefix(f"{path} is ")
 
 
 def _samples(data: DataSettings, path: Path) -> dict[str, archives.Sample]:
