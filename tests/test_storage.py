@@ -15,14 +15,13 @@ from compo_pipeline.storage.files import (
     DiskFullError,
     atomic_file,
     atomic_folder,
-    file_sha256,
-    files_fingerprint,
     read_json,
     read_json_or_none,
     verify_checksum,
     write_checksum,
     write_json,
 )
+from compo_pipeline.storage.hashing import file_hash, files_hash
 
 
 def _fill(path: Path, folder: bool, text: str) -> None:
@@ -164,14 +163,12 @@ def test_names_sizes_and_contents_count_for_a_fingerprint_places_do_not(tmp_path
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_bytes(b"a" * 10)
     other.write_bytes(b"a" * 10)
-    own = files_fingerprint([("name", one)])
-    assert len(own) == 16 and own == files_fingerprint([("name", other)])
+    own = files_hash([("name", one)])
+    assert len(own) == 16 and own == files_hash([("name", other)])
     other.write_bytes(b"a" * 9 + b"b")
     longer = tmp_path / "longer"
     longer.write_bytes(b"a" * 11)
-    others = [
-        files_fingerprint([named]) for named in (("name", other), ("name", longer), ("n", one))
-    ]
+    others = [files_hash([named]) for named in (("name", other), ("name", longer), ("n", one))]
     assert len({own, *others}) == 4
 
 
@@ -184,10 +181,10 @@ def test_a_fingerprint_covers_large_files_from_end_to_end(tmp_path: Path) -> Non
         if place is not None:  # as weights differ: everywhere a little
             content[place * size // 3 : place * size // 3 + 300_000] = b"x" * 300_000
         file.write_bytes(content)
-        found.add(files_fingerprint([("large", file)]))
+        found.add(files_hash([("large", file)]))
     assert len(found) == 4
 
 
 def test_the_sha256_of_a_file_is_the_usual_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
-    assert file_sha256(tmp_path / "file").startswith("ba7816bf8f01cfea414140de5dae2223b0")
+    assert file_hash(tmp_path / "file").startswith("ba7816bf8f01cfea414140de5dae2223b0")

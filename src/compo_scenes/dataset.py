@@ -19,12 +19,8 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import SettingsError, Share, settings
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import (
-    files_fingerprint,
-    read_json_or_none,
-    write_json,
-    write_text,
-)
+from compo_pipeline.storage.files import read_json_or_none, write_json, write_text
+from compo_pipeline.storage.hashing import files_hash
 from compo_scenes import benchmark
 from compo_scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentences
 from compo_scenes.instances import instances
@@ -174,7 +170,7 @@ def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
     """Settings, version of scenes and hash of all files below the root, to find changes."""
     files = ((str(file.relative_to(root)), file) for file in sorted(_visible_files(root)))
     values = json.dumps(asdict(settings), sort_keys=True)
-    return [values, str(SCENES), files_fingerprint(files)]
+    return [values, str(SCENES), files_hash(files)]
 
 
 def _render_all(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:

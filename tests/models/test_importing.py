@@ -23,7 +23,8 @@ from compo_pipeline.models.importing import ImportRequest, import_model
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.files import DamagedFileError, file_sha256
+from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.hashing import file_hash
 
 pytestmark = pytest.mark.usefixtures("architectures")
 
@@ -97,10 +98,10 @@ def test_another_import_into_the_folder_is_refused(
         content["state_dict"]["module.visual.proj"] += 1
         torch.save(content, file)
         changes = {}
-    before = file_sha256(folder / "compo.json")
+    before = file_hash(folder / "compo.json")
     with pytest.raises(SettingsError, match=f"^FOLDER: .*{told}"):
         import_model(replace(request_, **changes), folder)
-    assert file_sha256(folder / "compo.json") == before
+    assert file_hash(folder / "compo.json") == before
 
 
 def test_a_folder_of_something_else_stays(request_: ImportRequest, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.onnx_export import session, to_onnx
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 from compo_scenes import scenes_base
 
 pytest.importorskip("onnxscript")
@@ -72,7 +72,7 @@ def test_notes_say_how_to_feed_the_files(exported: Path, tiny_clip: Path) -> Non
     assert notes["logit_scale"] == pytest.approx(1 / 0.07, rel=1e-5)
     assert (notes["logit_bias"], notes["fingerprint"]) == (0.0, loaded.fingerprint)
     assert set(notes["sha256"]) == {"image.onnx", "text.onnx", "tokenizer.json"}
-    assert notes["sha256"]["text.onnx"] == file_sha256(exported / "text.onnx")
+    assert notes["sha256"]["text.onnx"] == file_hash(exported / "text.onnx")
 
 
 @pytest.fixture

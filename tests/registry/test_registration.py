@@ -25,7 +25,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions import registration, versions
@@ -112,7 +112,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "fingerprint": read_record(checkpoint)["fingerprint"],
         "data_hash": "d" * 64,
         "git_commit": commit,
-        "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
+        "checkpoint_sha256": file_hash(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
         "export_format": "5",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
@@ -287,7 +287,7 @@ def test_other_precision_or_weights_are_another_version(
     assert first.version != registered.version
     weights = Path(mlflow.artifacts.download_artifacts(first.model_uri))
     assert (
-        file_sha256(next(weights.rglob("*.safetensors")))
+        file_hash(next(weights.rglob("*.safetensors")))
         != version_of("half").tags["checkpoint_sha256"]
     ), "the tag names the checkpoint, not the rounded export"
 

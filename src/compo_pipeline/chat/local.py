@@ -8,7 +8,7 @@ from typing import Any
 from compo_pipeline.chat.settings import LocalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign
-from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.hashing import files_hash
 
 
 def check_folder(folder: Path, key: str, what: str) -> None:
@@ -33,7 +33,7 @@ def check_folder(folder: Path, key: str, what: str) -> None:
 def folder_fingerprint(folder: Path) -> str:
     """Hash of the files in a model's folder."""
     files = (path for path in sorted(folder.glob("*")) if path.is_file())
-    return files_fingerprint((path.name, path) for path in files if not path.name.startswith("."))
+    return files_hash((path.name, path) for path in files if not path.name.startswith("."))
 
 
 def load(

@@ -18,7 +18,8 @@ from compo_pipeline.evaluation.suite import find_comparison_set
 from compo_pipeline.methods import registry
 from compo_pipeline.run.next_steps import arguments, options
 from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import files_fingerprint, read_json, read_json_or_none, write_json
+from compo_pipeline.storage.files import read_json, read_json_or_none, write_json
+from compo_pipeline.storage.hashing import files_hash
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.fingerprint import TRAINING
@@ -200,4 +201,4 @@ def _run_cell(
 def _configuration_fingerprint() -> str:
     """Hash of the configuration files in conf, without those that only list cells."""
     files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
-    return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)
+    return files_hash((path.relative_to(CONF).as_posix(), path) for path in files)

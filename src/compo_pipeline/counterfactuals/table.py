@@ -24,7 +24,7 @@ from compo_pipeline.counterfactuals.contract import (
 from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
 from compo_pipeline.run import seeding
 from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -71,7 +71,7 @@ class TableEditor:
     @cached_property
     def settings_fingerprint(self) -> str:
         """Hash of the settings, the seed and the table file's bytes."""
-        content = file_sha256(Path(str(self._settings.file)))
+        content = file_hash(Path(str(self._settings.file)))
         return short_fingerprint(self.name, self._settings, self._seed, content)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError
 
 from compo_pipeline.configuration.settings import Open, settings
 from compo_pipeline.datasets.generators import GENERATORS
-from compo_pipeline.storage.remote import url_of
+from compo_pipeline.storage.remote import cache_and_url
 
 # Part of a field's format: a width or precision that is long, or that another column gives.
 _UNBOUNDED = re.compile(r"\d{4}|\{")
@@ -245,7 +245,7 @@ class DataSettings:
     def generated(self) -> DataSettings | None:
         """Settings of the generated source if it is on local disk; None otherwise."""
         made = self.generator
-        return made if made is not None and url_of(made.root) is None else None
+        return made if made is not None and cache_and_url(made.root) is None else None
 
     @property
     def may_lack_captions(self) -> bool:

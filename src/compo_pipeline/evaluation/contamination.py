@@ -47,7 +47,7 @@ from compo_pipeline.images.decoding import (
 from compo_pipeline.images.perceptual import NEAR_BITS, difference_hash
 from compo_pipeline.run.engines import LOCAL, map_partitions
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.hashing import files_hash
 from compo_pipeline.storage.records import Caption, Fact
 from compo_pipeline.storage.tables import Row, Splits, Table, splits_of
 
@@ -422,7 +422,7 @@ def images_hash(subtasks: Sequence[Subtask]) -> str:
             present.add((f"{path.relative_to(root)}", path))
         except ImageError:
             missing.add(image)
-    return _short_hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")
+    return _short_hash(f"{files_hash(sorted(present))} {sorted(missing)}")
 
 
 def _short_hash(text: str) -> str:

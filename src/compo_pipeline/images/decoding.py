@@ -35,6 +35,7 @@ from PIL import Image, UnidentifiedImageError
 
 from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.storage import archives, remote
+from compo_pipeline.storage.files import size_and_time
 from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
@@ -99,8 +100,8 @@ class DecodedImage:
     """Hash, size in pixels and error of an image file that was decoded.
 
     `error` is None for an image that decodes; `sha256` is of the file's bytes, empty where there is
-    no file; sizes are 0 where they could not be read. `version` is that of the file's
-    `remote.size_and_version`.
+    no file; sizes are 0 where they could not be read. `version` is the file's time of
+    modification in ns.
     """
 
     path: str
@@ -210,7 +211,7 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
     digest, size, version = "", 0, 0
     try:
         with open_file(root, relative, limits) as file:
-            _, version = remote.size_and_version(locate(root, relative, limits))
+            _, version = size_and_time(locate(root, relative, limits))
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)

@@ -24,7 +24,8 @@ from compo_pipeline.methods.mixture import Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
-from compo_pipeline.storage.files import atomic_folder, files_fingerprint
+from compo_pipeline.storage.files import atomic_folder
+from compo_pipeline.storage.hashing import files_hash
 from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, View
 from compo_pipeline.storage.table_files import Parts, is_whole, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table
@@ -256,7 +257,7 @@ def write(
         SettingsError: no row of a source has.
     """
     code = Path(inspect.getfile(type(method)))
-    own = files_fingerprint([(f"{VIEWS} {fingerprint or uuid4().hex}", code)])
+    own = files_hash([(f"{VIEWS} {fingerprint or uuid4().hex}", code)])
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         sources = mixture.sources(Table.of(captions, Caption), method) if mixture else {}

@@ -19,7 +19,8 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage.files import atomic_folder, file_sha256, write_json
+from compo_pipeline.storage.files import atomic_folder, write_json
+from compo_pipeline.storage.hashing import file_hash
 
 Precision = Literal["fp32", "fp16"]
 
@@ -76,7 +77,7 @@ def write(
     if hasattr(loaded.tokenize, "save_pretrained"):
         loaded.tokenize.save_pretrained(str(folder))
     write_json(folder / CONFIG_FILE, loaded.config)
-    record["config_sha256"] = file_sha256(folder / CONFIG_FILE)
+    record["config_sha256"] = file_hash(folder / CONFIG_FILE)
     write_json(folder / RECORD_FILE, record)
 
 

@@ -30,7 +30,8 @@ from compo_pipeline.models.loading import LoadedModel, build, load
 from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.tokenizing import TOKENIZER_CONFIG, TOKENIZER_FILE
-from compo_pipeline.storage.files import atomic_folder, file_sha256
+from compo_pipeline.storage.files import atomic_folder
+from compo_pipeline.storage.hashing import file_hash
 
 TOLERANCE = 1e-6
 """By which embeddings of length 1 of the written model may differ from the source's."""
@@ -242,7 +243,7 @@ def _import_record(
             found = sorted({file for kind in _DESCRIPTIONS for file in place.glob(kind)})
             files |= {f"{label}/{file.relative_to(place)}": file for file in found}
     try:
-        digests = {label: file_sha256(file) for label, file in files.items()}
+        digests = {label: file_hash(file) for label, file in files.items()}
     except OSError as error:
         raise SettingsError(f"{error.filename}: cannot be read ({error.strerror})") from error
     return {

@@ -18,7 +18,8 @@ from compo_pipeline.configuration.settings import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage.files import atomic_folder, file_sha256, write_json
+from compo_pipeline.storage.files import atomic_folder, write_json
+from compo_pipeline.storage.hashing import file_hash
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +194,6 @@ def _description(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
         "logits": "logit_scale * image @ text + logit_bias",
         "logit_scale": scale.exp().item(),
         "logit_bias": 0.0 if bias is None else bias.item(),
-        "sha256": {path.name: file_sha256(path) for path in sorted(folder.iterdir())},
+        "sha256": {path.name: file_hash(path) for path in sorted(folder.iterdir())},
         "versions": {name: version(name) for name in ("torch", "onnx", "onnxscript")},
     }

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
-from compo_pipeline.storage.files import DamagedFileError, file_sha256
+from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
@@ -246,7 +247,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         return {}
     record = foreign.read_object(path)
     config = folder / CONFIG_FILE
-    if config.is_file() and record.get("config_sha256", found := file_sha256(config)) != found:
+    if config.is_file() and record.get("config_sha256", found := file_hash(config)) != found:
         raise DamagedFileError(config, f"its content does not fit the checksum in {RECORD_FILE}")
     return record
 

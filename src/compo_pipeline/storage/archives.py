@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
 from itertools import accumulate, chain, islice
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from compo_pipeline.storage.files import read_json_or_none, write_json
-from compo_pipeline.storage.remote import open_file, read_range, sidecar, size_and_version
+from compo_pipeline.storage.files import size_and_time
+from compo_pipeline.storage.remote import open_file
 from compo_pipeline.storage.untrusted import holds_images, parquet_file, path_below, shown
 
 if TYPE_CHECKING:
@@ -162,19 +162,13 @@ def scan(path: Path) -> Archive:
         ValueError: it is no such archive.
     """
     scanned = _scan_parquet if path.suffix == _PARQUET else _scan_tar
-    return scanned(path, *size_and_version(path))
+    return scanned(path, *size_and_time(path))
 
 
 @lru_cache(_SCANNED)
 def _scan_tar(path: Path, size: int, version: int) -> Archive:
-    """List the members of a tar archive, from a stored index where an earlier scan left one."""
-    index = sidecar(path)
-    known = read_json_or_none(index) if index else None
-    if known is None or len(known) != len(fields(Archive)):  # of an earlier version
-        known = _read_headers(path, size)
-        if index:
-            write_json(index, known, indent=None)
-    members, unread, damage = known
+    """List the members of a tar archive."""
+    members, unread, damage = _read_headers(path, size)
     # Of an array of names each takes as much as the longest.
     longest = max(map(len, members), default=0)
     return Archive(_Members(members) if longest <= _LONG else members, unread, damage)
@@ -260,7 +254,9 @@ def read(path: Path, member: str) -> bytes:
     if path.suffix == _PARQUET:
         return _read_cell(path, member).content
     place, size = scan(path).members[member]
-    return read_range(path, place, size)
+    with open_file(path) as file:
+        file.seek(place)
+        return file.read(size)
 
 
 def source_name(path: Path, member: str) -> str:
@@ -284,7 +280,7 @@ def _read_cell(path: Path, member: str) -> _Cell:
     column, row = member.rsplit("/", 1)
     with _one_reader:
         # A forked process has a reader of its own: an open file's place is shared with it.
-        reader = _cached_reader(path, *size_and_version(path), column, os.getpid())
+        reader = _cached_reader(path, *size_and_time(path), column, os.getpid())
         return reader.cell(int(row))
 
 

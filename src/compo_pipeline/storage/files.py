@@ -1,4 +1,4 @@
-"""Files on disk: atomic writes, checksums, fingerprints."""
+"""Files on disk: atomic writes and checksums."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.storage.remote import open_file
 
-# Pieces read from a large file for its fingerprint: their number, and bytes of each.
-_PIECES, _PIECE = 64, 2**16
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
 NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
@@ -221,6 +218,12 @@ def move_folder(source: Path, target: Path) -> None:
         shutil.move(source, new)
 
 
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Size and modification time in ns of a file; one of them changes when its content does."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_file(path) as temporary:
@@ -299,28 +302,3 @@ def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
         hashed.update(_BLANK)
         hashed.update(view[end:])
     return start, content[start:end], hashed.hexdigest().encode()
-
-
-def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
-    """Hash, 16 hexadecimal digits, of the names, sizes and contents of several files.
-
-    Small files are read whole, large ones in 64 pieces: fine-tuned weights differ in nearly all.
-
-    Args:
-        files: each with the name that counts, in the order that counts.
-    """
-    hashed = hashlib.sha256()
-    for name, path in files:
-        size = path.stat().st_size
-        hashed.update(f"{name} {size} ".encode())
-        with open_file(path) as file:
-            for start in range(0, size, max(size // _PIECES, _PIECE)):
-                file.seek(start)
-                hashed.update(file.read(_PIECE))
-    return hashed.hexdigest()[:16]
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes in hexadecimal digits, as `sha256sum` prints it."""
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

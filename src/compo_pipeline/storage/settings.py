@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -16,10 +15,10 @@ from compo_pipeline.configuration.settings import SettingsError, leaves, setting
 from compo_pipeline.storage.remote import (
     LIMIT,
     RemoteError,
+    cache_and_url,
     is_url,
     mirror,
     refresh,
-    url_of,
 )
 
 _FOLDERS = ("root", "images")  # names of settings that may be URLs
@@ -58,17 +57,17 @@ def configure(
             _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
     os.environ[LIMIT] = str(int(remote.cache_gb * 10**9))
+    return _with_mirrors(parameters, remote.cache)
 
-    def walk(values: Mapping[str, Any]) -> dict[str, Any]:
-        found = dict(values)
-        for name, value in values.items():
-            if isinstance(value, Mapping):
-                found[name] = walk(value)
-            elif name in _FOLDERS and is_url(value):
-                found[name] = str(mirror(value, remote.cache))
-        return found
 
-    return walk(parameters)
+def _with_mirrors(values: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    found = dict(values)
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found[name] = _with_mirrors(value, cache)
+        elif name in _FOLDERS and is_url(value):
+            found[name] = str(mirror(value, cache))
+    return found
 
 
 def _check_url(url: str, key: str, *, local: bool) -> None:
@@ -78,7 +77,11 @@ def _check_url(url: str, key: str, *, local: bool) -> None:
             f"{key}: expected a local folder, got {url}; `dvc push` stores results elsewhere"
         )
     parts = urlsplit(url)
-    if parts.password or parts.query or ".." in Path(parts.path).parts:
+    try:
+        secret = parts.password or parts.query or (parts.port and "@" in parts.path)
+    except ValueError:  # the start of a password with a slash is no port
+        secret = True
+    if secret or ".." in Path(parts.path).parts:
         raise SettingsError(
             f"{key}: expected a URL without password, query and '..', got {url}; credentials "
             "belong into the environment or a credentials.yml"
@@ -104,30 +107,22 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
     Raises:
         SettingsError: one of them is missing or cannot be reached; names its key.
     """
-    folders: list[tuple[Path, str]] = []
+    folders: dict[Path, str] = {}
     for key, value in leaves(parameters):
         parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}
-        if key.rpartition(".")[2] not in _FOLDERS or not parents & read:
-            continue
         # A URL itself is part of the command line, for messages.
-        folder = Path(value) if isinstance(value, str) and not is_url(value) else Path()
-        if url_of(folder):
-            folders.append((folder, key))
+        if key.rpartition(".")[2] in _FOLDERS and parents & read and not is_url(value):
+            folders.setdefault(Path(str(value)), key)
     # The one that holds others comes first, and is what errors name.
     listed: list[Path] = []
-    for folder, key in sorted(folders, key=lambda each: len(each[0].parts)):
+    for folder in sorted(filter(cache_and_url, folders), key=lambda each: len(each.parts)):
         if not any(folder.is_relative_to(each) for each in listed):
-            with _key_in_errors(key):
+            try:
                 refresh(folder)
+            except RemoteError as error:
+                raise SettingsError(f"{folders[folder]}: {error.message}") from None
+            except OSError as error:
+                raise SettingsError(
+                    f"{folders[folder]}: {error.filename}: {error.strerror}"
+                ) from None
             listed.append(folder)
-
-
-@contextmanager
-def _key_in_errors(key: str) -> Iterator[None]:
-    """Context manager: storage errors become a SettingsError that names the YAML key."""
-    try:
-        yield
-    except RemoteError as error:
-        raise SettingsError(f"{key}: {error.message}") from None
-    except FileNotFoundError as error:
-        raise SettingsError(f"{key}: {error.filename}: {error.strerror}") from None

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
-    DamagedFileError,
-    atomic_file,
-    file_sha256,
-    verify_checksum,
-    write_checksum,
-)
+from compo_pipeline.storage.files import DamagedFileError, atomic_file, size_and_time
 from compo_pipeline.storage.records import (
     Caption,
     check_columns,
@@ -100,14 +93,11 @@ class Table(Sequence[Row]):
             groups = range(file.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) <= _MAPPED:
                 return cls(row_type, file.read(), source=(path, copy))
-            copy, source = copy or path.with_suffix(".arrow"), file_sha256(path)
+            copy, source = copy or path.with_suffix(".arrow"), f"{size_and_time(path)}"
             if not _is_copy(copy, source):
-                with atomic_file(copy) as temporary:
-                    with temporary.open("wb") as sink:
-                        metadata = {_SOURCE: source, b"checksum": NO_CHECKSUM}
-                        columns = schema(cast(type, row_type)).with_metadata(metadata)
-                        _write_arrow(sink, all_batches(file, BATCH), columns)
-                    write_checksum(temporary)
+                with atomic_file(copy) as temporary, temporary.open("wb") as sink:
+                    columns = schema(cast(type, row_type)).with_metadata({_SOURCE: source})
+                    _write_arrow(sink, all_batches(file, BATCH), columns)
         with copy.open("rb") as mapped:
             return cls(row_type, _read_arrow(mapped), source=(path, copy))
 
@@ -441,12 +431,10 @@ def _read_arrow(file: Any) -> pa.Table:
 
 
 def _is_copy(copy: Path, source: str) -> bool:
-    """Whether an Arrow file is intact and a copy of the table file with this SHA-256."""
+    """Whether an Arrow file is the copy of a table file of this size and time."""
     import pyarrow as pa
 
-    try:
-        verify_checksum(copy)
-    except (FileNotFoundError, DamagedFileError):
+    if not copy.exists():
         return False
     with copy.open("rb") as file:
         return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == source)

@@ -15,7 +15,7 @@ from typing import Any
 from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -34,13 +34,13 @@ class FingerprintError(PlainError, RuntimeError):
 
 def code_version(method: type[Method]) -> str:
     """Version of the code that trains a method: `TRAINING`, and a hash of the method's own file."""
-    return f"{TRAINING} {file_sha256(Path(inspect.getfile(method)))[:16]}"
+    return f"{TRAINING} {file_hash(Path(inspect.getfile(method)))[:16]}"
 
 
 def folder_fingerprint(folder: Path) -> str:
     """Hash of the names and contents of all files in a folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    content = [(file.name, file_sha256(file)) for file in files]
+    content = [(file.name, file_hash(file)) for file in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

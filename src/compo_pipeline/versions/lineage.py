@@ -16,7 +16,8 @@ from pathlib import Path
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import parse
-from compo_pipeline.storage.files import file_sha256, write_json
+from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.storage.untrusted import read_json
 from compo_pipeline.versions.signing import UNSIGNED_FILES
 
@@ -67,7 +68,7 @@ def file_digests(folder: Path) -> dict[str, str]:
     own = {LINEAGE_FILE, *UNSIGNED_FILES}
     names = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*")}
     return {
-        name: file_sha256(file)
+        name: file_hash(file)
         for name, file in sorted(names.items())
         if file.is_file() and name not in own
     }

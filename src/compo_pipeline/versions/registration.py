@@ -30,7 +30,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.run.provenance import UNKNOWN_COMMIT
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.versions import signing, versions
 from compo_pipeline.versions.evidence import read_evidence
@@ -127,7 +127,7 @@ def export_with_card(
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
         "rows": run.get("rows"),
         "export_format": EXPORT_FORMAT,
-        "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
+        "checkpoint_sha256": file_hash(weights.find(checkpoint)),
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)

@@ -31,7 +31,7 @@ from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.style import adain
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import files_fingerprint
+from compo_pipeline.storage.hashing import files_hash
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,7 +82,7 @@ class DiffusionGenerator:
         style = values["adain"]
         if style["space"] == "vgg":
             files = ((name, Path(style[name]).expanduser()) for name in ("vgg", "decoder"))
-            style |= {"vgg": files_fingerprint(files), "decoder": None}
+            style |= {"vgg": files_hash(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
@@ -273,7 +273,7 @@ class DiffusionOutput(NamedTuple):
 def _folder_fingerprint(folder: Path) -> str:
     """Hash of the configuration and weights files in a folder, without hidden files."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
-    return files_fingerprint(
+    return files_hash(
         (name.as_posix(), folder / name)
         for name in names
         if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)

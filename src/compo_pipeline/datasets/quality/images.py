@@ -18,8 +18,8 @@ from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.storage import archives
-from compo_pipeline.storage.files import files_fingerprint
-from compo_pipeline.storage.remote import size_and_version
+from compo_pipeline.storage.files import size_and_time
+from compo_pipeline.storage.hashing import files_hash
 from compo_pipeline.storage.stores import KeyValueStore
 
 Found = TypeVar("Found")
@@ -36,8 +36,8 @@ def measure(
 ) -> dict[str, DecodedImage]:
     """Hash and decode images, in the order of their paths, or read stored measurements.
 
-    With `settings.journal`, files whose `remote.size_and_version` are unchanged are not read again,
-    unless the decoder has changed.
+    With `settings.journal`, files of unchanged size and time are not read again, unless the
+    decoder has changed.
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
@@ -117,13 +117,13 @@ def _cache_key(root: Path, path: str, limits: Limits) -> str:
 def _decoder_fingerprint() -> str:
     """Fingerprint of the code and library that decode images."""
     files = [(Path(file).name, Path(file)) for file in (decoding.__file__, archives.__file__)]
-    return f"{files_fingerprint(files)} Pillow {PIL.__version__}"
+    return f"{files_hash(files)} Pillow {PIL.__version__}"
 
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
     """Whether an image file still has the size and version of its stored measurement."""
     try:
-        found = size_and_version(decoding.locate(root, image.path, limits))
+        found = size_and_time(decoding.locate(root, image.path, limits))
     except (ImageError, OSError):
         return False
     return found == (image.bytes, image.version)

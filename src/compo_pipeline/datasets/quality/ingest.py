@@ -32,7 +32,7 @@ from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.images.perceptual import near_maximum
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import file_sha256
+from compo_pipeline.storage.hashing import file_hash
 from compo_pipeline.storage.records import Caption, Fact, Rejected, schema
 from compo_pipeline.storage.table_files import PART
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Table, codes
@@ -497,7 +497,7 @@ def manifest_of(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    files = {name: file_sha256(root / name) for name in sorted(annotations)}
+    files = {name: file_hash(root / name) for name in sorted(annotations)}
     there = images.where(np.asarray(pc.not_equal(images.column("sha256"), ""), dtype=bool))
     size = sum((root / name).stat().st_size for name in files)
     size += pc.sum(there.column("bytes")).as_py() or 0

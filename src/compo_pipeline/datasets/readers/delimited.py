@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 from compo_pipeline.datasets.readers.record import SourceError
-from compo_pipeline.storage.remote import open_file, size_and_version
+from compo_pipeline.storage.files import size_and_time
+from compo_pipeline.storage.remote import open_file
 from compo_pipeline.storage.untrusted import shown
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -50,7 +51,7 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
             further rows, and lines that are no rows.
     """
     with _open_lines(path) as lines:
-        if _has_row_per_line(path, *size_and_version(path), delimiter):
+        if _has_row_per_line(path, *size_and_time(path), delimiter):
             yield from chain.from_iterable(_parse([_bare(line)], delimiter) for line in lines)
         else:
             yield from _parse(lines, delimiter)
