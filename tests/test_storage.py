@@ -21,7 +21,7 @@ from compo_pipeline.storage.files import (
     write_checksum,
     write_json,
 )
-from compo_pipeline.storage.hashing import file_hash, files_hash
+from compo_pipeline.storage.hashing import file_hash, files_hash, hash_of
 
 
 def _fill(path: Path, folder: bool, text: str) -> None:
@@ -183,6 +183,12 @@ def test_a_fingerprint_covers_large_files_from_end_to_end(tmp_path: Path) -> Non
         file.write_bytes(content)
         found.add(files_hash([("large", file)]))
     assert len(found) == 4
+
+
+def test_equal_values_have_one_hash() -> None:
+    assert hash_of({"a": 1, "b": {"x", "y"}}) == hash_of({"b": {"y", "x"}, "a": 1})
+    others = [(1,), ("1",), ([1],), (1, 2), (Path("1/2"),)]
+    assert len({hash_of(*values) for values in others}) == 5
 
 
 def test_the_sha256_of_a_file_is_the_usual_one(tmp_path: Path) -> None:

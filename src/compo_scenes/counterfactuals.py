@@ -7,10 +7,9 @@ places. A counterfactual is always in the split of its scene.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -31,8 +30,9 @@ from compo_pipeline.counterfactuals.contract import (
     Opening,
     real_image,
 )
-from compo_pipeline.run.seeding import digest, rng
+from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.untrusted import read_json_lines
 from compo_scenes.edits import EDITS, EditKind
@@ -174,8 +174,7 @@ class SceneCounterfactuals:
     @cached_property
     def settings_fingerprint(self) -> str:
         """Hash of settings, world and version of scenes."""
-        values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        return f"{digest(self.name, values, SCENES):016x}"[:12]
+        return hash_of(self.name, self._settings, self._world, SCENES)
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The edit of one sentence in a role, or the reason why there is none."""

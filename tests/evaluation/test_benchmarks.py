@@ -16,7 +16,7 @@ from compo_pipeline.benchmarks.settings import (
     RetrievalSettings,
 )
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.contamination import set_fingerprint
+from compo_pipeline.evaluation.contamination import items_hash
 from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.storage.records import Caption
 
@@ -225,7 +225,7 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
     assert reported_metrics(dict.fromkeys(keys, 1), named)[0].label == "SugarCrepe-style swap obj"
     assert reported_metrics(dict.fromkeys(keys, 1))[0].label == "SugarCrepe swap obj"
-    assert set_fingerprint([own]) == set_fingerprint([official]) and repr(own) == repr(official)
+    assert items_hash([own]) == items_hash([official]) and repr(own) == repr(official)
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
         loading.from_files(settings)

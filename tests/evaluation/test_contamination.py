@@ -12,7 +12,7 @@ from compo_pipeline.evaluation.contamination import (
     Overlap,
     count_overlaps,
     image_id,
-    items_fingerprint,
+    items_hash,
     normalise_text,
     training_rows,
     without_reported,
@@ -256,9 +256,9 @@ def test_fingerprint_is_that_of_what_is_asked_and_how(folders: tuple[Path, Path]
         replace(own, name="add_obj"),
         replace(own, limits=Limits(exif=False)),
     ]
-    assert len({items_fingerprint([one]) for one in [own, *changed]}) == 7
+    assert len({items_hash([one]) for one in [own, *changed]}) == 7
     # Where images lie is a matter of the machine.
-    assert items_fingerprint([replace(own, images=folders[1])]) == items_fingerprint([own])
+    assert items_hash([replace(own, images=folders[1])]) == items_hash([own])
 
 
 def test_fingerprint_of_classes_is_that_of_all_that_could_be_chosen(
@@ -275,4 +275,4 @@ def test_fingerprint_of_classes_is_that_of_all_that_could_be_chosen(
     )
     more = replace(few, classes=("cat", "dog", "cup"))
     other = replace(few, templates=("the {}",))
-    assert len({items_fingerprint([one]) for one in (few, more, other)}) == 3
+    assert len({items_hash([one]) for one in (few, more, other)}) == 3

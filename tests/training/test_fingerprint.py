@@ -13,7 +13,6 @@ from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,
-    folder_fingerprint,
     read_matching_progress,
     run_fingerprint,
 )
@@ -96,19 +95,6 @@ def test_overwrite_starts_afresh_and_says_so_once(
         assert read_matching_progress(state, current, overwrite=True) is None
         assert read_matching_progress(state, current, overwrite=True) is None
     assert caplog.text.count("another configuration (seed): starting afresh") == 1
-
-
-def test_folders_differ_by_content_and_names(tmp_path: Path) -> None:
-    for name, content in (("a", "1"), ("b", "1"), ("c", "2")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "epoch=00.parquet").write_text(content)
-    assert (
-        folder_fingerprint(tmp_path / "a")
-        == folder_fingerprint(tmp_path / "b")
-        != folder_fingerprint(tmp_path / "c")
-    )
-    (tmp_path / "b" / "epoch=00.parquet").rename(tmp_path / "b" / "epoch=01.parquet")
-    assert folder_fingerprint(tmp_path / "a") != folder_fingerprint(tmp_path / "b")
 
 
 def test_the_file_of_a_method_and_the_version_of_training_count(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 SEEDS = 2**31
@@ -103,12 +102,6 @@ class Answer(NamedTuple):
     prompt_tokens: int = 0
     answer_tokens: int = 0
     date: str = ""
-
-
-def answer_key(asked: Mapping[str, Any]) -> str:
-    """Key under which an answer is stored: a hash of model, prompt and parameters."""
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def bare_text(text: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from compo_pipeline.chat.settings import LocalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign
-from compo_pipeline.storage.hashing import files_hash
 
 
 def check_folder(folder: Path, key: str, what: str) -> None:
@@ -28,12 +27,6 @@ def check_folder(folder: Path, key: str, what: str) -> None:
             f"got '{folder}'"
         )
     foreign.refuse_code(folder, f"{key}.folder")
-
-
-def folder_fingerprint(folder: Path) -> str:
-    """Hash of the files in a model's folder."""
-    files = (path for path in sorted(folder.glob("*")) if path.is_file())
-    return files_hash((path.name, path) for path in files if not path.name.startswith("."))
 
 
 def load(

@@ -6,10 +6,8 @@ that changes an answer apart from its request.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -189,13 +187,3 @@ class GeneratorEntry:
 
     format: str | None = None
     """The data.format that it is for; None: any."""
-
-
-def short_fingerprint(*parts: Any) -> str:
-    """Hash of settings and other plain values: twelve hexadecimal digits."""
-    plain = [
-        asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
-        for part in parts
-    ]
-    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, default=sorted)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

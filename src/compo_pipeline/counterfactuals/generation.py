@@ -36,6 +36,7 @@ from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, qua
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.storage.stores import KeyValueStore
 from compo_pipeline.storage.table_files import PART
@@ -98,7 +99,7 @@ class Job:
     def key(self, *parts: str | int) -> str:
         """Hash of the job and of further values, as key under which its result is stored."""
         named = (self.row.sample_id, self.sentence, self.role, self.caption, self.image_hash)
-        return f"{digest(*parts, *named):016x}"
+        return hash_of(*parts, *named)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,11 @@ from compo_pipeline.counterfactuals.contract import (
     ImageFailure,
     ImageRequest,
     Opening,
-    short_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
 from compo_pipeline.run import seeding
 from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
-from compo_pipeline.storage.hashing import file_hash
+from compo_pipeline.storage.hashing import file_hash, hash_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -72,7 +71,7 @@ class TableEditor:
     def settings_fingerprint(self) -> str:
         """Hash of the settings, the seed and the table file's bytes."""
         content = file_hash(Path(str(self._settings.file)))
-        return short_fingerprint(self.name, self._settings, self._seed, content)
+        return hash_of(self.name, self._settings, self._seed, content)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield the table's edit of each caption, or a failure if the table has no edit of it."""

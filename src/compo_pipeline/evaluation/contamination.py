@@ -47,7 +47,7 @@ from compo_pipeline.images.decoding import (
 from compo_pipeline.images.perceptual import NEAR_BITS, difference_hash
 from compo_pipeline.run.engines import LOCAL, map_partitions
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.hashing import files_hash
+from compo_pipeline.storage.hashing import files_hash, hash_of
 from compo_pipeline.storage.records import Caption, Fact
 from compo_pipeline.storage.tables import Row, Splits, Table, splits_of
 
@@ -71,7 +71,7 @@ class Overlap:
     texts that describe one of them; the other fields count how many of these are in the training
     rows. `near` is None without a perceptual hash. `bindings` counts the items by whether their
     attribute-object pairs occur in the training captions, where that slice is configured. `items`
-    is the fingerprint of what was compared (`set_fingerprint`).
+    is the fingerprint of what was compared (`items_hash`, `images_hash`).
     """
 
     benchmark: str
@@ -274,7 +274,7 @@ def _count_overlap(
         bindings=dict(
             Counter(name.removeprefix(BINDING) for name in names if name.startswith(BINDING))
         ),
-        items=set_fingerprint(subtasks),
+        items=hash_of(items_hash(subtasks), images_hash(subtasks)),
     )
 
 
@@ -377,20 +377,6 @@ def _text_key(
     return task.benchmark, task.name, item.positives, item.negatives
 
 
-def items_fingerprint(tasks: Sequence[Subtask]) -> str:
-    """Hash of items and protocols, 16 hexadecimal digits; includes images by name alone."""
-    texts = (
-        f"{replace(task, images=Path())}{'' if task.limits.exif else ' not upright'}"
-        for task in tasks
-    )
-    return f"{digest(*texts):016x}"
-
-
-def set_fingerprint(subtasks: Sequence[Subtask]) -> str:
-    """Hash, 16 hexadecimal digits, of a set of subtasks: its items and their images' bytes."""
-    return _short_hash(f"{items_hash(subtasks)} {images_hash(subtasks)}")
-
-
 def items_hash(subtasks: Sequence[Subtask]) -> str:
     """Hash, 16 hexadecimal digits, of the items of subtasks as their adapter reads them."""
     content = hashlib.sha256()
@@ -422,9 +408,5 @@ def images_hash(subtasks: Sequence[Subtask]) -> str:
             present.add((f"{path.relative_to(root)}", path))
         except ImageError:
             missing.add(image)
-    return _short_hash(f"{files_hash(sorted(present))} {sorted(missing)}")
-
-
-def _short_hash(text: str) -> str:
-    """The first 16 hexadecimal digits of a text's SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    content = f"{files_hash(sorted(present))} {sorted(missing)}"
+    return hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]

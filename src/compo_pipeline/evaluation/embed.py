@@ -154,7 +154,10 @@ class Embedder:
         known = self._embedding_cache(
             loaded, name, loaded.image_fingerprint, self.settings.image_precision
         )
-        trunk = _trunk_fingerprint(loaded)
+        projection, trunk = image_projection(loaded.model), None
+        if projection is not None:
+            state = loaded.model.state_dict()
+            trunk = image_fingerprint(state, loaded.config, without=projection[1])
         if self._pooled is not None and self._pooled.trunk == trunk:
             return self._project_images(loaded, known, self._pooled)
         wanted: dict[str, ImagePlace] = {}
@@ -360,14 +363,6 @@ def tokenize_texts(texts: Sequence[str], tokenize: Any) -> Tokens:
     ids: Tensor = tokenize(list(texts))
     truncated = (lost_tokens(tokenize, texts, ids) > 0).numpy()
     return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
-
-
-def _trunk_fingerprint(loaded: LoadedModel) -> str | None:
-    """Hash of the image tower's weights without its projection; None if no projection is known."""
-    projection = image_projection(loaded.model)
-    if projection is None:
-        return None
-    return image_fingerprint(loaded.model.state_dict(), loaded.config, without=projection[1])
 
 
 def _text_lengths(ids: Tensor) -> Tensor:

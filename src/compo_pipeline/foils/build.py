@@ -16,6 +16,7 @@ from compo_pipeline.foils.kinds import Draft, drafts
 from compo_pipeline.foils.settings import FoilSettings, Kind
 from compo_pipeline.foils.trigrams import Preference, Trigrams
 from compo_pipeline.run.seeding import digest, rng
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
 
@@ -358,10 +359,9 @@ def report_head(settings: FoilSettings, drawn_from: str, language: str) -> dict[
         drawn_from: fingerprint of captions and of the images that must not become items.
         language: name and version of the language pipeline.
     """
-    depends = (VERSION, drawn_from, language, repr(settings))
     return {
         "builder": VERSION,
-        "fingerprint": f"{digest(*depends):016x}",
+        "fingerprint": hash_of(VERSION, drawn_from, language, settings),
         "language": language,
         "splits": {},
     }

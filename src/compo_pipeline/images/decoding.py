@@ -42,6 +42,8 @@ from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
 # By the brands in its first bytes; an AVIF file may have mif1, too.
 _HEIF = re.compile(rb".{4}ftyp(?!.*avi[fs])(?:hei|hev|mif1|msf1)", re.DOTALL)
+DECODING = 1
+"""Version of decoding: raised where a file gives other pixels or another error than before."""
 _CROP = "#xywh="
 _BOX = re.compile(r"(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9})", re.ASCII)
 PILLOW_LIMIT = 178_956_970

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from compo_pipeline.storage.remote import open_file
 
 # Pieces read from a large file: their number, and bytes of each.
 _PIECES, _PIECE = 64, 2**16
+
+
+def hash_of(*values: Any) -> str:
+    """Hash, 16 hexadecimal digits, of plain values, settings, sets and paths."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False, default=_as_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return f"{value}" if isinstance(value, Path) else sorted(value)
+
+
+def folder_hash(folder: Path, suffixes: Collection[str] = ()) -> str:
+    """Hash of the files in a folder, or of those with some suffixes, without hidden ones."""
+    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    return files_hash(
+        (name.as_posix(), folder / name)
+        for name in names
+        if not any(part.startswith(".") for part in name.parts)
+        and (not suffixes or name.suffix in suffixes)
+    )
 
 
 def file_hash(path: Path) -> str:

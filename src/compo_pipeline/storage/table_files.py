@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import DamagedFileError, atomic_file
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import check_columns, decoded, schema, to_table
 from compo_pipeline.storage.tables import GROUP, Row, Table, all_batches, grouped, parquet_file
 
@@ -89,7 +89,7 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
     After an error or a kill it stays, and the next computation with this fingerprint finds the
     parts. Those of others are removed.
     """
-    own = folder / f"{digest(fingerprint):016x}"
+    own = folder / hash_of(fingerprint)
     own.mkdir(parents=True, exist_ok=True)
     for other in folder.iterdir():
         if other != own:

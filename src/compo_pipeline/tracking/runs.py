@@ -7,7 +7,6 @@ from a cache), a new run with the tag `restored_from` replaces it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -32,8 +31,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from compo_pipeline.configuration.settings import SettingsError, masked
 from compo_pipeline.run.provenance import git_state
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import atomic_file
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.tracking.run_log import RunLog
 from compo_pipeline.tracking.settings import TrackingSettings
 
@@ -390,7 +389,7 @@ def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], 
     Raises:
         SettingsError: the store does not answer, or denies access.
     """
-    key = f"{digest(name, json.dumps(figures)):016x}"
+    key = hash_of(name, figures)
     query = f"tags.figures = '{key}'"
     with store_errors():
         found = mlflow.MlflowClient().search_runs([experiment_id()], query, max_results=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import logging
@@ -35,13 +34,6 @@ class FingerprintError(PlainError, RuntimeError):
 def code_version(method: type[Method]) -> str:
     """Version of the code that trains a method: `TRAINING`, and a hash of the method's own file."""
     return f"{TRAINING} {file_hash(Path(inspect.getfile(method)))[:16]}"
-
-
-def folder_fingerprint(folder: Path) -> str:
-    """Hash of the names and contents of all files in a folder."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    content = [(file.name, file_hash(file)) for file in files]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def run_fingerprint(

@@ -20,6 +20,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.weights import interpolate
 from compo_pipeline.run.compute import resolve
+from compo_pipeline.storage.hashing import file_hash, hash_of
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress
@@ -253,9 +254,10 @@ class Trainer:
     @cached_property
     def _inputs_fingerprints(self) -> dict[str, str]:
         """Hashes of data, views and base model, and of held-out rows if they select weights."""
+        views = sorted(self.inputs.views.glob("*.parquet"))
         found = {
             "data": self.inputs.data_hash,
-            "views": fingerprint.folder_fingerprint(self.inputs.views),
+            "views": hash_of([(file.name, file_hash(file)) for file in views]),
             "model": load(self.inputs.model).fingerprint,
         }
         if self.inputs.settings.selects:

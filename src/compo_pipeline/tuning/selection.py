@@ -19,14 +19,14 @@ from compo_pipeline.benchmarks.settings import (
 )
 from compo_pipeline.configuration.settings import SettingsError, nearest, parse
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
+from compo_pipeline.evaluation.contamination import items_hash, without_reported
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.metrics import METRIC_LABELS, metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.storage.tables import Splits, split_rows
 from compo_pipeline.training.inputs import HeldOut
@@ -65,7 +65,7 @@ class ItemMetrics:
         """Hash of the items, the averages over them, and the version of scoring."""
         names = dict.fromkeys(task.benchmark for task in self.subtasks)
         averages = (f"{BENCHMARKS[name].averages}" for name in names)
-        return f"{digest(items_fingerprint(self.subtasks), *averages, scoring.SCORING):016x}"
+        return hash_of(items_hash(self.subtasks), *averages, scoring.SCORING)
 
     @cached_property
     def _embedder(self) -> Embedder:

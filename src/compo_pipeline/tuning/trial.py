@@ -18,7 +18,7 @@ import optuna
 
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.configuration.settings import SettingsError, nearest, parse, with_values
-from compo_pipeline.evaluation.contamination import items_fingerprint
+from compo_pipeline.evaluation.contamination import items_hash
 from compo_pipeline.evaluation.scoring import SCORING, figures_of
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import Method
@@ -200,7 +200,7 @@ class TrialObjective:
             **self.inputs.trainer(recipe).fingerprint(method),
             "space": str(self.space),
             "scored": named,
-            "validation items": items_fingerprint(self.items),
+            "validation items": items_hash(self.items),
             "scoring": f"{SCORING} {evaluation.image_precision} {evaluation.text_precision}",
         }
         return StudyPlan(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.chat.answers import answer_key
 from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.counterfactuals.editors import llm
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
@@ -29,15 +28,3 @@ def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) ->
         request = EditRequest("id", 0, role, caption, parsed(caption))
         assert clean_answer(text, caption) == text
         assert reason_to_reject(request, text) == "", text
-
-
-def test_a_changed_prompt_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = llm.prompts_fingerprint()
-    monkeypatch.setattr(llm, "_SYSTEM", "Edit captions.")
-    assert llm.prompts_fingerprint() != before
-
-
-def test_keys() -> None:
-    assert answer_key({"a": 1, "b": "x"}) == answer_key({"b": "x", "a": 1})
-    assert answer_key({"a": 1}) != answer_key({"a": 2})
-    assert answer_key({"a": "1"}) != answer_key({"a": 1})

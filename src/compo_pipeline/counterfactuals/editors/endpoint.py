@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from compo_pipeline.chat.answers import answer_key
 from compo_pipeline.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
 from compo_pipeline.chat.requests import Pause
 from compo_pipeline.counterfactuals.contract import (
@@ -16,15 +15,15 @@ from compo_pipeline.counterfactuals.contract import (
     EditFailure,
     EditRequest,
     Opening,
-    short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.llm import (
+    PROMPTS,
     attempt_seed,
     check_answer,
     edit_messages,
-    prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
+from compo_pipeline.storage.hashing import hash_of
 
 
 class EndpointEditor:
@@ -54,9 +53,7 @@ class EndpointEditor:
         """Hash of all settings that change the texts, without server address and retries."""
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
-        return short_fingerprint(
-            self.name, parameters, own.attempts, self._seed, prompts_fingerprint()
-        )
+        return hash_of(self.name, parameters, own.attempts, self._seed, PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in the requests' order.
@@ -73,7 +70,7 @@ class EndpointEditor:
         for attempt in range(own.attempts):
             messages = edit_messages(request.caption, request.role)
             body = request_body(own, messages, attempt_seed(self._seed, request, attempt))
-            answer = ask(answer_key({"attempt": attempt, **body}), partial(dict, body))
+            answer = ask(hash_of({"attempt": attempt, **body}), partial(dict, body))
             result = check_answer(request, answer, attempt)
             if isinstance(result, EditedCaption):
                 break

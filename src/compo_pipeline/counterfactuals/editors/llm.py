@@ -13,7 +13,6 @@ from compo_pipeline.counterfactuals.contract import (
     EditFailure,
     EditRequest,
     Role,
-    short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
 from compo_pipeline.run import seeding
@@ -82,11 +81,8 @@ def as_plain_text(chat: list[Message]) -> str:
     return f"{system}\n\n{examples}Caption: {last}\nEdited:"
 
 
-def prompts_fingerprint() -> str:
-    """Hash of all prompts for language models."""
-    return short_fingerprint(
-        _SYSTEM, _TASKS, _EXAMPLES, as_plain_text(edit_messages("", "negative"))
-    )
+PROMPTS = (_SYSTEM, _TASKS, _EXAMPLES, as_plain_text(edit_messages("", "negative")))
+"""All prompts for language models."""
 
 
 def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:

@@ -10,23 +10,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from compo_pipeline.chat.answers import Answer, answer_key
-from compo_pipeline.chat.local import check_folder, folder_fingerprint, is_cut, load
+from compo_pipeline.chat.answers import Answer
+from compo_pipeline.chat.local import check_folder, is_cut, load
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
     Opening,
-    short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.llm import (
+    PROMPTS,
     as_plain_text,
     attempt_seed,
     check_answer,
     edit_messages,
-    prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import EditorLocalSettings
+from compo_pipeline.storage.hashing import folder_hash, hash_of
 from compo_pipeline.storage.stores import KeyValueStore
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class TransformersEditor:
         """Hash of all settings that change the texts, and of the model's files."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
-        model = self._model_fingerprint
-        return short_fingerprint(self.name, parameters, self._seed, model, prompts_fingerprint())
+        return hash_of(self.name, parameters, self._seed, self._model_hash, PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in order, batch by batch.
@@ -106,21 +105,21 @@ class TransformersEditor:
         """Key under which the model's answer of an attempt is stored."""
         own = self._settings
         asked = {
-            "model": self._model_fingerprint,
+            "model": self._model_hash,
             "messages": edit_messages(request.caption, request.role),
             "temperature": own.temperature,
             "max_tokens": own.max_tokens,
             "dtype": own.dtype,
             "seed": attempt_seed(self._seed, request, attempt),
         }
-        return answer_key(asked)
+        return hash_of(asked)
 
     @cached_property
-    def _model_fingerprint(self) -> str:
+    def _model_hash(self) -> str:
         """Hash of the language model's files."""
         folder = Path(self._settings.folder)
         check_folder(folder, self._key, MODEL)
-        return folder_fingerprint(folder)
+        return folder_hash(folder)
 
     @cached_property
     def _model(self) -> _LoadedModel:

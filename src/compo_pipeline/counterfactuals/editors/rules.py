@@ -13,7 +13,6 @@ from compo_pipeline.counterfactuals.contract import (
     EditFailure,
     EditRequest,
     Opening,
-    short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
@@ -26,6 +25,7 @@ from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.language.units import change_relation
 from compo_pipeline.run import seeding
+from compo_pipeline.storage.hashing import hash_of
 
 RULES = 1
 """Version of the rules: raised where equal captions and settings give other texts than before."""
@@ -48,7 +48,7 @@ class RuleEditor:
         """Hash of settings, seed, lexicon and version of the rules."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
-        return short_fingerprint(self.name, self._settings, self._seed, lexicon, RULES, ratings)
+        return hash_of(self.name, self._settings, self._seed, lexicon, RULES, ratings)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield, for each caption, the first text by the rules that passes the checks.

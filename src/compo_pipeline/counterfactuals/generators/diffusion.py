@@ -8,7 +8,6 @@ Shapes: b images; pixels [b, 3, H, W] in -1..1 unless it is said otherwise; late
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -31,7 +30,7 @@ from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.style import adain
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.hashing import files_hash
+from compo_pipeline.storage.hashing import files_hash, folder_hash, hash_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -76,14 +75,14 @@ class DiffusionGenerator:
             SettingsError: they are not there.
         """
         values = {k: v for k, v in asdict(self._settings).items() if k != "batch"}
-        values["model"] = _folder_fingerprint(self._folders.pipeline)
+        values["model"] = folder_hash(self._folders.pipeline, _SUFFIXES)
         tower = self._folders.tower
-        values["vision"] = _folder_fingerprint(tower) if tower else None
+        values["vision"] = folder_hash(tower, _SUFFIXES) if tower else None
         style = values["adain"]
         if style["space"] == "vgg":
             files = ((name, Path(style[name]).expanduser()) for name in ("vgg", "decoder"))
             style |= {"vgg": files_hash(files), "decoder": None}
-        return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
+        return hash_of(self.name, values)
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
         """Yield an image for each request, in order; a failure if the real image is unreadable.
@@ -268,16 +267,6 @@ class DiffusionOutput(NamedTuple):
 
     image: Image | None
     full: bool
-
-
-def _folder_fingerprint(folder: Path) -> str:
-    """Hash of the configuration and weights files in a folder, without hidden files."""
-    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
-    return files_hash(
-        (name.as_posix(), folder / name)
-        for name in names
-        if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
-    )
 
 
 def open_generator(

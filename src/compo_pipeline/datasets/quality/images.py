@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +15,8 @@ from compo_pipeline.images import decoding, perceptual
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
-from compo_pipeline.storage import archives
 from compo_pipeline.storage.files import size_and_time
-from compo_pipeline.storage.hashing import files_hash
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.stores import KeyValueStore
 
 Found = TypeVar("Found")
@@ -41,7 +38,8 @@ def measure(
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
-    keys = {path: _cache_key(root, path, settings.limits) for path in paths}
+    depends = (root.resolve(), settings.limits, _decoder())
+    keys = {path: hash_of(path, *depends) for path in paths}
     stored = store.get(keys.values()) if store else {}
     found = {
         image.path: image
@@ -71,9 +69,7 @@ def perceptual_hashes(
         engine: decodes.
     """
     store = KeyValueStore(settings.journal, int) if settings.journal else None
-    keys = {
-        path: f"perceptual {_decoder_fingerprint()} {sha256}" for path, sha256 in images.items()
-    }
+    keys = {path: hash_of("perceptual", _decoder(), sha256) for path, sha256 in images.items()}
     stored = store.get(keys.values()) if store else {}
     missing = [path for path, key in keys.items() if key not in stored]
     hash_all = partial(_hash_all, root, settings.limits)
@@ -108,16 +104,8 @@ def _map_in_groups(
                 meter.advance()
 
 
-def _cache_key(root: Path, path: str, limits: Limits) -> str:
-    """Key of an image's stored measurement: root, path, limits and decoder version."""
-    return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder_fingerprint()])
-
-
-@cache
-def _decoder_fingerprint() -> str:
-    """Fingerprint of the code and library that decode images."""
-    files = [(Path(file).name, Path(file)) for file in (decoding.__file__, archives.__file__)]
-    return f"{files_hash(files)} Pillow {PIL.__version__}"
+def _decoder() -> str:
+    return f"{decoding.DECODING} Pillow {PIL.__version__}"
 
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compo_pipeline.chat.answers import SEEDS, Answer, answer_key
+from compo_pipeline.chat.answers import SEEDS, Answer
 from compo_pipeline.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.datasets.recaption.contract import Question
 from compo_pipeline.datasets.recaption.settings import KEY, RecaptionSettings
 from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.run import compute, seeding
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.stores import KeyValueStore
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class EndpointCaptioner:
     def key(self, content: str) -> str:
         """Key of an image's answer: hash of the image, its maximal size and the request."""
         size = {"image": content, "max_side": self._settings.max_side}
-        return answer_key({**size, **self._request_body(content)})
+        return hash_of({**size, **self._request_body(content)})
 
     def _request_body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
         """JSON body of the request for an image; `parts` are the message's parts with the image."""

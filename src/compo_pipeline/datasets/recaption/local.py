@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compo_pipeline.chat.answers import Answer, answer_key
+from compo_pipeline.chat.answers import Answer
 from compo_pipeline.chat.endpoint import NoAnswer, dated
-from compo_pipeline.chat.local import check_folder, folder_fingerprint, is_cut, load
+from compo_pipeline.chat.local import check_folder, is_cut, load
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.recaption.contract import Question
 from compo_pipeline.datasets.recaption.settings import (
@@ -24,6 +24,7 @@ from compo_pipeline.datasets.recaption.settings import (
 )
 from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.models.foreign import read_object
+from compo_pipeline.storage.hashing import folder_hash, hash_of
 from compo_pipeline.storage.stores import KeyValueStore
 
 if TYPE_CHECKING:
@@ -93,16 +94,16 @@ class LocalCaptioner:
         return f"images by {self._kind} in {self._own.folder}"
 
     @cached_property
-    def _model_fingerprint(self) -> str:
+    def _model_hash(self) -> str:
         """Hash of the files in the model's folder."""
-        return folder_fingerprint(Path(self._own.folder))
+        return folder_hash(Path(self._own.folder))
 
     def key(self, content: str) -> str:
         """Key of an image's answer: hash of the image, model files, prompt and settings."""
         own = self._own
         asked = {"image": content, "max_side": self._settings.max_side, "prompt": self.prompt}
-        asked |= {"model": self._model_fingerprint, "max_tokens": own.max_tokens}
-        return answer_key({**asked, "dtype": own.dtype})
+        asked |= {"model": self._model_hash, "max_tokens": own.max_tokens}
+        return hash_of({**asked, "dtype": own.dtype})
 
     def stored(self, keys: Iterable[str]) -> dict[str, Answer]:
         """Stored answers by key, for the given keys; keys without an answer are left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -64,6 +63,7 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, Score, ScoredItem
 from compo_pipeline.storage.tables import Splits, Table
 from compo_pipeline.storage.tables import training_rows as rows_of
@@ -248,16 +248,11 @@ def log_evaluation(
         names = sorted({row.benchmark for row in found.rows})
         record.tags({f"benchmark.{name}": found.benchmarks[name] for name in names})
         record.document(comparison, "comparison.json")
-        record.dataset("benchmarks", _benchmarks_digest(found), benchmarks.root, "evaluation")
+        scored = hash_of([(each.items, each.images) for each in found.scored])
+        record.dataset("benchmarks", scored, benchmarks.root, "evaluation")
         record.artefact(written, "report")
     why = "" if split is None else shortage(foils_report, split, foils)
     show_comparison(found, coverage_lines(found.rows, why))
-
-
-def _benchmarks_digest(comparison: Comparison) -> str:
-    """Hash of the scored benchmarks' items and images: sixteen hexadecimal digits."""
-    scored = [(each.items, each.images) for each in comparison.scored]
-    return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
 
 def _facts(

@@ -23,8 +23,8 @@ from compo_pipeline.evaluation.suite import Suite, compare_runs
 from compo_pipeline.methods.registry import build
 from compo_pipeline.presentation import study_page, suite_page
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import RunLog
@@ -89,7 +89,7 @@ def run_study(
         space=space,
         settings=tuning.objective.of_items({item.benchmark for item in items}),
         items=items,
-        folder=Path(paths.tuning_trials) / f"{digest(tuning.study.name):016x}",
+        folder=Path(paths.tuning_trials) / hash_of(tuning.study.name),
     )
     plan = objective.plan(tuning, folder)
     study = open_study(plan)
