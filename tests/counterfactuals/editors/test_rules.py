@@ -84,7 +84,7 @@ def test_settings_fingerprint() -> None:
         return RuleEditor(settings, key="editor", seed=seed).settings_fingerprint
 
     own = hashed(RulesSettings())
-    assert own == hashed(RulesSettings()) and len(own) == 12
+    assert own == hashed(RulesSettings()) and len(own) == 16
     others = [
         hashed(RulesSettings(), 1),
         hashed(RulesSettings(careful=False)),
