@@ -144,7 +144,6 @@ def summary(
         },
         "reference": len(version.reference.images),
         "left_out": window.left_out,
-        "skipped_files": window.skipped,
         "figures": [asdict(each) for each in measured.figures],
         "outside": [asdict(each) for each in measured.outside],
         "hardest": {name: [asdict(each) for each in own] for name, own in measured.hardest.items()},

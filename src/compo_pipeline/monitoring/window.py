@@ -72,7 +72,6 @@ class Window:
         clusters: number of the cluster [n].
         sizes: requests of each cluster, with those that were not read [C].
         left_out: requests that are not compared, by reason.
-        skipped: files of the log that were not read, by reason.
     """
 
     since: datetime
@@ -91,7 +90,6 @@ class Window:
     clusters: NDArray[np.int64]
     sizes: NDArray[np.int64]
     left_out: dict[str, int]
-    skipped: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -139,6 +137,7 @@ def read_window(
 
     Raises:
         SettingsError: there is no such folder, or it has no request of the window.
+        DamagedFileError: a file of the log cannot be read.
     """
     if folder is None or not folder.is_dir():
         found = "got null" if folder is None else f"there is no folder {folder}"
@@ -148,21 +147,19 @@ def read_window(
         )
     since, until = settings.window(now)
     left_out: Counter[str] = Counter()
-    skipped: Counter[str] = Counter()
     usable = (
         _usable_rows(batch, fingerprint, width, left_out)
-        for batch in read_requests(folder, since, until, skipped, _COLUMNS)
+        for batch in read_requests(folder, since, until, _COLUMNS)
     )
     chosen, sizes = _draw_clusters(usable, settings.rows)
     read = sum(map(len, chosen))
-    future = sum(len(batch) for batch in read_requests(folder, now, _END, Counter(), ("time",)))
+    future = sum(len(batch) for batch in read_requests(folder, now, _END, ("time",)))
     if future:
         left_out["time in the future"] = future
     if unread := sizes.total() - read:
         left_out["not drawn (monitoring.rows), or one of many of an image"] = unread
     if not read:
-        counts = {**left_out, **{f"files: {reason}": n for reason, n in skipped.items()}}
-        others = ", ".join(f"{reason}: {count}" for reason, count in counts.items()) or "none"
+        others = ", ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "none"
         raise SettingsError(
             f"monitoring.window_hours: {folder} has no request that this version answered from "
             f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC (left out: {others}); the "
@@ -191,7 +188,6 @@ def read_window(
         clusters=numbers,
         sizes=np.array([sizes[name] for name in names]),
         left_out=dict(left_out),
-        skipped=dict(skipped),
     )
 
 
@@ -208,7 +204,7 @@ def image_bytes(
     """
     wanted = set(hashes)
     columns = ("image_hash", "image_bytes")
-    for batch in read_requests(folder, since, until, Counter(), columns):
+    for batch in read_requests(folder, since, until, columns):
         there = pc.and_(
             pc.is_in(batch.column("image_hash"), pa.array(sorted(wanted), pa.string())),
             pc.is_valid(batch.column("image_bytes")),

@@ -75,8 +75,6 @@ def write(
         f"the most frequent one has {largest:,}. The reference has {report['reference']:,} rows."
     )
     left_out = counted(report["left_out"])
-    if report["skipped_files"]:
-        left_out += f". Files that cannot be read: {counted(report['skipped_files'])}"
     Page(
         f"Requests of {report['model']} version {report['version']}",
         "A served model's requests against the reference sample of its version",

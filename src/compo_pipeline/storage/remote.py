@@ -195,19 +195,20 @@ def _make_room(contents: Path, size: int) -> None:
             f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "
             f"{limit / 10**9:.3g}"
         )
-    if _free.get(contents, 0) < size:
+    free = _free.get(contents, 0)
+    if free < size:
+        free = max(size, limit // 30)
         held = []
         for file in contents.glob("[!.]*"):
             with suppress(FileNotFoundError):
                 status = file.stat()
                 held.append((status.st_mtime_ns, status.st_size, file))
-        _free[contents] = max(size, limit // 30)
-        surplus = sum(bytes_ for _, bytes_, _ in held) + _free[contents] - limit
+        surplus = sum(bytes_ for _, bytes_, _ in held) + free - limit
         for _, bytes_, file in sorted(held):
             if surplus > 0:
                 file.unlink(missing_ok=True)
                 surplus -= bytes_
-    _free[contents] -= size
+    _free[contents] = free - size
 
 
 @contextmanager

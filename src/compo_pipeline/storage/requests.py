@@ -21,9 +21,8 @@ id of a server process). `serving.request_log` writes them, and monitoring reads
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compo_pipeline.storage.files import atomic_file
-from compo_pipeline.storage.untrusted import path_below, read_batches
+from compo_pipeline.storage.tables import parquet_file
 
 REQUESTS = pa.schema(
     [
@@ -63,10 +62,7 @@ REQUESTS = pa.schema(
 )
 MOST_ORDERED = 32
 """Candidates in `order`."""
-_NULLABLE = frozenset(field.name for field in REQUESTS if field.nullable)
 _FOLDER = "date=%Y-%m-%d/hour=%H"
-
-log = logging.getLogger(__name__)
 
 
 def hour_folder(time: datetime) -> str:
@@ -81,59 +77,45 @@ def write_requests(path: Path, rows: pa.Table) -> None:
         path: of the file, below `hour_folder`.
         rows: with the columns of `REQUESTS`.
     """
-    # A file of fewer bytes than rows is refused when it is read.
-    compression = {name: "none" if name == "row" else "zstd" for name in REQUESTS.names}
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
     with atomic_file(path) as temporary:
         pq.write_table(
             rows.cast(REQUESTS),
             temporary,
-            compression=compression,
+            compression="zstd",
             use_dictionary=texts,
             write_page_checksum=True,
         )
 
 
 def read_requests(
-    folder: Path,
-    since: datetime,
-    until: datetime,
-    skipped: Counter[str],
-    columns: Sequence[str] | None = None,
+    folder: Path, since: datetime, until: datetime, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the request log's rows between two times as Arrow batches, hour by hour.
 
-    A file that cannot be read gives no row and is counted. Servers may write and delete files
-    meanwhile.
+    Servers may write and delete files meanwhile.
 
     Args:
         folder: the log's folder.
         since: the time of the first row, with a time zone.
         until: the time before which the last row is.
-        skipped: gets the number of files that were not read, by reason.
         columns: names of those that are read, in this order; None reads all.
+
+    Raises:
+        DamagedFileError: a file cannot be read, or is none of a request log.
     """
-    chosen = list(REQUESTS.names if columns is None else columns)
-    read = chosen if "time" in chosen else [*chosen, "time"]
-    hours = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0), until
+    chosen = list(columns or REQUESTS.names)
     for path in sorted(folder.glob("date=*/hour=*/*.parquet")):
-        try:
-            hour = datetime.strptime(f"{path.parent.relative_to(folder)} +0000", f"{_FOLDER} %z")
-            if not hours[0] <= hour < hours[1]:
-                continue
-            inside = path_below(folder, str(path.relative_to(folder)))
-            batches = list(read_batches(inside, REQUESTS, _NULLABLE, chosen=read))
-        except ValueError as error:
-            log.warning("Not read: %s", error)
-            reason = "deleted meanwhile" if not path.exists() else str(error)
-            skipped[reason.replace(f"{path} ", "").replace(f"{path}", path.name)] += 1
+        if not hour_folder(since) <= str(path.parent.relative_to(folder)) <= hour_folder(until):
             continue
-        for batch in batches:
-            time = batch.column("time")
-            # Bounds of Python's precision, which is that of the column.
-            within = pc.and_(
-                pc.greater_equal(time, pa.scalar(since)), pc.less(time, pa.scalar(until))
-            )
-            batch = batch.filter(within).select(chosen)
-            if len(batch):
-                yield batch
+        with suppress(FileNotFoundError), parquet_file(path) as file:
+            if not file.schema_arrow.equals(REQUESTS):
+                raise ValueError(f"expected the columns {', '.join(REQUESTS.names)}")
+            for batch in file.iter_batches(columns=[*chosen, "time"]):
+                time = batch.column("time")
+                # Bounds of Python's precision, which is that of the column.
+                within = pc.and_(
+                    pc.greater_equal(time, pa.scalar(since)), pc.less(time, pa.scalar(until))
+                )
+                if len(found := batch.filter(within).select(chosen)):
+                    yield found
