@@ -203,7 +203,7 @@ def simulated(
     window = Window(
         TIME, TIME, nothing, own, rows.images, rows.texts, np.ones(size, dtype=bool),
         np.full(size, np.nan), rows.tokens, rows.words, rows.unknown_words, nothing, nothing, own,
-        np.bincount(own), {}, {},
+        np.bincount(own), {},
     )  # fmt: skip
     return window, reference
 
