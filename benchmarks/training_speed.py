@@ -32,9 +32,9 @@ from unittest import mock
 
 import psutil
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-import xac
 from compo_pipeline.language import parsing
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, ConceptBatch
@@ -107,6 +107,19 @@ class Apart(ModelEncoder):
         )
 
 
+def looped(patches: Tensor, phrases: Tensor, scale: Tensor, bias: Tensor, owners: Tensor) -> Tensor:
+    """C2LIP's cross-attended loss as its paper prints it (Eq. 6 and 7), phrase by phrase."""
+    values = F.normalize(patches, dim=-1)
+    images = torch.arange(len(values))
+    total = torch.zeros(())
+    for phrase, owner in zip(phrases, owners, strict=True):
+        weights = (values @ phrase).softmax(dim=-1)
+        attended = F.normalize(torch.einsum("mp,mpd->md", weights, values), dim=-1)
+        logits = scale * (attended @ phrase) + bias
+        total = total - F.logsigmoid(torch.where(images == owner, 1.0, -1.0) * logits).sum()
+    return total / len(phrases)
+
+
 class PlainC2lip(C2lip):
     """Each phrase in a text pass of its own, and what it attends to in a loop."""
 
@@ -118,7 +131,7 @@ class PlainC2lip(C2lip):
         phrases = torch.cat([encoder.texts(batch.phrases[label][None]) for label in batch.labels])
         matches = concept.match_mask(batch.owners, len(images))
         npc = concept.npc(images, phrases, matches, scale, bias)
-        attended = xac.looped(xac.Inputs(patches, phrases, scale, bias, batch.owners))
+        attended = looped(patches, phrases, scale, bias, batch.owners)
         return {
             "contrastive": Term(
                 contrastive.sigmoid(images, texts, scale, bias), weights.contrastive
