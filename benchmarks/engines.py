@@ -22,10 +22,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 from PIL import Image
 
+import idle
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
@@ -173,7 +173,7 @@ def main() -> None:
     file = RESULTS / "engines.json"
     results = json.loads(file.read_text()) if file.exists() else {}
     table_files.PART = PART
-    results["machine"] = {"cores": compute.cores(), "load": psutil.getloadavg()[0]}
+    results["machine"] = {"cores": compute.cores(), "load": idle.load()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = captions(ROWS[1], folder)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from PIL import Image
 
+import idle
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.datasets.recaption.contract import Question
 from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
@@ -166,7 +166,7 @@ def main() -> None:
     port = receiver.recv()
     result: dict[str, Any] = {
         "asked": {"connections": asked.connections, "latency": asked.latency},
-        "machine": {"cores": compute.cores(), "load": psutil.getloadavg()[0], "nice": os.nice(0)},
+        "machine": {"cores": compute.cores(), "load": idle.load(), "nice": os.nice(0)},
         "sizes": {},
     }
     for size in SIZES:

@@ -35,6 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import idle
 from compo_pipeline.language import parsing
 from compo_pipeline.losses import concept, contrastive
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, ConceptBatch
@@ -387,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "processor": processor(),
         "cores": psutil.cpu_count(),
         "torch": torch.__version__,
-        "load": psutil.getloadavg()[0],
+        "load": idle.load(),
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
