@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import psutil
-
 MOST = 0.5
 
 
@@ -15,7 +13,7 @@ def load() -> float:
     Raises:
         SystemExit: other work uses the machine, and the variable BUSY is not set.
     """
-    found = psutil.getloadavg()[0]
+    found = os.getloadavg()[0]
     if found > MOST and not os.environ.get("BUSY"):
         raise SystemExit(
             f"the machine's load is {found:.1f}, expected at most {MOST}: other work would be "
