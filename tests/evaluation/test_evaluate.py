@@ -239,11 +239,11 @@ def test_one_model_is_in_memory_at_a_time(many: tuple[Subtask, Embedded]) -> Non
         loaded.append(weakref.ref(model))
         return model
 
-    scored, audits = score_models([subtask], dict.fromkeys("abc", load_model), EvaluationSettings())
-    assert len(loaded) == 3 and len(audits) == 1
-    for name, own in scored.items():
-        direct = score_model([subtask], made, name)
-        assert list(own.rows) == direct.rows and own.chance == direct.chance
+    scored = score_models([subtask], dict.fromkeys("abc", load_model), EvaluationSettings())
+    assert len(loaded) == 3 and len(scored.audits) == 1
+    direct = [score_model([subtask], made, name) for name in scored.models]
+    assert list(scored.rows) == [row for own in direct for row in own.rows]
+    assert all(scored.chance == own.chance for own in direct)
 
 
 def test_rows_of_models_are_on_disk(many: tuple[Subtask, Embedded], tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_rows_of_models_are_on_disk(many: tuple[Subtask, Embedded], tmp_path: Pa
         names = dict.fromkeys(map(str, range(models)), lambda: _Model())
         tracemalloc.start()
         in_arrow = pa.total_allocated_bytes()
-        scored, _ = score_models([subtask], names, EvaluationSettings(), tmp_path / "rows")  # type: ignore[arg-type]
-        assert sum(len(own.rows) for own in scored.values()) == models * 2 * len(subtask.items)
+        scored = score_models([subtask], names, EvaluationSettings(), tmp_path / "rows")  # type: ignore[arg-type]
+        assert len(scored.rows) == models * 2 * len(subtask.items)
         gc.collect()
         now, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import (
+    KEY,
     MetricMean,
     ReportedMetric,
     reported_metrics,
+    score_frame,
 )
 from compo_pipeline.storage.records import GRADED, Score
 from compo_pipeline.storage.tables import Table
@@ -43,9 +45,6 @@ COARSE = 10.0  # points
 Significance = Literal["above", "below", "level"]
 Pair = tuple[str, str]
 """A model, and the one that it is compared with."""
-
-_KEY = ["benchmark", "metric", "subtask"]
-_NAMES = [*_KEY, "model", "item", "group"]
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
@@ -152,7 +151,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class _ScoredPart:
+class ScoredPart:
     """All models' values for the scored items of a metric and subtask, with indices of the images.
 
     `values` are per cent, [S, n] per model, `image` is [n]; `items` and `skipped` are names.
@@ -183,35 +182,22 @@ def compare(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    return with_holm(_compare_parts(_scored_parts(seeds, models), pairs, chance, titles))
+    return with_holm(_compare_parts(scored_parts(seeds, models), pairs, chance, titles))
 
 
 def compare_means(
-    seeds: Sequence[Iterable[Score]],
-    models: Mapping[str, str],
-    pairs: Sequence[Pair],
-    means: Sequence[MetricMean],
+    scored: Mapping[Key, ScoredPart], pairs: Sequence[Pair], means: Iterable[MetricMean]
 ) -> list[Row | None]:
     """Compare models in means over benchmarks; None for a mean with an unscored subtask.
 
     Items whose images have the same name, in any benchmark, are of one image. Without chance
     levels; `p_holm` is not corrected.
-
-    Args:
-        seeds: as for `compare`.
-        models: as for `compare`.
-        pairs: as for `compare`.
-        means: what is compared.
-
-    Raises:
-        ValueError: models or seeds were not scored on the same items.
     """
-    scored = _scored_parts(seeds, models)
     return [_mean_row(mean, scored, pairs) for mean in means]
 
 
 def _mean_row(
-    mean: MetricMean, scored: Mapping[Key, _ScoredPart], pairs: Sequence[Pair]
+    mean: MetricMean, scored: Mapping[Key, ScoredPart], pairs: Sequence[Pair]
 ) -> Row | None:
     """The comparison row of one mean over subtasks; None if a subtask has no scored item."""
     parts = [scored[key] for key in mean.weights if key in scored and len(scored[key].items)]
@@ -233,7 +219,7 @@ def _mean_row(
     )
 
 
-def _renumber_images(parts: Sequence[_ScoredPart]) -> list[_ScoredPart]:
+def _renumber_images(parts: Sequence[ScoredPart]) -> list[ScoredPart]:
     """Copies of per-item values of subtasks, with images renumbered from 0 without gaps."""
     images = np.unique(np.concatenate([part.image for part in parts]))
     return [replace(part, image=images.searchsorted(part.image)) for part in parts]
@@ -260,8 +246,8 @@ def compare_slices(
         smallest: rows of fewer items are left out.
         titles: as for `compare`.
     """
-    members: defaultdict[str, dict[Key, _ScoredPart]] = defaultdict(dict)
-    for key, part in _scored_parts(seeds, models).items():
+    members: defaultdict[str, dict[Key, ScoredPart]] = defaultdict(dict)
+    for key, part in scored_parts(seeds, models).items():
         own = partial(_slices_of, (key[0], key[2]), slices)
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, item in enumerate(part.items):
@@ -270,7 +256,7 @@ def compare_slices(
         skipped = [(item, name) for item in part.skipped for name in own(item)]
         for name in {**places, **{name: [] for _, name in skipped}}:
             chosen = np.array(places[name], dtype=np.intp)
-            members[name][key] = _ScoredPart(
+            members[name][key] = ScoredPart(
                 {model: values.take(chosen, axis=1) for model, values in part.values.items()},
                 part.image[chosen],
                 [part.items[place] for place in chosen],
@@ -344,7 +330,7 @@ def run_metrics(rows: Sequence[Row], model: str) -> dict[str, float]:
 
 
 def _compare_parts(
-    scored: Mapping[Key, _ScoredPart],
+    scored: Mapping[Key, ScoredPart],
     pairs: Sequence[Pair],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
@@ -372,25 +358,20 @@ def _compare_parts(
     return rows
 
 
-def _scored_parts(
+def scored_parts(
     seeds: Sequence[Iterable[Score]], models: Mapping[str, str]
-) -> dict[Key, _ScoredPart]:
+) -> dict[Key, ScoredPart]:
     """The scored items of each (metric, subtask); raises an error if models differ in items.
 
     The numbers of their images are ranks of names. A repeated item counts once.
     """
-    tables = [Table.of(scores, Score).to_arrow() for scores in seeds]
-    joined = pa.concat_tables(tables)
-    frame = joined.select(_NAMES).to_pandas(categories=_NAMES)
+    tables = [Table.of(scores, Score) for scores in seeds]
+    frame = score_frame(Table.joined(tables))
     for name in ("item", "group"):  # in alphabetical order
         frame[name] = frame[name].cat.reorder_categories(sorted(frame[name].cat.categories))
     frame["seed"] = np.repeat(np.arange(len(tables), dtype=np.int16), list(map(len, tables)))
-    frame["value"] = joined["correct"].cast("float64").to_numpy()
-    graded = frame["metric"].isin(GRADED).to_numpy()
-    similarities = joined["similarities"].filter(pa.array(graded)).to_pylist()
-    frame.loc[graded, "value"] = [own[0] if own else np.nan for own in similarities]
-    keys = frame[_KEY].drop_duplicates().itertuples(index=False, name=None)
-    grouped = frame[frame["model"].isin(models.values())].groupby(_KEY, observed=True)
+    keys = frame[KEY].drop_duplicates().itertuples(index=False, name=None)
+    grouped = frame[frame["model"].isin(models.values())].groupby(KEY, observed=True)
     reference, *_ = models.values()
     columns = list(itertools.product(dict.fromkeys(models.values()), range(len(tables))))
     parts = {}
@@ -412,7 +393,7 @@ def _scored_parts(
                 )
         first = rows[(rows["model"] == reference) & (rows["seed"] == 0)].set_index("item")["group"]
         values, items = wide[known], wide.index[known]
-        parts[key] = _ScoredPart(
+        parts[key] = ScoredPart(
             {name: 100.0 * np.ascontiguousarray(values[model].T) for name, model in models.items()},
             first.cat.codes.loc[items].to_numpy(np.int64),
             list(items),
@@ -421,9 +402,15 @@ def _scored_parts(
     return parts
 
 
+def renamed(scores: Iterable[Score], label: str) -> Table[Score]:
+    """Scores of one model, under another name."""
+    table = Table.of(scores, Score)
+    return table.with_columns(model=pa.chunked_array([pa.repeat(label, len(table))]))
+
+
 def _metric_row(
     metric: ReportedMetric,
-    parts: Sequence[_ScoredPart],
+    parts: Sequence[ScoredPart],
     weights: Sequence[float],
     chance: float | None,
     pairs: Sequence[Pair],
@@ -442,7 +429,7 @@ def _metric_row(
 
 
 def _measured_fields(
-    parts: Sequence[_ScoredPart], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
+    parts: Sequence[ScoredPart], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
 ) -> dict[str, Any]:
     """Item counts, values and differences of a comparison row, as keyword arguments."""
     by_model = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
 
 from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.configuration.settings import SettingsError
@@ -10,9 +13,11 @@ from compo_pipeline.evaluation.protocols import margin
 from compo_pipeline.storage.records import PER_CLASS, ItemChange, Score
 from compo_pipeline.storage.tables import Table
 
+_ITEM = ["benchmark", "subtask", "metric", "item"]
+
 
 def item_changes(
-    scores: Sequence[Score], subtasks: Sequence[Subtask], pair: tuple[str, str]
+    scores: Iterable[Score], subtasks: Sequence[Subtask], pair: tuple[str, str]
 ) -> Iterator[ItemChange]:
     """Yield the items that only one of two models gets right, in the order of the scores.
 
@@ -25,38 +30,38 @@ def item_changes(
         SettingsError: an item that was scored is not in the benchmark files any more.
     """
     items = items_by_key(subtasks)
-    baseline, model = pair
-    table = Table.of(scores, Score)
-    before = {_item_key(row): row for row in table.having("model", [baseline])}
-    for after in table.having("model", [model]):
-        row = before.get(_item_key(after))
-        if row is None or row.correct == after.correct:
-            continue
-        if after.metric == PER_CLASS or row.correct is None or after.correct is None:
-            continue
-        item = _item_of_score(items, after)
-        wrong = row if after.correct else after
+    before, after = (Table.of(scores, Score).having("model", [name]) for name in pair)
+    theirs, ours = map(_verdicts, (before, after))
+    both = ours.merge(theirs, on=_ITEM, suffixes=("", "_before"))
+    changed = both[both["correct"] != both["correct_before"]]
+    rows = after.take(changed["place"]), before.take(changed["place_before"])
+    for own, other in zip(*rows, strict=True):
+        item = _item_of_score(items, own)
+        wrong = other if own.correct else own
         matches = 1 if wrong.metric == "t2i" else len(item.positives)
         yield ItemChange(
             *pair,
-            after.benchmark,
-            after.subtask,
-            after.metric,
-            after.item,
-            change="fixed" if after.correct else "broken",
+            own.benchmark,
+            own.subtask,
+            own.metric,
+            own.item,
+            change="fixed" if own.correct else "broken",
             shortfall=-margin(wrong.metric, wrong.similarities, matches),
             image=item.image,
             other_images=item.other_images,
             positives=item.positives,
             negatives=item.negatives,
-            baseline_similarities=row.similarities,
-            model_similarities=after.similarities,
+            baseline_similarities=other.similarities,
+            model_similarities=own.similarities,
         )
 
 
-def _item_key(row: Score) -> tuple[str, str, str, str]:
-    """Tuple that identifies the item of a score: benchmark, subtask, metric and item."""
-    return row.benchmark, row.subtask, row.metric, row.item
+def _verdicts(table: Table[Score]) -> pd.DataFrame:
+    """Names, verdict and place of the scored rows of one model, each item once."""
+    frame = table.to_arrow().select([*_ITEM, "correct"]).to_pandas()
+    frame["place"] = np.arange(len(frame))
+    own = frame[frame["correct"].notna() & (frame["metric"] != PER_CLASS)]
+    return own.drop_duplicates(_ITEM, keep="last")
 
 
 def _item_of_score(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:

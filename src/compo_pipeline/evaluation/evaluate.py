@@ -20,7 +20,6 @@ from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
     FINE_TUNED,
-    ROLES,
     Row,
     as_one_family,
     compare,
@@ -218,51 +217,59 @@ class BenchmarkItems:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredRun:
-    """Scores of a run's models (base, control, fine-tuned), with chance levels and audits."""
+class ScoredModels:
+    """Score rows of several models on the same items, with chance levels and audits.
+
+    Attributes:
+        rows: of all models, on disk.
+        models: in the order in which they were scored: by role (the base first), or by name.
+        chance: level of each metric of each subtask.
+        audits: state of the items under the first model's tokenizer.
+    """
 
     rows: Table[Score]
-    """Scores of all models."""
     models: dict[str, ComparedModel]
-    """By role, the base first."""
     chance: dict[Key, float]
-    """Chance levels."""
     audits: tuple[Audit, ...]
-    """State of the items under the base's tokenizer."""
 
 
-def score_run(
+def score_models(
     subtasks: Sequence[Subtask],
     models: Mapping[str, Callable[[], LoadedModel]],
-    fine_tuned: str,
-    label: str,
     settings: EvaluationSettings,
-) -> ScoredRun:
-    """Score the models of a run on every subtask.
+    store: Path | None = None,
+    named: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+) -> ScoredModels:
+    """Score models one after another; audit the items under the first model's tokenizer.
 
     Args:
         subtasks: what is scored.
-        models: loaders by role; one model is in memory at a time.
-        fine_tuned: name of the fine-tuned model in the scores.
-        label: its name for readers.
+        models: loaders by role or name; one model is in memory at a time.
         settings: batches, precision.
+        store: folder of stored embeddings, and of the rows until the process ends; None stores no
+            embeddings, and the rows in the system's folder of temporary files.
+        named: name in the scores and label, where these are others than the key in `models`.
     """
-    names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
-    by_name = {name: models[role] for role, name in names.items()}
-    scored, audits = score_models(subtasks, by_name, settings)
-    return ScoredRun(
-        Table.joined([own.rows for own in scored.values()]),
-        {
-            role: scored[name].as_compared_model(label if role == FINE_TUNED else role)
-            for role, name in names.items()
-        },
-        scored[BASE].chance,
-        tuple(audits),
-    )
+    embedder = Embedder(subtasks, settings, store)
+    compared: dict[str, ComparedModel] = {}
+    rows, chances, audits = [], [], []
+
+    def score(key: str, loaded: LoadedModel) -> None:
+        name, label = named.get(key, (key, key))
+        embedded = embedder(loaded, name)
+        own = score_model(subtasks, embedded, name)
+        rows.append(Table.spilled(own.rows, Score, store))
+        chances.append(own.chance)
+        compared[key] = ComparedModel(name, label, loaded.name, loaded.fingerprint)
+        audits.extend([] if audits else audit(subtasks, embedded))
+
+    for key, load_model in models.items():
+        score(key, load_model())
+    return ScoredModels(Table.joined(rows), compared, chances[0], tuple(audits))
 
 
 def compare_run(
-    scored: ScoredRun,
+    scored: ScoredModels,
     items: BenchmarkItems,
     known: TrainingRows,
     dataset: str,
@@ -319,60 +326,9 @@ def evaluate(
         settings: batches, precision.
         slices: of the items, which are compared too.
     """
-    scored = score_run(subtasks, models, fine_tuned, label, settings)
+    scored = score_models(subtasks, models, settings, named={FINE_TUNED: (fine_tuned, label)})
     items = BenchmarkItems(subtasks, slices)
     return scored.rows, compare_run(scored, items, known, dataset, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredModel:
-    """Scores of one model, with chance levels, and name and fingerprint of its weights.
-
-    The scores are on disk, the chance levels by subtask.
-    """
-
-    name: str
-    rows: Table[Score]
-    chance: dict[Key, float]
-    weights: str
-    fingerprint: str
-
-    def as_compared_model(self, label: str) -> ComparedModel:
-        """The model's names and fingerprint as an entry of a comparison."""
-        return ComparedModel(self.name, label, self.weights, self.fingerprint)
-
-
-def score_models(
-    subtasks: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
-    settings: EvaluationSettings,
-    store: Path | None = None,
-) -> tuple[dict[str, ScoredModel], list[Audit]]:
-    """Score models one after another; audit the items under the first model's tokenizer.
-
-    One model is in memory at a time.
-
-    Args:
-        subtasks: what is scored.
-        models: loaders by name.
-        settings: batches, precision.
-        store: folder of stored embeddings, and of the rows until the process ends; None stores no
-            embeddings, and the rows in the system's folder of temporary files.
-    """
-    embedder = Embedder(subtasks, settings, store)
-    scored: dict[str, ScoredModel] = {}
-    audits: list[Audit] = []
-
-    def score(name: str, loaded: LoadedModel) -> None:
-        embedded = embedder(loaded, name)
-        own = score_model(subtasks, embedded, name)
-        rows = Table.spilled(own.rows, Score, store)
-        scored[name] = ScoredModel(name, rows, own.chance, loaded.name, loaded.fingerprint)
-        audits.extend([] if audits else audit(subtasks, embedded))
-
-    for name, load_model in models.items():
-        score(name, load_model())
-    return scored, audits
 
 
 def loaders(

@@ -6,11 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
 from compo_pipeline.benchmarks.averages import ALL, Key, mean_of_set, set_of
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.storage.records import PER_CLASS, Score
+from compo_pipeline.storage.records import GRADED, PER_CLASS, Score
+from compo_pipeline.storage.tables import Table
+
+KEY = ["benchmark", "metric", "subtask"]
+_NAMES = [*KEY, "model", "item", "group"]
 
 METRIC_LABELS = {
     "accuracy": "",
@@ -145,16 +153,24 @@ def reported_metrics(
     return found
 
 
+def score_frame(scores: Iterable[Score]) -> pd.DataFrame:
+    """Names of scores as categories, and `value`: from 0 (wrong) to 1, NaN if not scored."""
+    table = Table.of(scores, Score).to_arrow()
+    frame = table.select(_NAMES).to_pandas(categories=_NAMES)
+    frame["value"] = table["correct"].cast("float64").to_numpy()
+    graded = frame["metric"].isin(GRADED).to_numpy()
+    similarities = table["similarities"].filter(pa.array(graded)).to_pylist()
+    frame.loc[graded, "value"] = [own[0] if own else np.nan for own in similarities]
+    return frame
+
+
 def metric_values(scores: Iterable[Score]) -> dict[str, float]:
     """All reported metrics of one model in per cent, by `benchmark/metric/name`.
 
     Items that could not be scored are left out.
     """
-    values: dict[Key, list[float]] = {}
-    for score in scores:
-        if score.value is not None:
-            key = (score.benchmark, score.metric, score.subtask)
-            values.setdefault(key, []).append(score.value)
+    scored = score_frame(scores).dropna(subset="value").groupby(KEY, observed=True, sort=False)
+    values: dict[Key, list[float]] = {key: own.tolist() for key, own in scored["value"]}
     means = {key: sum(found) / len(found) for key, found in values.items()}
     return {
         f"{one.benchmark}/{one.metric}/{one.name}": 100

@@ -12,14 +12,14 @@ Each role has sets, and a set is one metric:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from compo_pipeline.benchmarks.averages import ALL, Key
+from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.comparison import Pair, Row, compare_means
+from compo_pipeline.evaluation.comparison import Pair, Row, compare_means, scored_parts
 from compo_pipeline.evaluation.metrics import (
     MetricMean,
     ReportedMetric,
@@ -160,7 +160,7 @@ def _subtask_metrics(metrics: Sequence[ReportedMetric]) -> list[ReportedMetric]:
 
 
 def compare_roles(
-    seeds: Sequence[Collection[Score]],
+    seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
     pairs: Sequence[Pair],
     titles: Mapping[str, str] | None = None,
@@ -172,15 +172,12 @@ def compare_roles(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    first = next(iter(models.values()))
-    items: Counter[Key] = Counter()
-    for score in seeds[0]:
-        if score.model == first:
-            items[score.benchmark, score.metric, score.subtask] += score.value is not None
-    sets = metrics_by_role(reported_metrics(items, titles))
+    parts = scored_parts(seeds, models)
+    counts = {key: len(part.items) for key, part in parts.items()}
+    sets = metrics_by_role(reported_metrics(counts, titles))
     means = {role: MetricMean.average(ROLE_LABELS[role], own) for role, own in sets.items()}
     every = [each for role, own in sets.items() for each in (means[role], *own)]
-    rows = iter(compare_means(seeds, models, pairs, every))
+    rows = iter(compare_means(parts, pairs, every))
     found = {}
     for role, own in sets.items():
         mean, by_set = next(rows), {each.label: next(rows) for each in own}

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -35,7 +36,8 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.metrics import metric_values
-from compo_pipeline.storage.records import PER_CLASS, Score
+from compo_pipeline.storage.records import PER_CLASS, Score, schema
+from compo_pipeline.storage.tables import Table
 
 SCORING = 1
 """Version of scoring: raised where equal items and weights give other scores than before."""
@@ -57,15 +59,14 @@ class MetricScores(NamedTuple):
 
     key: Key
     chance: float
-    rows: list[Score]
+    rows: Table[Score]
 
 
-@dataclass
-class ModelScores:
+class ModelScores(NamedTuple):
     """All score rows of a model, and the chance level of each metric of each subtask."""
 
-    rows: list[Score] = field(default_factory=list)
-    chance: dict[Key, float] = field(default_factory=dict)
+    rows: Table[Score]
+    chance: dict[Key, float]
 
 
 def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> ModelScores:
@@ -73,13 +74,14 @@ def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> M
 
     `name` is the model's name in the rows.
     """
-    found = ModelScores()
     groups = _repeated_images(subtasks, embedded)
-    for subtask in subtasks:
-        for scored in score(name, subtask, embedded, groups.get(subtask.benchmark, {})):
-            found.rows += scored.rows
-            found.chance[scored.key] = scored.chance
-    return found
+    found = [
+        scored
+        for subtask in subtasks
+        for scored in score(name, subtask, embedded, groups.get(subtask.benchmark, {}))
+    ]
+    rows = pa.concat_tables([scored.rows.to_arrow() for scored in found]).combine_chunks()
+    return ModelScores(Table(Score, rows), {scored.key: scored.chance for scored in found})
 
 
 def figures_of(subtasks: Iterable[Subtask]) -> list[str]:
@@ -168,24 +170,46 @@ class _Scorer:
         metric: str,
         chance: float,
         names: Names,
-        similarities: Iterable[Floats],
+        similarities: Sequence[Floats],
         correct: NDArray[np.bool_] | None,
         skipped: Skipped = (),
         subtask: str | None = None,
     ) -> MetricScores:
         """Score rows of one metric, skipped items last.
 
-        Without `correct` no row is right or wrong.
+        Args:
+            metric: of the rows.
+            chance: its level.
+            names: of the scored items, in order.
+            similarities: of these in blocks [n, k], which may differ in k.
+            correct: verdicts; None where no row is right or wrong.
+            skipped: what could not be scored.
+            subtask: its name, where it is another one than the scorer's.
         """
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
-        start = (self.model, benchmark, subtask, metric)
+        unscored = [None] * len(skipped)
         verdicts = [None] * len(names) if correct is None else correct.tolist()
-        columns = zip(names, similarities, verdicts, strict=True)
-        rows = [
-            Score(*start, item, self._groups.get(group, group), tuple(values.tolist()), right, None)
-            for (item, group), values, right in columns
-        ]
-        rows += [Score(*start, item, group, (), None, reason) for item, group, reason in skipped]
+        widths = [np.full(len(block), block.shape[1], np.int32) for block in similarities]
+        ends = np.concatenate([np.zeros(1, np.int32), *widths, np.zeros(len(skipped), np.int32)])
+        flat = np.concatenate([np.empty(0), *(block.ravel() for block in similarities)])
+        kinds, count = schema(Score), len(names) + len(skipped)
+        columns = {
+            "model": pa.repeat(self.model, count),
+            "benchmark": pa.repeat(benchmark, count),
+            "subtask": pa.repeat(subtask, count),
+            "metric": pa.repeat(metric, count),
+            "item": [item for item, *_ in (*names, *skipped)],
+            "group": [
+                *(self._groups.get(group, group) for _, group in names),
+                *(group for _, group, _ in skipped),
+            ],
+            "similarities": pa.ListArray.from_arrays(
+                ends.cumsum(dtype=np.int32), flat, kinds.field("similarities").type
+            ),
+            "correct": [*verdicts, *unscored],
+            "skipped": [*[None] * len(names), *(reason for *_, reason in skipped)],
+        }
+        rows = Table(Score, pa.table(columns, schema=kinds))
         return MetricScores((benchmark, metric, subtask), chance, rows)
 
     def make_ranked_rows(
@@ -203,7 +227,7 @@ class _Scorer:
         for column, (metric, chance) in enumerate(metrics.items()):
             pairs = np.stack([best, rivals[:, column]], axis=1)
             correct = protocols.ranked(best, rivals[:, column])
-            yield self.make_rows(metric, chance, names, pairs, correct, skipped)
+            yield self.make_rows(metric, chance, names, [pairs], correct, skipped)
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -269,7 +293,7 @@ def _average_precision(scorer: _Scorer) -> Iterator[MetricScores]:
         text, images = scorer.texts.rows_of(item.positives), scorer.all_images([item])[0]
         cosines = (text * images).sum(axis=1).astype(np.float64)
         value = protocols.average_precision(cosines, item.right_images)
-        rows.append(np.array([value, *cosines]))
+        rows.append(np.array([[value, *cosines]]))
         chances.append(protocols.average_precision_chance(len(cosines), item.right_images))
     names = _names(scorer.readable)
     yield scorer.make_rows(metric, _mean(chances), names, rows, None, scorer.skipped)
@@ -299,7 +323,7 @@ def _choice(
     correct = [np.empty(0, dtype=np.bool_)]
     for (right, _), items in shapes.items():
         block = similarities(items)
-        values += list(block)
+        values.append(block)
         ties_right = scorer.subtask.ties_right
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
     return scorer.make_rows(
@@ -323,7 +347,7 @@ def _group(scorer: _Scorer) -> Iterator[MetricScores]:
         similarities = products.sum(axis=3).astype(np.float64)
     for metric, correct in protocols.group(similarities).items():
         chance, rows = protocols.GROUP_CHANCES[metric], similarities.reshape(-1, 4)
-        yield scorer.make_rows(metric, chance, _names(items), rows, correct, scorer.skipped)
+        yield scorer.make_rows(metric, chance, _names(items), [rows], correct, scorer.skipped)
 
 
 def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -334,7 +358,9 @@ def _half_truth(scorer: _Scorer) -> Iterator[MetricScores]:
         similarities = (scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2)
     for metric, correct in protocols.half_truth(similarities).items():
         chance = protocols.HALF_TRUTH_CHANCES[metric]
-        yield scorer.make_rows(metric, chance, _names(items), similarities, correct, scorer.skipped)
+        yield scorer.make_rows(
+            metric, chance, _names(items), [similarities], correct, scorer.skipped
+        )
 
 
 def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -347,7 +373,7 @@ def _text_only(scorer: _Scorer) -> Iterator[MetricScores]:
     cosines = [(one * other).sum(axis=1) for one, other in pairs]
     correct = protocols.text_only(*cosines)
     chance = protocols.TEXT_ONLY_CHANCE
-    yield scorer.make_rows("tot", chance, _names(items), np.stack(cosines, axis=1), correct)
+    yield scorer.make_rows("tot", chance, _names(items), [np.stack(cosines, axis=1)], correct)
 
 
 def _retrieval(scorer: _Scorer) -> Iterator[MetricScores]:
@@ -414,7 +440,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[MetricScores]:
             PER_CLASS,
             1 / classes,
             [names[k] for k in own],
-            pairs[own],
+            [pairs[own]],
             protocols.ranked(best[own], rivals[own, 0]),
             subtask=f"{task.name}/{name}",
         )

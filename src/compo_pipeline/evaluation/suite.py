@@ -22,6 +22,7 @@ from compo_pipeline.evaluation.comparison import (
     Row,
     compare,
     merge_comparisons,
+    renamed,
 )
 from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
@@ -207,22 +208,14 @@ def score_suite(
         store: folder of stored embeddings, and of the rows until the process ends.
         known: what identifies training rows, whose overlap with the items is counted.
     """
-    subtasks = items.subtasks
-    scored, audits = score_models(subtasks, models, settings, store)
-    baseline, labels = next(iter(scored)), titles(subtasks)
-    compared = []
-    for name in list(scored)[1:] or [baseline]:
-        pair = dict.fromkeys((baseline, name))
-        rows = Table.joined([scored[each].rows for each in pair])
-        pairs = [(name, baseline)] if name != baseline else []
-        compared.append(
-            compare([rows], {each: each for each in pair}, pairs, scored[baseline].chance, labels)
-        )
+    scored, labels = score_models(items.subtasks, models, settings, store), titles(items.subtasks)
+    baseline, *others = scored.models
+    names, pairs = {name: name for name in scored.models}, [(name, baseline) for name in others]
     comparison = Comparison(
-        models={name: own.as_compared_model(name) for name, own in scored.items()},
-        rows=tuple(merge_comparisons(compared)),
-        audits=tuple(audits),
-        overlaps=tuple(count_overlaps(subtasks, known, settings.workers, items.slices))
+        models=scored.models,
+        rows=tuple(compare([scored.rows], names, pairs, scored.chance, labels)),
+        audits=scored.audits,
+        overlaps=tuple(count_overlaps(items.subtasks, known, settings.workers, items.slices))
         if known.names
         else (),
         titles=labels,
@@ -235,7 +228,7 @@ def score_suite(
         ties=benchmarks.ties,
         exif=benchmarks.exif,
     )
-    return Table.joined([own.rows for own in scored.values()]), suite
+    return scored.rows, suite
 
 
 def compare_runs(
@@ -271,7 +264,7 @@ def compare_runs(
         models[label] = replace(own, label=label)
     for pair in pairs:
         both = zip(*(_relabelled(label, runs[label]) for label in pair), strict=True)
-        scores = [[*ours, *theirs] for ours, theirs in both]
+        scores = [Table.joined(tables) for tables in both]
         tables.append(compare(scores, {one: one for one in pair}, [pair], chance, first.titles))
     comparison = Comparison(
         models,
@@ -286,8 +279,8 @@ def compare_runs(
 
 def _relabelled(
     label: str, seeds: Iterable[tuple[Sequence[Score], Comparison]]
-) -> Iterator[list[Score]]:
+) -> Iterator[Table[Score]]:
     """Yield the scores of each seed's trained model, under a label in place of its name."""
     for scores, comparison in seeds:
         name = comparison.models[FINE_TUNED].name
-        yield [replace(row, model=label) for row in scores if row.model == name]
+        yield renamed(Table.of(scores, Score).having("model", [name]), label)

@@ -10,7 +10,7 @@ import logging
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -119,9 +119,8 @@ class Table(Sequence[Row]):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         columns = schema(cast(type, row_type))
-        batches = (
-            batch for group in grouped(rows) for batch in to_table(group, row_type).to_batches()
-        )
+        groups = (to_table(group, row_type).to_batches() for group in grouped(rows))
+        batches = rows.batches() if isinstance(rows, Table) else chain.from_iterable(groups)
         with TemporaryFile(dir=folder) as file:
             _write_arrow(file, batches, columns)
             file.flush()

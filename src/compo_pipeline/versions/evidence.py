@@ -11,21 +11,22 @@ The files are hashed and signed with the version's other files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compo_pipeline.configuration.settings import parse
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, renamed
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.storage.files import write_json
-from compo_pipeline.storage.records import Score, ScoredItem, decoded, schema, to_table
-from compo_pipeline.storage.tables import Row, grouped
+from compo_pipeline.storage.records import Score, ScoredItem, schema
+from compo_pipeline.storage.tables import Row, Table
 from compo_pipeline.storage.untrusted import read_batches, read_json
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ class EvidenceTables:
     `slices` maps benchmark, subtask and item to names such as `attribute=red`.
     """
 
-    version: list[Score]
-    base: list[Score]
+    version: Table[Score]
+    base: Table[Score]
     slices: dict[tuple[str, str, str], tuple[str, ...]]
 
 
@@ -115,22 +116,19 @@ def write_evidence(
     folder = export / EVIDENCE_FOLDER
     folder.mkdir(exist_ok=True)
     write_json(folder / _RECORD_FILE, asdict(evidence))
-    renamed = (
-        replace(score, model=name) for role, name in MODELS.items() for score in scores[role]
-    )
-    _write_table(renamed, Score, folder / _SCORES_FILE)
-    _write_table(items, ScoredItem, folder / _ITEMS_FILE)
+    rows = Table.joined([renamed(scores[role], name) for role, name in MODELS.items()])
+    _write_table(rows, folder / _SCORES_FILE)
+    _write_table(Table.of(items, ScoredItem), folder / _ITEMS_FILE)
 
 
-def _write_table(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
-    """Write rows of one type as a Parquet file, in chunks."""
-    columns = schema(cast(type, row_type))
+def _write_table(rows: Table[Any], path: Path) -> None:
+    """Write a table as a Parquet file."""
+    columns = schema(rows.row_type)
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
     plain = [name for name in columns.names if name != "item"]
     with pq.ParquetWriter(path, columns, compression=compression, use_dictionary=plain) as writer:
-        for chunk in grouped(rows, _WRITTEN_AT_ONCE):
-            writer.write_table(to_table(chunk, row_type))
+        writer.write_table(rows.to_arrow(), _WRITTEN_AT_ONCE)
 
 
 def read_evidence(export: Path) -> Evidence:
@@ -150,17 +148,17 @@ def read_tables(export: Path) -> EvidenceTables:
         ValueError: a table cannot be read; names the file.
     """
     folder = export / EVIDENCE_FOLDER
-    rows: dict[str, list[Score]] = {name: [] for name in MODELS.values()}
-    for score in _read_rows(folder / _SCORES_FILE, Score):
-        rows[score.model].append(score)
+    scores = _read_table(folder / _SCORES_FILE, Score)
     slices = {
         (item.benchmark, item.subtask, item.item): item.slices
-        for item in _read_rows(folder / _ITEMS_FILE, ScoredItem)
+        for item in _read_table(folder / _ITEMS_FILE, ScoredItem)
         if item.slices
     }
-    return EvidenceTables(rows[VERSION], rows[BASE], slices)
+    return EvidenceTables(scores.having("model", [VERSION]), scores.having("model", [BASE]), slices)
 
 
-def _read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    for batch in read_batches(path, schema(cast(type, row_type)), ("correct", "skipped")):
-        yield from decoded(batch, row_type)
+def _read_table(path: Path, row_type: type[Row]) -> Table[Row]:
+    """Read an untrusted table file."""
+    columns = schema(cast(type, row_type))
+    batches = read_batches(path, columns, ("correct", "skipped"))
+    return Table(row_type, pa.Table.from_batches(batches, columns))

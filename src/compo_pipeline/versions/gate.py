@@ -17,9 +17,12 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.benchmarks.items import Role
-from compo_pipeline.evaluation.comparison import LEVEL, Row, compare, compare_slices
+from compo_pipeline.evaluation.comparison import LEVEL, Row, compare, compare_slices, renamed
+from compo_pipeline.evaluation.metrics import KEY
 from compo_pipeline.evaluation.roles import (
     ROLE_LABELS,
     ROLES,
@@ -28,6 +31,7 @@ from compo_pipeline.evaluation.roles import (
     compare_roles,
 )
 from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
 from compo_pipeline.versions.shadow import COLLECT, Agreement
 
@@ -101,13 +105,13 @@ def judge(
         agreement: of the models on requests that were answered, or why there is none.
     """
     tables = {
-        name: [replace(score, model=name) for score in scores]
+        name: renamed(scores, name)
         for name, scores in ((CHALLENGER, challenger), (OPPONENT, opponent))
     }
     invalid = [check for name, scores in tables.items() for check in _invalid_scores(name, scores)]
     if invalid:
         return tuple(invalid)
-    both = [score for scores in tables.values() for score in scores]
+    both = Table.joined([*tables.values()])
     try:
         models = {name: name for name in (OPPONENT, CHALLENGER)}
         pairs = [(CHALLENGER, OPPONENT)]
@@ -127,7 +131,8 @@ def judge(
             figures += _role_checks(name, rule, roles[rule.role], gate)
         else:
             figures.append(_absent_role_check(name, rule.role, waive, absent))
-    subtasks = {(score.benchmark, set_of(score.subtask)) for score in tables[CHALLENGER]}
+    scored = tables[CHALLENGER].to_arrow().group_by(["benchmark", "subtask"]).aggregate([])
+    subtasks = {(row["benchmark"], set_of(row["subtask"])) for row in scored.to_pylist()}
     return (*figures, *_contamination_checks(subtasks, overlaps, gate.contamination))
 
 
@@ -137,16 +142,18 @@ def fingerprint(gate: Gate, waive: Collection[Role] = ()) -> str:
     return f"{gate.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
-def _invalid_scores(name: str, scores: Sequence[Score]) -> Iterator[Check]:
+def _invalid_scores(name: str, scores: Table[Score]) -> Iterator[Check]:
     """Yield a failed check for score rows that are missing, repeated or NaN."""
     if not scores:
         yield Check("scores", name, False, "there are none")
     # A model with NaN scores has every item wrong: any other model would look better.
-    nan = sum(any(math.isnan(value) for value in score.similarities) for score in scores)
+    rows = scores.to_arrow().combine_chunks()
+    owners = pc.list_parent_indices(rows["similarities"])
+    nan = pc.count_distinct(owners.filter(pc.is_nan(pc.list_flatten(rows["similarities"])))).as_py()
     if nan:
         yield Check("scores", name, False, f"{nan} items have a similarity that is not a number")
-    keys = Counter((s.benchmark, s.metric, s.subtask, s.item) for s in scores)
-    repeated = sum(count > 1 for count in keys.values())
+    counts = rows.group_by([*KEY, "item"]).aggregate([([], "count_all")])["count_all"]
+    repeated = pc.sum(pc.greater(counts, 1)).as_py()
     if repeated:
         yield Check("scores", name, False, f"{repeated} items occur more than once")
 

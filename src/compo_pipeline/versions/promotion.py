@@ -23,6 +23,7 @@ from mlflow.entities.model_registry import ModelVersion
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
 from compo_pipeline.versions.gate import Check
@@ -338,7 +339,7 @@ def _champion_scores(
     challenger: VerifiedFiles,
     alias: str,
     signing: SigningSettings,
-) -> list[Score]:
+) -> Table[Score]:
     """The champion's score rows; an error unless these are comparable with the challenger's."""
     try:
         files = verified_files(champion, folder, signing)

@@ -37,6 +37,7 @@ from compo_pipeline.models.weights import (
     read_record,
 )
 from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def sweep(
     end = tuned.model.state_dict()
     tables: dict[float, list[Row]] = {}
     sets: dict[str, str] = {}
-    of_base: list[Score] = []
+    of_base: Table[Score] | None = None
     for ratio in dict.fromkeys((0.0, *ratios)):
         state = interpolate(start, end, ratio)
         base.model.load_state_dict(state)
@@ -132,9 +133,9 @@ def sweep(
         )
         name = _model_name(ratio)
         scored = score_model(subtasks, embedder(mixed, name), name)
-        of_base = of_base or scored.rows
+        of_base = scored.rows if of_base is None else of_base
         if ratio in ratios:
-            every = [*of_base, *scored.rows]
+            every = Table.joined([of_base, scored.rows])
             models = {each: each for each in (_model_name(0.0), name)}
             pairs = [(name, _model_name(0.0))]
             labels = titles(subtasks)

@@ -28,6 +28,7 @@ from compo_pipeline.diagnosis.negatives import (
     asked_changes,
 )
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
+from compo_pipeline.evaluation import evaluate
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -40,10 +41,9 @@ from compo_pipeline.evaluation.contamination import TrainingRows, training_capti
 from compo_pipeline.evaluation.evaluate import (
     BenchmarkItems,
     Comparison,
-    ScoredRun,
+    ScoredModels,
     compare_run,
     loaders,
-    score_run,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import scored_items
@@ -114,16 +114,17 @@ def score_models(
     run: Mapping[str, Any],
     model: ModelSettings,
     evaluation: EvaluationSettings,
-) -> tuple[Sequence[Score], Sequence[ScoredItem], ScoredRun]:
+) -> tuple[Table[Score], Sequence[ScoredItem], ScoredModels]:
     """Score base, control and fine-tuned model: score rows, item descriptions, models."""
     control = control_checkpoint if evaluation.control else None
     models, method = loaders(model, control, checkpoint, evaluation.device), run["method"]
-    scored = score_run(items.subtasks, models, method, run.get("label", method), evaluation)
+    named = {FINE_TUNED: (method, run.get("label", method))}
+    scored = evaluate.score_models(items.subtasks, models, evaluation, named=named)
     return scored.rows, list(scored_items(items.subtasks, items.slices)), scored
 
 
 def compare_models(
-    scored: ScoredRun,
+    scored: ScoredModels,
     items: BenchmarkItems,
     known: TrainingRows,
     dataset: str,
