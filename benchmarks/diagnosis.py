@@ -15,11 +15,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import RULE
 from compo_pipeline.storage.files import read_json, write_text
@@ -82,7 +84,7 @@ def diagnosed(variant: str, seed: int) -> Diagnosis:
     folder = Path("data/07_model_output", ENV, "sparcl", variant, f"seed={seed}")
     if not (folder / "metrics.json").exists():
         run("counterfactuals,views,training,evaluation", variant, seed)
-    return Diagnosis.from_json(read_json(folder / "diagnosis.json"))
+    return parse(Diagnosis, read_json(folder / "diagnosis.json"), "diagnosis")
 
 
 def markdown(found: Sequence[tuple[str, int, Diagnosis]]) -> str:
@@ -130,7 +132,7 @@ def main() -> None:
         for seed in arguments.seeds
         for variant in (HEALTHY, *arguments.kinds)
     ]
-    stored = [{"planted": variant, "seed": seed, **one.to_json()} for variant, seed, one in found]
+    stored = [{"planted": variant, "seed": seed, **asdict(one)} for variant, seed, one in found]
     write_text(RESULTS / "diagnosis.json", json.dumps(stored, indent=1) + "\n")
     text = markdown(found)
     write_text(RESULTS / "diagnosis.md", text)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import study
 import tables
 from compo_pipeline.comparison.cells import COMPARISON, DONE, SCORES, find_cells
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.models.weights import read_record
@@ -63,7 +64,7 @@ def main() -> None:
         runs[label] = [
             (
                 list(from_table(pq.read_table(run / SCORES), Score)),
-                Comparison.from_json(read_json(run / COMPARISON)),
+                parse(Comparison, read_json(run / COMPARISON), COMPARISON),
             )
             for run in found
         ]
@@ -72,8 +73,8 @@ def main() -> None:
         "seeds": seeds,
         "compute": trained_on(next(iter(cells.values()))["params"], dataset),
         "models": {
-            name: {"/".join(row.key): tables.stored(row, name) for row in suite.comparison.rows}
-            for name in suite.names
+            name: {"/".join(row.key): tables.stored(row, name) for row in suite.rows}
+            for name in suite.models
         },
     }
     (RESULTS / f"{SET}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -23,7 +23,6 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run import next_steps
 from compo_pipeline.run.provenance import CommandOptions
@@ -76,7 +75,7 @@ def main() -> None:
     with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
-    show_comparison(Comparison.from_json(context.catalog.load("comparison")), console=screen)
+    show_comparison(context.catalog.load("comparison"), console=screen)
     typed = replace(context.settings, command=CommandOptions("relations_scenes"))
     next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.

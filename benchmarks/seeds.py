@@ -104,7 +104,9 @@ class Setup(NamedTuple):
                 recipe.append(f"variant={self.variant}")
             self.kedro("counterfactuals,views,training,evaluation", *recipe)
         scores = list(from_table(pq.read_table(folder / "scores.parquet"), Score))
-        return Seed(scores, Comparison.from_json(read_json(folder / "comparison.json")).overlaps)
+        return Seed(
+            scores, parse(Comparison, read_json(folder / "comparison.json"), "comparison").overlaps
+        )
 
 
 def decisions(setup: Setup, seeds: list[Seed]) -> list[tuple[Check, ...]]:

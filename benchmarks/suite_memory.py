@@ -169,7 +169,7 @@ def measured(items: int, models: int) -> Mapping[str, float]:
             write_rows(table, scores, Score)
             rows = len(scores)
             del scores
-            stored, (first, *others) = Table.open(table, Score), suite.names
+            stored, (first, *others) = Table.open(table, Score), suite.models
             pairs = ((first, name) for name in others)
             changes = [one for pair in pairs for one in item_changes(stored, tasks, pair)]
             cards_of(suite, changes, tasks, 0)

@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import pytest
 
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
@@ -105,4 +107,4 @@ def test_a_recipe_that_teaches_all_that_is_missed_most_is_advised(also: tuple[Ch
     assert set(found.first) == set(missed)
     assert found.recipe == (None if also else recipe)
     assert ("--env=taught" in found.sentence) != bool(also)
-    assert Diagnosis.from_json(found.to_json()) == found
+    assert parse(Diagnosis, asdict(found), "diagnosis") == found

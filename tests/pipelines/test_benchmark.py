@@ -25,6 +25,7 @@ from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import item_changes
@@ -35,12 +36,18 @@ from compo_pipeline.evaluation.settings import (
     SuiteSettings,
     TrainingTables,
 )
-from compo_pipeline.evaluation.suite import Suite, listed_models
+from compo_pipeline.evaluation.suite import (
+    listed_models,
+    means_of,
+    reference_rows,
+    same_models,
+    trade_off,
+)
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import write_files
+from compo_pipeline.storage.files import record_json, write_files
 from compo_pipeline.storage.records import Caption, Fact, Score
 from compo_pipeline.storage.table_files import read_rows, write_rows
 from compo_pipeline.tracking import runs as tracking
@@ -127,19 +134,18 @@ def test_a_list_of_models_is_compared_with_its_first(
     }
     scores, suite = run("benchmark", *SCORED, **inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
-    compared = suite["comparison"]
-    assert compared["models"]["a"]["fingerprint"] != compared["models"]["b"]["fingerprint"]
-    for row in compared["rows"]:
-        values = {name: value["value"] for name, value in row["values"].items()}
+    assert suite.models["a"].fingerprint != suite.models["b"].fingerprint
+    for row in suite.rows:
+        values = {name: value.value for name, value in row.values.items()}
         assert values == {
             name: pytest.approx(
                 100 * np.mean([s.correct for s in scores if (s.model, s.metric) == of])
             )
-            for name, of in {each: (each, row["metric"]) for each in "ab"}.items()
+            for name, of in {each: (each, row.metric) for each in "ab"}.items()
         }
-        (found,) = row["differences"]
-        assert (found["model"], found["against"]) == ("b", "a")
-        assert found["value"] == pytest.approx(values["b"] - values["a"])
+        (found,) = row.differences
+        assert (found.model, found.against) == ("b", "a")
+        assert found.value == pytest.approx(values["b"] - values["a"])
     assert run("benchmark", "suite", **inputs) == [suite]
     (page,) = run("benchmark", "suite_report", **inputs, suite=suite, suite_scores=scores)
     folder = written(page, tmp_path / "page")
@@ -155,16 +161,15 @@ def test_a_list_of_models_is_compared_with_its_first(
     } == set()
 
     client = mlflow.MlflowClient()
-    compared = suite["comparison"]
-    first = [{**row, "values": {"a": row["values"]["a"]}} for row in compared["rows"]]
-    for found in (suite, suite, {**suite, "comparison": {**compared, "rows": first}}):
+    first = tuple(replace(row, values={"a": row.values["a"]}) for row in suite.rows)
+    for found in (suite, suite, replace(suite, rows=first)):
         log_suite(found, folder, "two")
     # The same figures are logged once.
     one_model, both = client.search_runs([tracking.experiment_id()], "tags.models = 'two'")
     logged = both.data.metrics
     assert len(logged) == 2 * len(one_model.data.metrics)
-    accuracy = next(row for row in compared["rows"] if row["name"] == "swap_att")
-    assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy["values"]["b"]["value"]
+    accuracy = next(row for row in suite.rows if row.name == "swap_att")
+    assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy.values["b"].value
     assert {file.path for file in client.list_artifacts(both.info.run_id)} == {"page"}
 
 
@@ -202,7 +207,7 @@ def test_equal_weights_under_two_names_are_said_to_be_one_model(
     }
     scores, suite = run("benchmark", *SCORED, **given)
     (page,) = run("benchmark", "suite_report", **given, suite=suite, suite_scores=scores)
-    (line,) = Suite.from_json(suite).same_models
+    (line,) = same_models(suite)
     assert line.startswith("copy is the same model as first")
     folder = written(page, tmp_path / "page")
     assert all(line in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
@@ -247,7 +252,7 @@ def test_a_whole_benchmark_needs_no_lines_and_an_absent_one_of_a_suite_no_error(
     assert not next(one.lines for one in found if one.benchmark.name == "sugar_crepe")
 
 
-def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Suite:
+def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Comparison:
     """One model with these metrics of a paper's suite, of all official items or of so many."""
     _, counts = read_published()
     rows = []
@@ -255,29 +260,24 @@ def suite_of(values: Mapping[Key, float], name: str, items: int = 1) -> Suite:
         count = counts.get(f"{key[0]}/{key[2]}", items)
         rows.append(replace(_row(key, {"m": value}, count), images=count))
     models = {"m": ComparedModel("m", "m", "w", "f")}
-    return Suite(Comparison(models, tuple(rows), suite=name), "", "strict")
+    return Comparison(models, tuple(rows), suite=name)
 
 
 def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
     comp = SUITES["fsc"].aggregates[0]
     keys = [key for member in comp.members for key in member]
     values = {key: 10.0 * number for number, key in enumerate(keys)}
-    found, *_ = suite_of(values, "fsc").aggregates
+    found, *_ = aggregate_rows(suite_of(values, "fsc"))
     # The two of SPEC, 40 and 50, are one member.
     assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.remark
-    partial, *_ = suite_of({key: values[key] for key in keys[1:]}, "fsc").aggregates
+    partial, *_ = aggregate_rows(suite_of({key: values[key] for key in keys[1:]}, "fsc"))
     assert partial.values == () and partial.missing == ("ARO",)
     # A member of rendered files is no member.
-    rendered = changed(suite_of(values, "fsc"), titles={"aro": "ARO-style"})
-    assert rendered.aggregates[0] == partial
+    rendered = replace(suite_of(values, "fsc"), titles={"aro": "ARO-style"})
+    assert aggregate_rows(rendered)[0] == partial
     # Without a suite, what is complete.
-    assert suite_of(values, "").aggregates == [found]
-    assert changed(suite_of(values, ""), titles={"aro": "ARO-style"}).aggregates == []
-
-
-def changed(suite: Suite, **changes: Any) -> Suite:
-    """The suite with other values in its comparison."""
-    return replace(suite, comparison=replace(suite.comparison, **changes))
+    assert aggregate_rows(suite_of(values, "")) == [found]
+    assert aggregate_rows(replace(suite_of(values, ""), titles={"aro": "ARO-style"})) == []
 
 
 AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0, ())
@@ -288,13 +288,13 @@ def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
     """The official files of SugarCrepe++ have 4,757 items in five subtasks."""
     keys = [("sugar_crepe_pp", metric, "average") for metric in ("itt", "tot")]
     whole = suite_of(dict.fromkeys(keys, 50.0), "")
-    assert [(one.values, one.remark) for one in whole.aggregates] == [((50.0,), "")]
+    assert [(one.values, one.remark) for one in aggregate_rows(whole)] == [((50.0,), "")]
     changes = {"items": {"items": 25}, "skipped": {"skipped": 1}}.get(left_out, {})
-    rows = tuple(replace(row, **changes) for row in whole.comparison.rows)  # type: ignore[arg-type]
-    whole = changed(whole, rows=rows)
+    rows = tuple(replace(row, **changes) for row in whole.rows)  # type: ignore[arg-type]
+    whole = replace(whole, rows=rows)
     if left_out == "deviations":
-        whole = changed(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
-    (found,) = whole.aggregates
+        whole = replace(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
+    (found,) = aggregate_rows(whole)
     assert found.values == (50.0,) and found.missing == () and len(found.partial) == 2
     assert found.remark.startswith("not the paper's figure: SugarCrepe++ itt")
 
@@ -303,7 +303,7 @@ def test_an_average_over_drawn_items_needs_as_many_as_the_paper_draws() -> None:
     """CLIC's ZS-10 is of 1,000 images a set."""
     values = {("zero_shot_sets", "top1", name): 50.0 for name in zero_shot_sets.ZS10}
     for items, remarks in ((CLIC_DRAW, 0), (CLIC_DRAW + 1, 1)):
-        (found,) = suite_of(values, "clic", items).aggregates
+        (found,) = aggregate_rows(suite_of(values, "clic", items))
         assert found.values == (50.0,) and bool(found.remark) == bool(remarks)
 
 
@@ -330,7 +330,7 @@ def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
     found = {
         one.label.partition(",")[0]: (one.values, one.missing)
         for name in ("fsc", "clic", "c2lip")
-        for one in suite_of(recalls | classified | mixed, name).aggregates
+        for one in aggregate_rows(suite_of(recalls | classified | mixed, name))
     }
     assert found["FSC-CLIP's I2T"] == ((10.0,), ())
     assert found["CLIC's ZS-10"] == ((), ("Zero-shot food101",))
@@ -342,7 +342,7 @@ def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
 @pytest.fixture
 def scored(
     benchmarks: BenchmarksSettings, tiny_model: Callable[..., Path], tmp_path: Path
-) -> tuple[list[Score], dict[str, Any]]:
+) -> tuple[list[Score], Comparison]:
     """Scores and suite of two random models, a and b."""
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
     scores, suite = run(
@@ -400,10 +400,10 @@ def test_the_training_rows_that_are_named_are_searched_for(
     }
     scores, found = run("benchmark", *SCORED, **asked)
     known = "right seen, wrong unseen"
-    for own in found["comparison"]["overlaps"]:
-        assert (own["images"], own["same_bytes"], own["same_name"], own["near"]) == (4, 1, 0, 1)
-        assert own["captions"] == 4 + (own["benchmark"] == "sugar_crepe_pp")
-        assert (own["same_caption"], own["bindings"]) == (1, {known: 4})
+    for own in found.overlaps:
+        assert (own.images, own.same_bytes, own.same_name, own.near) == (4, 1, 0, 1)
+        assert own.captions == 4 + (own.benchmark == "sugar_crepe_pp")
+        assert (own.same_caption, own.bindings) == (1, {known: 4})
     asked |= {"suite": found, "suite_scores": scores}
     (page,) = run("benchmark", "suite_report", **asked)
     folder = written(page, tmp_path / "page")
@@ -459,47 +459,47 @@ def _row(key: tuple[str, str, str], values: Mapping[str, float], items: int = 1)
 
 
 @pytest.fixture
-def official() -> Suite:
+def official() -> Comparison:
     """Three models on whole benchmarks: b surpasses a, c is better at composition alone."""
     group, top = ("winoground", "group", "all"), ("zero_shot_sets", "top1", "dtd")
     recall, half = ("coco", "i2t_r1", "karpathy"), ("sugar_crepe", "accuracy", "by_group")
     up, across = {"a": 10, "b": 20, "c": 30}, {"a": 50, "b": 60, "c": 40}
     rows = _row(group, up, 400), _row(half, up, 7511), _row(top, across), _row(recall, across)
     models = {name: ComparedModel(name, name, "w", "f") for name in up}
-    return Suite(Comparison(models, rows), "", "strict")
+    return Comparison(models, rows)
 
 
-def test_the_trade_off_is_of_what_was_run(official: Suite) -> None:
-    up, (zero_shot, retrieval) = official.trade_off
+def test_the_trade_off_is_of_what_was_run(official: Comparison) -> None:
+    up, (zero_shot, retrieval) = trade_off(official)
     assert len(up.members) == 2 and len(zero_shot.members) == len(retrieval.members) == 1
-    assert official.means(up) == {"a": 10, "b": 20, "c": 30}
-    assert official.means(retrieval).keys() == {"a", "b", "c"}
+    assert means_of(official, up) == {"a": 10, "b": 20, "c": 30}
+    assert means_of(official, retrieval).keys() == {"a", "b", "c"}
     # Files that are not the official ones have no reference values.
-    rendered = changed(official, titles={"winoground": "Winoground-style"})
-    assert rendered.means(up).keys() == {"a", "b", "c"}
-    shown = [row.benchmark for _, lines in rendered.reference_rows for row, _ in lines]
+    rendered = replace(official, titles={"winoground": "Winoground-style"})
+    assert means_of(rendered, up).keys() == {"a", "b", "c"}
+    shown = [row.benchmark for _, lines in reference_rows(rendered) for row, _ in lines]
     assert set(shown) == {"sugar_crepe"}
 
 
 def test_reference_values_are_marked_and_beside_the_measured_ones(
-    official: Suite, tmp_path: Path
+    official: Comparison, tmp_path: Path
 ) -> None:
-    assert len(official.reference_rows) == 3
-    group = next(row for row in official.comparison.rows if row.benchmark == "winoground")
+    assert len(reference_rows(official)) == 3
+    group = next(row for row in official.rows if row.benchmark == "winoground")
     audit = replace(AUDIT, benchmark=group.benchmark, deviations=("ties",))
-    deviating = changed(official, audits=(audit,)).reference_rows
+    deviating = reference_rows(replace(official, audits=(audit,)))
     assert all(row != group for _, lines in deviating for row, _ in lines)
-    assert any(row == group for _, lines in official.reference_rows for row, _ in lines)
+    assert any(row == group for _, lines in reference_rows(official) for row, _ in lines)
     suite_page.write(official, "Models", {}, tmp_path)
-    assert Suite.from_json(official.to_json()) == official
+    assert parse(Comparison, record_json(official), "suite") == official
     for name in (suite_page.PAGE, suite_page.MARKDOWN):
         page = (tmp_path / name).read_text()
-        assert "a (here)" in page and official.reference_rows[0][0].title in page
+        assert "a (here)" in page and reference_rows(official)[0][0].title in page
     assert (tmp_path / suite_page.FRONTIER).stat().st_size > 1000
 
 
 def test_items_on_which_two_models_differ(
-    benchmarks: BenchmarksSettings, scored: tuple[list[Score], dict[str, Any]], tmp_path: Path
+    benchmarks: BenchmarksSettings, scored: tuple[list[Score], Comparison], tmp_path: Path
 ) -> None:
     # The similarities stay as they are: only the verdicts are made.
     scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
@@ -522,7 +522,7 @@ def test_items_on_which_two_models_differ(
 
 
 def test_files_without_a_scored_item_are_refused(
-    benchmarks: BenchmarksSettings, scored: tuple[list[Score], dict[str, Any]]
+    benchmarks: BenchmarksSettings, scored: tuple[list[Score], Comparison]
 ) -> None:
     scores = _with_verdicts(scored[0], {"a": {"0"}, "b": {"1"}})
     tasks = from_files(benchmarks)

@@ -24,7 +24,7 @@ from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
 from compo_pipeline.project.resources import check_resources
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.files import record_json, write_json
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.table_files import write_rows
 
@@ -211,7 +211,7 @@ def store(folder: Path, method: str, rows: list[Score], base: str = "f0") -> str
     comparison = Comparison(compared, tuple(found), "few")
     folder.mkdir(parents=True)
     write_rows(folder / "scores.parquet", rows, Score)
-    write_json(folder / "comparison.json", comparison.to_json())
+    write_json(folder / "comparison.json", record_json(comparison))
     return str(folder)
 
 
@@ -231,9 +231,9 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
         }
         for name, own in seeds.items()
     ]
-    suite = compare_runs(load_runs(cells)).to_json()
-    assert list(suite["comparison"]["models"]) == ["base", "CLIC", "SPARCL"]
-    row = suite["comparison"]["rows"][0]
+    suite = record_json(compare_runs(load_runs(cells)))
+    assert list(suite["models"]) == ["base", "CLIC", "SPARCL"]
+    row = suite["rows"][0]
     clic, sparcl = row["differences"]
     assert row["values"]["base"]["value"] == pytest.approx(10)
     assert row["values"]["CLIC"]["value"] == pytest.approx(100 * 25 / 40)

@@ -20,9 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, RecordDataset, RowsDataset
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.settings import ModelSettings
@@ -185,8 +184,14 @@ def catalog(
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
             "scored_items": RowsDataset(filepath=str(folder / "items.parquet"), row="ScoredItem"),
             "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
-            "diagnosis": JSONDataset(filepath=str(folder / "diagnosis.json")),
-            "comparison": JSONDataset(filepath=str(folder / "comparison.json")),
+            "diagnosis": RecordDataset(
+                filepath=str(folder / "diagnosis.json"),
+                record="compo_pipeline.diagnosis.diagnose.Diagnosis",
+            ),
+            "comparison": RecordDataset(
+                filepath=str(folder / "comparison.json"),
+                record="compo_pipeline.evaluation.evaluate.Comparison",
+            ),
             "report": FolderDataset(filepath=str(folder / "report")),
         }
         memory = {name: MemoryDataset(value) for name, value in inputs.items()}
@@ -222,9 +227,9 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     ]
     assert len(rows) == IMAGES + 1 and rows.count(None) == 1
     right = 100 * sum(bool(correct) for correct in rows) / IMAGES
-    found = by_model(Comparison.from_json(comparison).rows)["fine_tuned"]
+    found = by_model(comparison.rows)["fine_tuned"]
     assert found["sugar_crepe"]["accuracy"]["swap_obj"] == pytest.approx(right, abs=1e-3)
-    skipped = {f"{a['benchmark']}": a["skipped"] for a in comparison["audits"]}
+    skipped = {each.benchmark: each.skipped for each in comparison.audits}
     assert skipped == {
         "sugar_crepe": 1,
         "sugar_crepe_pp": 1,
@@ -237,7 +242,7 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
 def test_scores_come_with_their_items(done: DataCatalog) -> None:
     items = list(done.load("scored_items"))
     scores = list(done.load("scores"))
-    scored = {each["benchmark"] for each in done.load("comparison")["scored"]}
+    scored = {each.benchmark for each in done.load("comparison").scored}
     assert scored == {score.benchmark for score in scores} == {item.benchmark for item in items}
 
 
@@ -250,9 +255,9 @@ def test_the_benchmarks_are_logged_as_data_of_the_run(done: DataCatalog) -> None
 
 
 def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> None:
-    found = {o["benchmark"]: o for o in done.load("comparison")["overlaps"]}
-    assert found["sugar_crepe"]["same_bytes"] == found["sugar_crepe"]["same_caption"] == 1
-    assert found["retrieval"]["same_bytes"] == 0
+    found = {o.benchmark: o for o in done.load("comparison").overlaps}
+    assert found["sugar_crepe"].same_bytes == found["sugar_crepe"].same_caption == 1
+    assert found["retrieval"].same_bytes == 0
 
 
 def test_foils_are_reported_by_kind_with_what_a_person_said(done: DataCatalog) -> None:
@@ -348,8 +353,8 @@ def test_again_without_a_control(
     again["control_checkpoint"] = MemoryDataset(tmp_path)
     _run(again)
     assert set(again.load("metrics")) == {"base", "fine_tuned"}
-    rows = again.load("comparison")["rows"]
-    assert {each["against"] for row in rows for each in row["differences"]} == {"base"}
+    rows = again.load("comparison").rows
+    assert {each.against for row in rows for each in row.differences} == {"base"}
     assert list(again.load("scores")) == before
     shown = capsys.readouterr().out
     assert "base" in shown and "CLIC" in shown and "against control" not in shown

@@ -18,11 +18,10 @@ from compo_pipeline.pipelines.export.pipeline import create_pipeline
 from compo_pipeline.project.settings import RunSettings
 
 
-def compared(fingerprint: str) -> dict[str, Any]:
+def compared(fingerprint: str) -> Comparison:
     """The comparison of a checkpoint."""
     models = {"fine_tuned": ComparedModel("m", "M", fingerprint=fingerprint)}
-    found = Comparison(models, (), "toy")
-    return found.to_json()
+    return Comparison(models, (), "toy")
 
 
 @pytest.fixture

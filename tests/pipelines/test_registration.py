@@ -40,11 +40,11 @@ ROWS = tuple(compare([SCORES], MODELS, run_pairs(MODELS), {}))
 COMPARED = {role: ComparedModel(name, name) for role, name in MODELS.items()}
 
 
-def compared(fingerprint: str, split: str = "test") -> dict[str, Any]:
+def compared(fingerprint: str, split: str = "test") -> Comparison:
     """The comparison of a checkpoint with its base."""
     tuned = replace(COMPARED["fine_tuned"], fingerprint=fingerprint)
     models = {**COMPARED, "fine_tuned": tuned}
-    return Comparison(models, ROWS, "toy", sources={"retrieval": split}).to_json()
+    return Comparison(models, ROWS, "toy", sources={"retrieval": split})
 
 
 @pytest.fixture

@@ -12,16 +12,15 @@ from pydantic import TypeAdapter
 
 from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.comparison import cells
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.configuration.variants import VariantName
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
-from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.tuning import nodes
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
-from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.files import record_json, write_json
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.tracking import runs as tracking
@@ -105,7 +104,7 @@ def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
         names = {role: model.name for role, model in models.items()}
         rows = compare([scores], names, run_pairs(models), {})
         write_rows(place / "scores.parquet", scores, Score)
-        write_json(place / "comparison.json", Comparison(models, tuple(rows)).to_json())
+        write_json(place / "comparison.json", record_json(Comparison(models, tuple(rows))))
         commands.append(command[-1])
         return subprocess.CompletedProcess(command, 0)
 
@@ -121,7 +120,7 @@ def test_both_recipes_are_trained_with_fresh_seeds_and_compared_with_each_other(
         *(f"--params=dataset=few,variant=lora,method=clic,seed={k}" for k in (5, 6)),
     ]
     assert found["seeds"] == [5, 6]
-    (row,) = Suite.from_json(found["suite"]).comparison.rows
+    (row,) = parse(Comparison, found["suite"], "suite").rows
     assert [row.values[name].value for name in ("base", "configured", "tuned")] == [25, 50, 75]
     gain = row.against("configured")
     assert gain is not None and (gain.model, gain.value, gain.seeds) == ("tuned", 25, 2)

@@ -41,7 +41,6 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     monkeypatch.chdir(project)
     missed = ("swapped_objects",)
     found = Diagnosis((RESULT,), missed, missed, None, steps, 100, 90)
-    assert Diagnosis.from_json(found.to_json()) == found
     diagnoses = {"ours": found}
     folder, models = tmp_path / "diagnosis", {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
     diagnosis_page.write(diagnoses, models, {"command": "kedro run"}, CommandOptions(), folder)

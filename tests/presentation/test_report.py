@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import compare, run_pairs
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
@@ -20,6 +21,7 @@ from compo_pipeline.presentation.foils_page import FoilsSection
 from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
+from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.records import ItemChange, Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
@@ -248,8 +250,8 @@ def test_an_image_that_went_since_is_said_to_have_gone(
 
 
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
-    again = Comparison.from_json(comparison.to_json())
-    assert again.to_json() == comparison.to_json()
+    again = parse(Comparison, record_json(comparison), "comparison")
+    assert record_json(again) == record_json(comparison)
     assert again.rows[0].estimate.value == pytest.approx(comparison.rows[0].estimate.value)
 
 

@@ -10,8 +10,8 @@ from plotly.offline import get_plotlyjs
 
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.evaluate import ComparedModel, Comparison
-from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation.study_page import write
+from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.records import Score
 
 LR = "training.optimizer.lr"
@@ -50,8 +50,8 @@ def test_the_page_has_the_confirmation_the_best_values_and_five_plots(tmp_path: 
     pairs = [("configured", "base"), ("tuned", "base"), ("tuned", "configured")]
     rows = compare([scores], {name: name for name in names}, pairs, {})
     models = {name: ComparedModel(name, name) for name in names}
-    suite = Suite(Comparison(models, tuple(rows)), precision="", ties="")
-    html = written(tmp_path, 6, {"seeds": [1, 2], "suite": suite.to_json()})
+    suite = Comparison(models, tuple(rows))
+    html = written(tmp_path, 6, {"seeds": [1, 2], "suite": record_json(suite)})
     assert html.count(get_plotlyjs()) == 1
     html = html.replace(get_plotlyjs(), "")
     assert html.count("Plotly.newPlot") == 5

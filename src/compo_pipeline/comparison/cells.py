@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import keys
-from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest
+from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import SCORING
 from compo_pipeline.evaluation.suite import find_comparison_set
@@ -100,7 +100,7 @@ def load_runs(
         cell["label"]: [
             (
                 Table.open(Path(folder) / SCORES, Score),
-                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
+                parse(Comparison, read_json(Path(folder) / COMPARISON), COMPARISON),
             )
             for folder in cell["folders"]
         ]

@@ -12,8 +12,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kedro.io import AbstractDataset, DatasetError
+from kedro.utils import load_obj
 
-from compo_pipeline.configuration.settings import masked
+from compo_pipeline.configuration.settings import masked, parse
 from compo_pipeline.storage import records, untrusted
 from compo_pipeline.storage.files import (
     DamagedFileError,
@@ -21,6 +22,7 @@ from compo_pipeline.storage.files import (
     atomic_file,
     move_folder,
     read_json,
+    record_json,
     write_files,
     write_json,
 )
@@ -88,6 +90,48 @@ class JsonDataset(_PathDataset):
     def preview(self) -> JSONPreview:
         """Text of the JSON file, for `kedro viz`."""
         return self._filepath.read_text(encoding="utf-8")
+
+
+class RecordDataset(JsonDataset):
+    """Kedro dataset of a dataclass instance, in JSON with floats to six significant digits.
+
+    Example:
+        ```yaml
+        comparison:
+          type: compo_pipeline.datasets.catalog.RecordDataset
+          filepath: data/07_model_output/comparison.json
+          record: compo_pipeline.evaluation.evaluate.Comparison
+        ```
+    """
+
+    def __init__(
+        self,
+        *,
+        filepath: str,
+        record: str,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Name the file and its class.
+
+        Args:
+            filepath: the JSON file.
+            record: dotted path of the dataclass, which is imported when the file is read.
+            metadata: for viewers.
+        """
+        super().__init__(filepath=filepath, metadata=metadata)
+        self._record = record
+
+    def load(self) -> Any:
+        """Read the instance from the JSON file.
+
+        Raises:
+            DatasetError: there is no such file, or it is damaged or of another version.
+        """
+        return parse(load_obj(self._record), super().load(), self._filepath.name)
+
+    def save(self, data: Any) -> None:
+        """Write the instance as JSON."""
+        super().save(record_json(data))
 
 
 class ReceivedJsonDataset(_PathDataset):

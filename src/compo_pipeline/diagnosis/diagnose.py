@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from compo_pipeline.configuration.settings import parse
 from compo_pipeline.datasets.generators import Recipe
 from compo_pipeline.diagnosis.advice import Step, TrainingRun, advise, join_kinds
 from compo_pipeline.diagnosis.weaknesses import (
@@ -72,15 +71,6 @@ class Diagnosis:
     def rule(self) -> str:
         """A text that defines when a kind of change is a weakness."""
         return RULE
-
-    def to_json(self) -> dict[str, Any]:
-        """The diagnosis as plain mappings and lists."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Diagnosis:
-        """Read a diagnosis from the mappings that `to_json` gives."""
-        return parse(cls, content, "diagnosis")
 
 
 def diagnose(

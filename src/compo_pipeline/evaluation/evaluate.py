@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, sets_of, sources, titles
-from compo_pipeline.configuration.settings import SettingsError, parse
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -102,7 +101,7 @@ class ComparedModel:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of several models on the same benchmark items, as stored in JSON.
+    """Comparison of several models on the same benchmark items.
 
     The first model is the reference. A run has the models base, control and fine_tuned; a list of
     models, two of them, a challenger and its opponent, or recipes have names of their own. Values
@@ -110,7 +109,7 @@ class Comparison:
     benchmarks whose files are not the official ones. `scored` has a fingerprint of each benchmark's
     scores, and `sources` says where its items are from (`Subtask.source`). `suite` is
     `benchmarks.suite`, and `not_run` are the labels of optional benchmarks whose files are not
-    there.
+    there. `settings` of scoring that decide results, label to text.
     """
 
     models: dict[str, ComparedModel]
@@ -125,6 +124,7 @@ class Comparison:
     scored: tuple[ScoresFingerprint, ...] = ()
     suite: str = ""
     not_run: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -175,17 +175,6 @@ class Comparison:
                 f"comparison: it is of weights with the fingerprint {scored[:16] or '(none)'}, the "
                 f"checkpoint's is {fingerprint[:16]}; run `kedro run --pipeline=evaluation` again"
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON-ready values, floats to six significant digits."""
-        text = json.dumps(asdict(self))
-        plain: dict[str, Any] = json.loads(text, parse_float=lambda x: float(f"{float(x):.6g}"))
-        return plain
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Comparison:
-        """The comparison from the values that `to_json` returned."""
-        return parse(cls, content, "comparison")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import yaml
 
@@ -29,8 +30,7 @@ class Paper:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedResults:
+class PublishedResults(NamedTuple):
     """A paper, and the run's comparison rows beside the paper's values of the same metrics."""
 
     paper: Paper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,21 @@ from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
 from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
-from compo_pipeline.evaluation.aggregates import AggregateRow, aggregate_rows
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
     Pair,
-    Row,
     compare,
     merge_comparisons,
     renamed,
 )
 from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
 from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
-from compo_pipeline.evaluation.published import Paper, published_results
+from compo_pipeline.evaluation.published import PublishedResults, published_results
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 
@@ -45,94 +44,49 @@ COMPOSITIONAL = (
 """The metric of each compositional benchmark that stands for it in the trade-off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """Comparison of any number of models on benchmarks, as stored in JSON.
+def values_of(comparison: Comparison, model: str) -> dict[Key, float]:
+    """All metrics of a model in per cent, by metric key."""
+    return {row.key: row.values[model].value for row in comparison.rows}
 
-    Attributes:
-        comparison: of each model with the first one, the baseline; audits are of its tokenizer.
-        precision: of the towers.
-        ties: how equal similarities count.
-        exif: whether images were turned upright.
-        environment: where the models were scored.
+
+def trade_off(comparison: Comparison) -> tuple[Aggregate, tuple[Aggregate, ...]]:
+    """Means to plot against each other: compositionality, zero-shot and retrieval.
+
+    The first is over the compositional benchmarks that were run; the others are over zero-shot
+    sets, and over retrieval both ways. One without members was not run.
     """
+    keys = {row.key for row in comparison.rows}
+    sets = [row.key for row in comparison.rows if row.metric == "top1" and not row.averaged]
+    recalls = [row.key for row in comparison.rows if row.metric in ("i2t_r1", "t2i_r1")]
+    above = tuple(member for member in COMPOSITIONAL if keys.issuperset(member))
+    return Aggregate("compositionality", above), (
+        Aggregate("zero-shot top-1", tuple((key,) for key in sets)),
+        Aggregate("retrieval R@1", tuple((key,) for key in recalls)),
+    )
 
-    comparison: Comparison
-    precision: str
-    ties: str
-    exif: bool = True
-    environment: str = ""
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the compared models, the baseline first."""
-        return list(self.comparison.models)
+def means_of(comparison: Comparison, aggregate: Aggregate) -> dict[str, float]:
+    """Value of a mean over benchmarks for each model."""
+    return {name: aggregate.mean(values_of(comparison, name)) for name in comparison.models}
 
-    def values(self, model: str) -> dict[Key, float]:
-        """All metrics of a model in per cent, by metric key."""
-        return {row.key: row.values[model].value for row in self.comparison.rows}
 
-    @property
-    def aggregates(self) -> list[AggregateRow]:
-        """Means over benchmarks that papers report, with the models' values."""
-        return aggregate_rows(self.comparison)
+def reference_rows(comparison: Comparison) -> list[PublishedResults]:
+    """For each paper: comparison rows with the paper's values; none of unofficial files."""
+    rows = [row for row in comparison.rows if row.benchmark not in comparison.titles]
+    return published_results(rows, coco=False, deviating=comparison.deviating)
 
-    @property
-    def trade_off(self) -> tuple[Aggregate, tuple[Aggregate, ...]]:
-        """Means to plot against each other: compositionality, zero-shot and retrieval.
 
-        The first is over the compositional benchmarks that were run; the others are over zero-shot
-        sets, and over retrieval both ways. One without members was not run.
-        """
-        rows = self.comparison.rows
-        keys = {row.key for row in rows}
-        sets = [row.key for row in rows if row.metric == "top1" and not row.averaged]
-        recalls = [row.key for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
-        above = tuple(member for member in COMPOSITIONAL if keys.issuperset(member))
-        return Aggregate("compositionality", above), (
-            Aggregate("zero-shot top-1", tuple((key,) for key in sets)),
-            Aggregate("retrieval R@1", tuple((key,) for key in recalls)),
-        )
-
-    def means(self, aggregate: Aggregate) -> dict[str, float]:
-        """Value of a mean over benchmarks for each model."""
-        return {name: aggregate.mean(self.values(name)) for name in self.names}
-
-    @property
-    def reference_rows(self) -> list[tuple[Paper, list[tuple[Row, tuple[float | None, ...]]]]]:
-        """For each paper: comparison rows of the suite, each with the paper's values.
-
-        They need all items of the official files and the official rule for ties, as in
-        `published_results`. Benchmarks whose files are not the official ones have none.
-        """
-        titles = self.comparison.titles
-        rows = [row for row in self.comparison.rows if row.benchmark not in titles]
-        found = published_results(rows, coco=False, deviating=self.comparison.deviating)
-        return [(one.paper, list(one.rows)) for one in found]
-
-    @property
-    def same_models(self) -> list[str]:
-        """A line for each model with the same weights and values as an earlier one."""
-        found, models = [], self.comparison.models
-        for place, name in enumerate(self.names):
-            for other in self.names[:place]:
-                same = models[name].fingerprint == models[other].fingerprint
-                if same and self.values(name) == self.values(other):
-                    found.append(
-                        f"{name} is the same model as {other} (equal weights and "
-                        "figures): count it once"
-                    )
-                    break
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """The suite as JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Suite:
-        """The suite from the values that `to_json` returned."""
-        return parse(cls, content, "suite")
+def same_models(comparison: Comparison) -> list[str]:
+    """A line for each model with the same weights and values as an earlier one."""
+    first: dict[tuple[str, tuple[float, ...]], str] = {}
+    found = []
+    for name, model in comparison.models.items():
+        values = tuple(values_of(comparison, name).values())
+        if (other := first.setdefault((model.fingerprint, values), name)) != name:
+            found.append(
+                f"{name} is the same model as {other} (equal weights and figures): count it once"
+            )
+    return found
 
 
 def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
@@ -197,7 +151,7 @@ def score_suite(
     benchmarks: BenchmarksSettings,
     store: Path,
     known: TrainingRows,
-) -> tuple[Table[Score], Suite]:
+) -> tuple[Table[Score], Comparison]:
     """Score a list of models on every subtask, and compare each with the first.
 
     Args:
@@ -211,7 +165,7 @@ def score_suite(
     scored, labels = score_models(items.subtasks, models, settings, store), titles(items.subtasks)
     baseline, *others = scored.models
     names, pairs = {name: name for name in scored.models}, [(name, baseline) for name in others]
-    comparison = Comparison(
+    return scored.rows, Comparison(
         models=scored.models,
         rows=tuple(compare([scored.rows], names, pairs, scored.chance, labels)),
         audits=scored.audits,
@@ -221,19 +175,18 @@ def score_suite(
         titles=labels,
         suite=benchmarks.suite or "",
         not_run=not_run_labels(benchmarks),
+        settings={
+            "precision": f"images {settings.image_precision}, texts {settings.text_precision}",
+            "ties": benchmarks.ties,
+            "EXIF orientation": "applied" if benchmarks.exif else "ignored",
+            "environment": environment(choose_device(settings.device, key="evaluation.device")),
+        },
     )
-    suite = Suite(
-        comparison,
-        precision=f"images {settings.image_precision}, texts {settings.text_precision}",
-        ties=benchmarks.ties,
-        exif=benchmarks.exif,
-    )
-    return scored.rows, suite
 
 
 def compare_runs(
     runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]], pairs: Sequence[Pair] = ()
-) -> Suite:
+) -> Comparison:
     """Compare trained models with their base, each over several training seeds.
 
     Args:
@@ -266,7 +219,7 @@ def compare_runs(
         both = zip(*(_relabelled(label, runs[label]) for label in pair), strict=True)
         scores = [Table.joined(tables) for tables in both]
         tables.append(compare(scores, {one: one for one in pair}, [pair], chance, first.titles))
-    comparison = Comparison(
+    return Comparison(
         models,
         tuple(merge_comparisons(tables)),
         audits=first.audits,
@@ -274,7 +227,6 @@ def compare_runs(
         suite=first.suite,
         not_run=first.not_run,
     )
-    return Suite(comparison, precision="", ties="")
 
 
 def _relabelled(

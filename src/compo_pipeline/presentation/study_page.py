@@ -11,7 +11,8 @@ from optuna import Study, visualization
 from optuna.trial import TrialState
 from plotly.offline import get_plotlyjs
 
-from compo_pipeline.evaluation.suite import Suite
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation import pages
 
 _PAGE = "study.html"
@@ -49,7 +50,7 @@ def write(
         "facts": facts,
         "study": study,
         "confirmation": confirmation,
-        "rows": Suite.from_json(suite).comparison.headlines if suite else [],
+        "rows": parse(Comparison, suite, "confirmation").headlines if suite else [],
         "plots": {
             title: plot(database).to_html(full_html=False, include_plotlyjs=False)
             for title, plot in drawn.items()

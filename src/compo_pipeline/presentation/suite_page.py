@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
-from compo_pipeline.evaluation.suite import Suite
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES, number_table
@@ -24,7 +26,7 @@ FRONTIER = "frontier.png"
 
 
 def cards_of(
-    suite: Suite, changes: Sequence[ItemChange], subtasks: Sequence[Subtask], count: int
+    suite: Comparison, changes: Sequence[ItemChange], subtasks: Sequence[Subtask], count: int
 ) -> dict[str, list[ItemCard]]:
     """Item cards of each model's hardest fixed and broken items against the first model.
 
@@ -34,7 +36,7 @@ def cards_of(
         subtasks: that were scored.
         count: cards of each kind, over all models.
     """
-    others = suite.names[1:]
+    others = list(suite.models)[1:]
     each = -(-count // max(1, len(others)))
     return {
         name: hardest_cards(subtasks, (one for one in changes if one.model == name), each)
@@ -43,7 +45,7 @@ def cards_of(
 
 
 def write(
-    suite: Suite,
+    suite: Comparison,
     title: str,
     facts: Mapping[str, str],
     folder: Path,
@@ -59,45 +61,49 @@ def write(
         cards: of `cards_of`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    panels = _frontier_panels(suite)
+    panels, (above, across) = _frontier_panels(suite), trade_off(suite)
     context = {
         "title": title,
         "facts": facts,
         "suite": suite,
+        "names": list(suite.models),
+        "aggregates": aggregate_rows(suite),
+        "published": reference_rows(suite),
+        "notes": [*same_models(suite), *suite.left_out],
         "cards": cards,
         "frontier": plots.frontier(panels, folder / FRONTIER),
         "panels": panels,
-        "axes": [suite.trade_off[0], *suite.trade_off[1]],
-        "labels": {row.key: row.label for row in suite.comparison.rows},
+        "axes": [above, *across],
+        "labels": {row.key: row.label for row in suite.rows},
     }
     for name in (PAGE, MARKDOWN):
         pages.write(folder / name, name, context)
     return folder
 
 
-def _frontier_panels(suite: Suite) -> list[plots.FrontierPanel]:
+def _frontier_panels(suite: Comparison) -> list[plots.FrontierPanel]:
     """Panels of the frontier plot: compositionality against zero-shot accuracy and retrieval."""
-    up, rights = suite.trade_off
-    above = suite.means(up) if up.members else {}
+    up, rights = trade_off(suite)
+    above = means_of(suite, up) if up.members else {}
     if len(above) < 2:
         return []
     panels = []
     for right in rights:
         if right.members:
-            across = suite.means(right)
+            across = means_of(suite, right)
             points = {name: (across[name], above[name]) for name in above if name in across}
             labels = [f"{one.label}, mean of {len(one.members)}, %" for one in (right, up)]
             panels.append(plots.FrontierPanel(labels[0], labels[1], points))
     return panels
 
 
-def show(suite: Suite, console: Console | None = None) -> None:
+def show(suite: Comparison, console: Console | None = None) -> None:
     """Print the headline metrics of all models of a suite, and what was left out."""
     console = terminal(console)
     coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
-    title = "per cent" + coloured * (len(suite.names) > 1)
-    table = number_table(title, suite.names, collapse_padding=True)
-    for row in suite.comparison.headlines:
+    title = "per cent" + coloured * (len(suite.models) > 1)
+    table = number_table(title, suite.models, collapse_padding=True)
+    for row in suite.headlines:
         styles = {each.model: STYLES[each.significance] for each in row.differences}
         cells = [
             Text(f"{each.value:.1f}", style=styles.get(name, STYLES["level"]))
@@ -105,7 +111,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
         ]
         table.add_row(Text(row.label), *cells)
     console.print(table)
-    for line in (*suite.same_models, *suite.comparison.left_out):
+    for line in (*same_models(suite), *suite.left_out):
         console.print(Text(line, style="yellow"))
 
 

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -233,6 +234,13 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
     """Write a value as a JSON file, atomically."""
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def record_json(record: Any) -> dict[str, Any]:
+    """Fields of a dataclass as JSON-ready values, floats to six significant digits."""
+    text = json.dumps(asdict(record))
+    plain: dict[str, Any] = json.loads(text, parse_float=lambda x: float(f"{float(x):.6g}"))
+    return plain
 
 
 def read_json(path: Path) -> Any:

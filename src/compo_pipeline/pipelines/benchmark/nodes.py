@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,15 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.contamination import read_training_tables, training_rows
 from compo_pipeline.evaluation.differences import item_changes
-from compo_pipeline.evaluation.evaluate import BenchmarkItems
+from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
-from compo_pipeline.evaluation.suite import Suite, listed_models, score_suite
+from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import ItemChange, Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions.settings import RegistrationSettings
 from compo_pipeline.versions.verification import open_models
@@ -70,22 +69,20 @@ def score_models(
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
     embeddings: str,
-) -> tuple[Sequence[Score], dict[str, Any]]:
+) -> tuple[Table[Score], Comparison]:
     """Score the listed models on every item, and compare each with the first one."""
     captions, facts = read_training_tables(suite.training)
     known = training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
     listed = listed_models(models, model_lists)
     opened = open_models(listed, evaluation.device, registration.signing)
-    scores, found = score_suite(items, opened, evaluation, benchmarks, Path(embeddings), known)
-    place = environment(choose_device(evaluation.device, key="evaluation.device"))
-    return scores, replace(found, environment=place).to_json()
+    return score_suite(items, opened, evaluation, benchmarks, Path(embeddings), known)
 
 
 def find_changes(
-    suite: Mapping[str, Any], suite_scores: Sequence[Score], items: BenchmarkItems
+    suite: Comparison, suite_scores: Sequence[Score], items: BenchmarkItems
 ) -> list[ItemChange]:
     """Items that a model of the list gets right and the first one wrong, or the other way."""
-    baseline, *others = Suite.from_json(suite).names
+    baseline, *others = suite.models
     return [
         change
         for name in others
@@ -94,7 +91,7 @@ def find_changes(
 
 
 def write_report(
-    suite: Mapping[str, Any],
+    suite: Comparison,
     changes: Sequence[ItemChange],
     items: BenchmarkItems,
     models: str,
@@ -103,26 +100,20 @@ def write_report(
     site: Site,
 ) -> dict[str, bytes]:
     """Page of the models side by side, with items on which they differ; prints headline metrics."""
-    found = Suite.from_json(suite)
     facts = {
         **site.facts("benchmark"),
         "list": models,
         "benchmarks": str(benchmarks.root or "folders of their own"),
-        "precision": found.precision,
-        "ties": found.ties,
-        "EXIF orientation": "applied" if found.exif else "ignored",
-        "environment": found.environment,
-        "training rows": "counted among the items"
-        if found.comparison.overlaps
-        else "none (suite.training)",
+        **suite.settings,
+        "training rows": "counted among the items" if suite.overlaps else "none (suite.training)",
     }
-    suite_page.show(found)
-    cards = suite_page.cards_of(found, changes, items.subtasks, evaluation.gallery)
+    suite_page.show(suite)
+    cards = suite_page.cards_of(suite, changes, items.subtasks, evaluation.gallery)
     title = f"Models of the list {models}"
-    return files_of(partial(suite_page.write, found, title, facts, cards=cards))
+    return files_of(partial(suite_page.write, suite, title, facts, cards=cards))
 
 
-def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
+def log_suite(suite: Comparison, page: Path, models: str) -> None:
     """Log the metrics and the page of a list of models as an MLflow run."""
-    figures = by_model(Suite.from_json(suite).comparison.rows)
+    figures = by_model(suite.rows)
     tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)

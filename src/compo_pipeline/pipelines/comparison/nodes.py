@@ -13,7 +13,8 @@ from typing import Any
 
 from compo_pipeline.comparison import cells
 from compo_pipeline.evaluation.comparison import by_model, headline_figures
-from compo_pipeline.evaluation.suite import Suite, compare_runs
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import CommandOptions, Site
@@ -44,11 +45,11 @@ def run_cells(
 
 def compare_cells(
     runs: list[dict[str, Any]], name: str, site: Site
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
+) -> tuple[Comparison, dict[str, Any], dict[str, bytes]]:
     """Compare the base model and all cells, with intervals over seeds and images.
 
     Returns:
-        The comparison as JSON, headline metrics for DVC, and the files of the page.
+        The comparison, headline metrics for DVC, and the files of the page.
     """
     suite = compare_runs(cells.load_runs(runs))
     facts = {
@@ -59,11 +60,11 @@ def compare_cells(
     }
     suite_page.show(suite)
     page = partial(suite_page.write, suite, f"Comparison of the set {name}", facts)
-    return suite.to_json(), headline_figures(suite.comparison.rows), files_of(page)
+    return suite, headline_figures(suite.rows), files_of(page)
 
 
-def log_cells(suite: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
+def log_cells(suite: Comparison, page: Path, name: str, dataset: str) -> None:
     """Log the metrics of all cells of a comparison set, and its page, as one MLflow run."""
     tags = {"dataset": dataset, "set": name}
-    figures = by_model(Suite.from_json(suite).comparison.rows)
+    figures = by_model(suite.rows)
     tracking.log_figures(f"comparison-{dataset}-{name}", tags, figures, page)

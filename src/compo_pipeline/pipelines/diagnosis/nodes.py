@@ -10,7 +10,7 @@ from typing import Any
 
 from compo_pipeline.benchmarks.loading import gather_foils
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
 from compo_pipeline.evaluation.contamination import TrainingRows
@@ -58,15 +58,15 @@ def diagnose_models(
     )
     items, store = BenchmarkItems(subtasks, {}), Path(embeddings)
     _, suite = score_suite(items, opened, evaluation, benchmarks, store, TrainingRows())
-    base, rows = suite.comparison.reference, suite.comparison.rows
-    return {name: diagnose(rows, base, name, training_run).to_json() for name in suite.names}
+    base, rows = suite.reference, suite.rows
+    return {name: asdict(diagnose(rows, base, name, training_run)) for name in suite.models}
 
 
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
 ) -> dict[str, bytes]:
     """Page of the diagnoses and, per model, an environment of advised settings."""
-    found = {name: Diagnosis.from_json(each) for name, each in diagnoses.items()}
+    found = {name: parse(Diagnosis, each, "diagnoses") for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}
     page.show(found)

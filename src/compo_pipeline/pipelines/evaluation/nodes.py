@@ -62,7 +62,7 @@ from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.files import files_of, record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, Score, ScoredItem
 from compo_pipeline.storage.tables import Splits, Table
@@ -130,13 +130,13 @@ def compare_models(
     dataset: str,
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Comparison of the scored models as JSON, and its headline figures for DVC."""
+) -> tuple[Comparison, dict[str, Any]]:
+    """Comparison of the scored models, and its headline figures for DVC."""
     compared = compare_run(scored, items, known, dataset, evaluation)
     comparison = replace(
         compared, suite=benchmarks.suite or "", not_run=loading.not_run_labels(benchmarks)
     )
-    return comparison.to_json(), headline_figures(comparison.rows)
+    return comparison, headline_figures(comparison.rows)
 
 
 def describe_training(
@@ -179,17 +179,16 @@ def describe_training(
     )
 
 
-def diagnose_run(comparison: Mapping[str, Any], training_run: TrainingRun) -> dict[str, Any]:
+def diagnose_run(comparison: Comparison, training_run: TrainingRun) -> Diagnosis:
     """Diagnosis of the run: foil kinds that its model misses, and advice; empty without foils."""
-    rows = Comparison.from_json(comparison).rows
-    return diagnose(rows, BASE, FINE_TUNED, training_run).to_json()
+    return diagnose(comparison.rows, BASE, FINE_TUNED, training_run)
 
 
 def write_report(
-    comparison: Mapping[str, Any],
+    comparison: Comparison,
     scores: Sequence[Score],
     items: BenchmarkItems,
-    diagnosis: Mapping[str, Any],
+    diagnosis: Diagnosis,
     foils: Sequence[Foil],
     foils_report: Mapping[str, Any],
     foils_review: Mapping[str, Any],
@@ -206,7 +205,7 @@ def write_report(
     Raises:
         SettingsError: the review of foils is one of other items.
     """
-    found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    found, split = comparison, benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
     section = foils_page.section(found, foils_report, split, noise)
@@ -221,7 +220,7 @@ def write_report(
         cards,
         quarantine,
         training_curves,
-        replace(section, diagnosis=Diagnosis.from_json(diagnosis)),
+        replace(section, diagnosis=diagnosis),
         report.ReportFacts(facts, settings, site.command, shown),
     )
     return files_of(partial(report.write, inputs))
@@ -230,7 +229,7 @@ def write_report(
 def log_evaluation(
     written: Path,
     run: Mapping[str, Any],
-    comparison: Mapping[str, Any],
+    comparison: Comparison,
     foils_report: Mapping[str, Any],
     foils: FoilSettings,
     benchmarks: BenchmarksSettings,
@@ -239,7 +238,7 @@ def log_evaluation(
 
     The control's metrics go to its own run.
     """
-    found, split = Comparison.from_json(comparison), benchmarks.foils.split
+    found, split = comparison, benchmarks.foils.split
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(found.rows, FINE_TUNED))
         if CONTROL in found.models:
@@ -248,7 +247,7 @@ def log_evaluation(
         # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
         names = sorted({row.benchmark for row in found.rows})
         record.tags({f"benchmark.{name}": found.benchmarks[name] for name in names})
-        record.document(comparison, "comparison.json")
+        record.document(record_json(comparison), "comparison.json")
         scored = hash_of([(each.items, each.images) for each in found.scored])
         record.dataset("benchmarks", scored, benchmarks.root, "evaluation")
         record.artefact(written, "report")

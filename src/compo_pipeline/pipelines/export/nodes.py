@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
@@ -16,7 +14,7 @@ from compo_pipeline.models.settings import ExportSettings
 log = logging.getLogger(__name__)
 
 
-def export_formats(checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings) -> Path:
+def export_formats(checkpoint: Path, comparison: Comparison, export: ExportSettings) -> Path:
     """Export the checkpoint to each enabled format; returns a folder with one folder each.
 
     Raises:
@@ -35,7 +33,7 @@ def export_formats(checkpoint: Path, comparison: Mapping[str, Any], export: Expo
     for wanted, needs, _ in formats.values():
         if wanted:
             needs()
-    Comparison.from_json(comparison).require(load(checkpoint).fingerprint)
+    comparison.require(load(checkpoint).fingerprint)
     folder = checkpoint.with_name(".exporting")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -61,7 +61,7 @@ def list_materials(
 
 
 def collect_evidence(
-    comparison: Mapping[str, Any],
+    comparison: Comparison,
     checkpoint: Path,
     registration: RegistrationSettings,
     tuned: BenchmarksSettings,
@@ -71,12 +71,11 @@ def collect_evidence(
     Raises:
         SettingsError: the version would get an alias, and was scored on items that select.
     """
-    compared = Comparison.from_json(comparison)
-    found = selecting_benchmarks(compared.sources, recorded_validation(checkpoint), tuned)
+    found = selecting_benchmarks(comparison.sources, recorded_validation(checkpoint), tuned)
     if found and registration.alias is not None:
-        lines = "\n".join(describe_selecting(compared.sources, found))
+        lines = "\n".join(describe_selecting(comparison.sources, found))
         raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
-    return Evidence.from_comparison(compared, found)
+    return Evidence.from_comparison(comparison, found)
 
 
 def export_checkpoint(
@@ -84,7 +83,7 @@ def export_checkpoint(
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
     materials: Sequence[Material],
-    comparison: Mapping[str, Any],
+    comparison: Comparison,
     evidence: Evidence,
     scores: Sequence[Score],
     items: Sequence[ScoredItem],
@@ -98,13 +97,13 @@ def export_checkpoint(
 
     The evidence's reference is of the exported weights.
     """
-    compared, table = Comparison.from_json(comparison), Table.of(scores, Score)
+    table = Table.of(scores, Score)
     device = choose_device(evaluation.device, key="evaluation.device")
     folder = checkpoint.with_name(".registering")
     shutil.rmtree(folder, ignore_errors=True)
-    about = run, manifest, materials, compared
+    about = run, manifest, materials, comparison
     export_with_card(checkpoint, folder, *about, registration, waive)
-    rows = {role: table.having("model", [compared.models[role].name]) for role in MODELS}
+    rows = {role: table.having("model", [comparison.models[role].name]) for role in MODELS}
     write_evidence(folder, evidence, rows, items)
     exported, most = load(folder).to(device), registration.reference_rows
     write_reference(folder, exported, valid_captions, root, most, evaluation)
@@ -115,11 +114,10 @@ def register_export(
     export: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
-    comparison: Mapping[str, Any],
+    comparison: Comparison,
     registration: RegistrationSettings,
     root: Path,
 ) -> dict[str, Any]:
     """Log the exported model to its MLflow run and register it, unless it is registered."""
-    compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as log:
-        return asdict(register(export, log, manifest, compared, root, registration))
+        return asdict(register(export, log, manifest, comparison, root, registration))

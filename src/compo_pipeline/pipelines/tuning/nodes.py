@@ -16,14 +16,15 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.comparison.cells import CellSet, load_runs, run_cells
 from compo_pipeline.configuration import variants
 from compo_pipeline.configuration.places import PathSettings
-from compo_pipeline.configuration.settings import SettingsError, leaves, plain
+from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.suite import Suite, compare_runs
+from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.methods.registry import build
 from compo_pipeline.presentation import study_page, suite_page
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import files_of
+from compo_pipeline.storage.files import files_of, record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
@@ -156,7 +157,7 @@ def confirm_best(
     runs = run_cells(chosen, inputs.training.data_hash, Path(folder))
     suite = compare_runs(load_runs(runs), [(TUNED, CONFIGURED)])
     suite_page.show(suite)
-    return {"seeds": list(chosen.seeds), "suite": suite.to_json()}
+    return {"seeds": list(chosen.seeds), "suite": record_json(suite)}
 
 
 def write_study(
@@ -188,7 +189,7 @@ def log_study(
     tags |= {"seed": str(training.seed), "data_hash": training.data_hash, "study": study["name"]}
     figures = {"trials": study["trials"]}
     if "suite" in confirmation:
-        figures |= by_model(Suite.from_json(confirmation["suite"]).comparison.rows)
+        figures |= by_model(parse(Comparison, confirmation["suite"], "confirmation").rows)
     run_id = tracking.log_figures(f"tuning-{study['name']}", tags, figures, page)
     # The storage's URL may contain a password.
     settings = {key: value for key, value in plain(tuning).items() if key != "study"}
