@@ -395,7 +395,7 @@ def scored_parts(
         values, items = wide[known], wide.index[known]
         parts[key] = ScoredPart(
             {name: 100.0 * np.ascontiguousarray(values[model].T) for name, model in models.items()},
-            first.cat.codes.loc[items].to_numpy(np.int64),
+            np.asarray(first.cat.codes.loc[items], np.int64),
             list(items),
             [item for item in first.index if not known[item]],
         )

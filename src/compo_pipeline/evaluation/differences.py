@@ -34,7 +34,7 @@ def item_changes(
     theirs, ours = map(_verdicts, (before, after))
     both = ours.merge(theirs, on=_ITEM, suffixes=("", "_before"))
     changed = both[both["correct"] != both["correct_before"]]
-    rows = after.take(changed["place"]), before.take(changed["place_before"])
+    rows = after.take(changed["place"].to_numpy()), before.take(changed["place_before"].to_numpy())
     for own, other in zip(*rows, strict=True):
         item = _item_of_score(items, own)
         wrong = other if own.correct else own
@@ -58,7 +58,7 @@ def item_changes(
 
 def _verdicts(table: Table[Score]) -> pd.DataFrame:
     """Names, verdict and place of the scored rows of one model, each item once."""
-    frame = table.to_arrow().select([*_ITEM, "correct"]).to_pandas()
+    frame: pd.DataFrame = table.to_arrow().select([*_ITEM, "correct"]).to_pandas()
     frame["place"] = np.arange(len(frame))
     own = frame[frame["correct"].notna() & (frame["metric"] != PER_CLASS)]
     return own.drop_duplicates(_ITEM, keep="last")

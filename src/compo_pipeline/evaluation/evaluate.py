@@ -241,7 +241,8 @@ def score_models(
     """
     embedder = Embedder(subtasks, settings, store)
     compared: dict[str, ComparedModel] = {}
-    rows, chances, audits = [], [], []
+    rows, chances = [], []
+    audits: list[Audit] = []
 
     def score(key: str, loaded: LoadedModel) -> None:
         name, label = named.get(key, (key, key))

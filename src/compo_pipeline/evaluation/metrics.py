@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -156,7 +157,7 @@ def reported_metrics(
 def score_frame(scores: Iterable[Score]) -> pd.DataFrame:
     """Names of scores as categories, and `value`: from 0 (wrong) to 1, NaN if not scored."""
     table = Table.of(scores, Score).to_arrow()
-    frame = table.select(_NAMES).to_pandas(categories=_NAMES)
+    frame: pd.DataFrame = table.select(_NAMES).to_pandas(categories=_NAMES)
     frame["value"] = table["correct"].cast("float64").to_numpy()
     graded = frame["metric"].isin(GRADED).to_numpy()
     similarities = table["similarities"].filter(pa.array(graded)).to_pylist()
@@ -170,7 +171,7 @@ def metric_values(scores: Iterable[Score]) -> dict[str, float]:
     Items that could not be scored are left out.
     """
     scored = score_frame(scores).dropna(subset="value").groupby(KEY, observed=True, sort=False)
-    values: dict[Key, list[float]] = {key: own.tolist() for key, own in scored["value"]}
+    values: dict[Any, list[float]] = {key: own.tolist() for key, own in scored["value"]}
     means = {key: sum(found) / len(found) for key, found in values.items()}
     return {
         f"{one.benchmark}/{one.metric}/{one.name}": 100

@@ -123,7 +123,7 @@ def write_evidence(
 
 def _write_table(rows: Table[Any], path: Path) -> None:
     """Write a table as a Parquet file."""
-    columns = schema(rows.row_type)
+    columns = schema(cast(type, rows.row_type))
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
     plain = [name for name in columns.names if name != "item"]
