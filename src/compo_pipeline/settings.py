@@ -23,7 +23,7 @@ class ConfigLoader(OmegaConfigLoader):
     """Kedro's loader of configuration, with errors of one line that name the file."""
 
     def __init__(self, conf_source: str, env: str | None = None, *args: Any, **rest: Any) -> None:
-        keys.check_files(Path(conf_source), env or rest.get("default_run_env") or "local")
+        keys.check_environment(Path(conf_source), env or rest.get("default_run_env") or "local")
         super().__init__(conf_source, env, *args, **rest)
 
     def __getitem__(self, key: str) -> dict[str, Any]:

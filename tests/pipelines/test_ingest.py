@@ -470,7 +470,7 @@ def test_a_near_copy_that_another_source_holds_out_is_found(
     assert quarantine == [] and len(valid) == 6
     assert report["near_duplicates"] == {"a": 1, "b": 1}
     assert "1 images of the source a look like one of another" in caplog.text
-    rule = RowRule("near_leaks", "one_of", values=(False,))
+    rule = RowRule("near_leaks", values=(False,))
     _, _, (entry,), _, _ = two_sources({"no_near_leak": rule})
     assert (entry.sample_id, entry.rule) == ("a/train-0", "no_near_leak")
 

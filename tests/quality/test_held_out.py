@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from compo_pipeline.datasets.quality.ingest import Ingested, ingest, ingest_sources
+from compo_pipeline.datasets.quality.ingest import Ingested, ingest
 from compo_pipeline.datasets.quality.settings import IngestSettings, SentenceSettings
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
@@ -48,7 +48,7 @@ def test_several_sources_hold_out_images_of_each(tmp_path: Path, records: list[R
     source = {"root": str(tmp_path), "splits": splits}
     samples = {"large": SampleSettings(rows=20), "small": SampleSettings()}
     settings = IngestSettings(sentences=SENTENCES)
-    found = ingest_sources(own, source, settings, samples, "train", held_out=10)
+    found = ingest(own, source, settings, samples, "train", held_out=10)
     facts = found.facts
     sums = facts.column("image_hash").to_pylist()
     content = dict(zip(facts.column("image").to_pylist(), sums, strict=True))
@@ -68,7 +68,8 @@ def ingested(
 ) -> Ingested:
     source = {"root": str(root), "format": "x", "splits": {"train": [], "test": []}}
     settings = IngestSettings(sentences=SENTENCES)
-    return ingest(records, source, settings, SampleSettings(rows=rows), held_out=held_out)
+    samples = {"x": SampleSettings(rows=rows)}
+    return ingest({"x": records}, source, settings, samples, "train", held_out=held_out)
 
 
 def contents(root: Path, found: Ingested) -> dict[str, set[str]]:

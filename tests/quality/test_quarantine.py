@@ -271,7 +271,7 @@ def test_a_split_without_a_valid_row_says_why() -> None:
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     settings = DataValidationSettings(
         tolerated_share=0.5,
-        rules={"only_train": RowRule(column="split", expectation="one_of", values=("train",))},
+        rules={"only_train": RowRule(column="split", values=("train",))},
     )
     facts = numbered(GOOD, replace(GOOD, split="test"))
     ((entry,), _, _) = validate(facts, [], settings, tmp_path / "docs")

@@ -9,7 +9,7 @@ import yaml
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.quality.settings import DataValidationSettings, IngestSettings, RowRule
 
-WIDTH = {"column": "width", "expectation": "between", "least": 32}
+WIDTH = {"column": "width", "least": 32}
 
 
 def test_every_rule_of_the_project_is_a_rule(project: Path) -> None:
@@ -29,9 +29,8 @@ def test_null_takes_a_rule_away() -> None:
     [
         ({"colum": "width"}, r"validation\.rules\.width\.colum: unknown key; did you mean"),
         ({"column": "widht"}, r"unknown column 'widht'; did you mean 'width'"),
-        ({"expectation": "beetween"}, r"validation\.rules\.width\.expectation"),
-        ({"least": None}, "needs its own bounds"),
-        ({"pattern": "x"}, "needs its own bounds"),
+        ({"least": None}, "expected least or most"),
+        ({"pattern": "x"}, "no two of these"),
         ({"least": "many"}, r"validation\.rules\.width\.least.*got 'many'"),
     ],
 )
@@ -61,8 +60,8 @@ def test_a_pixel_limit_that_cannot_be_kept(pixels: int) -> None:
 
 
 def test_expectations_in_words() -> None:
-    assert RowRule("width", "between", least=1, most=2).expected == "at least 1, at most 2"
-    assert RowRule("width", "between", most=2).expected == "at most 2"
-    assert RowRule("decode_error", "one_of", values=("",)).expected == "nothing"
-    assert RowRule("leaks", "one_of", values=(False,)).expected == "False"
-    assert RowRule("decode_error", "lacks", pattern="^a").expected == "nothing like ^a"
+    assert RowRule("width", least=1, most=2).expected == "at least 1, at most 2"
+    assert RowRule("width", most=2).expected == "at most 2"
+    assert RowRule("decode_error", values=("",)).expected == "nothing"
+    assert RowRule("leaks", values=(False,)).expected == "False"
+    assert RowRule("decode_error", pattern="^a").expected == "nothing like ^a"

@@ -1,10 +1,10 @@
 """What a version is made from is listed, each with its licence, and nothing is left unsaid."""
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args
 
 import pytest
 
@@ -13,7 +13,7 @@ from compo_pipeline.language.parsing import load_once
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.registration.nodes import list_materials
 from compo_pipeline.versions.materials import Material
-from compo_pipeline.versions.settings import Licences
+from compo_pipeline.versions.settings import Part
 
 TABLE = DataSettings(root=Path("data"), splits={}, format="table")
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "qwen 7b"}
@@ -29,7 +29,7 @@ def materials(context: Callable[..., Any]) -> Callable[..., dict[str, Material]]
         method: str = "sparcl",
         data: DataSettings = TABLE,
         model: ModelSettings = BASE,
-        licences: Licences | None = None,
+        licences: Mapping[Part, str] = MappingProxyType({}),
     ) -> dict[str, Material]:
         read = context(
             recaption={"captioner": "endpoint", "endpoint": ENDPOINT},
@@ -38,14 +38,14 @@ def materials(context: Callable[..., Any]) -> Callable[..., dict[str, Material]]
         manifest = {"data_hash": "d" * 64, "count": 4, "files": {"my captions.csv": "e" * 64}}
         made_by = read.recaption, read.counterfactuals
         listed = list_materials(model, "my photos", data, manifest, method, "compo_en", *made_by)
-        return {one.part: one.licensed(licences or Licences()) for one in listed}
+        return {one.part: one.licensed(licences) for one in listed}
 
     return of
 
 
 def test_each_part_is_named_and_has_a_setting_of_its_licence(materials: Materials) -> None:
-    parts = [each.name for each in fields(Licences)]
-    found = materials(licences=Licences(**{part: f"of the {part}" for part in parts}))
+    parts = get_args(Part)
+    found = materials(licences={part: f"of the {part}" for part in parts})
     assert {part: found[part].licence for part in parts} == {
         part: f"of the {part}" for part in parts
     }

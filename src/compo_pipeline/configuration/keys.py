@@ -17,10 +17,6 @@ from compo_pipeline.configuration.settings import SettingsError, nearest, value_
 COMPUTE = "parameters_compute.yml"
 """File of settings that change how fast a run is, and nothing else; DVC does not read it."""
 _SUFFIXES = (".yml", ".yaml", ".json")
-# The same safe loader in C, where PyYAML was built with it: this runs before every command.
-_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DEEPEST = 100  # levels of nested values
-_MOST_VALUES = 10**5  # of a file
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
@@ -42,7 +38,6 @@ def content_of(path: Path) -> dict[str, Any]:
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    refuse_bombs(path)
     try:
         content = OmegaConf.create(path.read_text(encoding="utf-8"))
         if not isinstance(content, DictConfig):
@@ -52,41 +47,11 @@ def content_of(path: Path) -> dict[str, Any]:
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
 
-def refuse_bombs(path: Path) -> None:
-    """Raise an error for YAML whose depth or aliases would overflow the stack or the memory.
-
-    Parsers recurse in C, and OmegaConf writes aliases out: some lines can stand for gigabytes.
+def check_environment(conf: Path, environment: str) -> None:
+    """Refuse an absent environment.
 
     Raises:
-        SettingsError: the file is such, or no YAML.
-    """
-    sizes: dict[str, int] = {}
-    nested: list[tuple[str | None, int]] = [(None, 0)]  # anchors and values of open collections
-    try:
-        for event in yaml.parse(path.read_text(encoding="utf-8"), _SafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                nested.append((event.anchor, 1))
-                continue
-            size = 1
-            if isinstance(event, yaml.AliasEvent):
-                size = sizes.get(str(event.anchor), _MOST_VALUES)  # or within what it stands for
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, size = nested.pop()
-                sizes |= {anchor: size} if anchor else {}
-            nested[-1] = (nested[-1][0], nested[-1][1] + size)
-            if nested[-1][1] > _MOST_VALUES or len(nested) > _DEEPEST:
-                raise ValueError(
-                    f"more than {_MOST_VALUES} values with its aliases, or {_DEEPEST} levels"
-                )
-    except (yaml.YAMLError, ValueError) as error:
-        raise SettingsError(f"{path}: {' '.join(str(error).split())}") from None
-
-
-def check_files(conf: Path, environment: str) -> None:
-    """Refuse an absent environment, and files that a parser would not survive.
-
-    Raises:
-        SettingsError: naming the folder or the file.
+        SettingsError: naming the nearest one.
     """
     folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
     if environment not in folders:
@@ -94,9 +59,6 @@ def check_files(conf: Path, environment: str) -> None:
         raise SettingsError(
             f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
         )
-    for folder in {"base", environment}:
-        for path in _files(conf / folder, ""):
-            refuse_bombs(path)
 
 
 def refuse_unknown(conf: Path, environment: str) -> None:

@@ -27,6 +27,7 @@ REMOVED = {
     **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
     **dict.fromkeys(("attention.seed", "evaluation.text_batch", "wise_ft"), _CONSTANT),
     **dict.fromkeys(("monitoring.quantile", "monitoring.hardest", "monitoring.seed"), _CONSTANT),
+    "data.shares_seed": _CONSTANT,
     "evaluation.attention": "kedro run --pipeline=attention",
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",

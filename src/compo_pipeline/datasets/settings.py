@@ -135,8 +135,6 @@ class DataSettings:
     shares: Open[PositiveFloat] = field(default_factory=dict)
     """Relative sizes of splits that share one file or folder without a split column; the hash of
     an image's path determines its split, so added images do not move others."""
-    shares_seed: int = 0
-    """Seed of that hash."""
     follow_symlinks: bool = False
     """Whether caption files may be links to files outside the root; ingest.follow_symlinks is for
     images."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
@@ -164,7 +164,7 @@ class Parameters:
                 )
 
 
-@settings
+@dataclass(frozen=True, kw_only=True)
 class RunSettings(Parameters):
     """All settings of a run as its nodes get them, with those of the method in use."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration.settings import settings
 from compo_pipeline.run.next_steps import kedro_run
 
 UNKNOWN_COMMIT = "unknown"
@@ -31,7 +30,7 @@ def git_state(folder: Path) -> tuple[str, bool]:
         return UNKNOWN_COMMIT, False
 
 
-@settings
+@dataclass(frozen=True)
 class CommandOptions:
     """Options of the running command line (`--env`, `--params`), for commands shown to the user."""
 
@@ -41,7 +40,7 @@ class CommandOptions:
     """What `--params` gave."""
 
 
-@settings
+@dataclass(frozen=True)
 class Site:
     """Paths of all HTML pages that the project writes, and the running command, for their links."""
 

@@ -16,7 +16,6 @@ from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.models.settings import BASES, ModelSettings
-from compo_pipeline.versions.settings import Licences
 
 UNKNOWN = "unknown"
 _PACKAGE = "compo-pipeline"
@@ -47,9 +46,9 @@ class Material(NamedTuple):
     licence: str | None = None
     """An SPDX expression or another name; None if it is unknown."""
 
-    def licensed(self, licences: Licences) -> Material:
+    def licensed(self, licences: Mapping[Any, str | None]) -> Material:
         """The material with the licence that `registration.licences` sets for it, if any."""
-        return self._replace(licence=getattr(licences, self.part) or self.licence)
+        return self._replace(licence=licences.get(self.part) or self.licence)
 
 
 def data_materials(

@@ -77,29 +77,11 @@ class SigningSettings:
             raise ValueError("public_key: expected the PEM file of the public key, got null")
 
 
-@settings
-class Licences:
-    """Settings of licences: for each model or data set that a version is made from, its licence.
-
-    An SPDX expression such as `MIT`, or the name that the owners give it. null: of what comes with
-    an installed package, the one that it states; of anything else the model card says that it is
-    unknown.
-    """
-
-    base: str | None = None
-    """Of the base model's weights."""
-    images: str | None = None
-    """Of the images; of several sources, each with its source."""
-    captions: str | None = None
-    """Of the captions, likewise."""
-    parser: str | None = None
-    """Of the spaCy pipeline `language.model`."""
-    captioner: str | None = None
-    """Of the model `recaption.captioner`, or of what it writes."""
-    caption_editor: str | None = None
-    """Of the model `counterfactuals.caption_editor`, or of what it writes."""
-    image_generator: str | None = None
-    """Of the model `counterfactuals.image_generator`, or of what it makes."""
+Part = Literal[
+    "base", "images", "captions", "parser", "captioner", "caption_editor", "image_generator"
+]
+"""What a version is made from: weights of the base model, images, captions, the spaCy pipeline, and
+models that caption, edit or generate."""
 
 
 @settings
@@ -115,8 +97,10 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
-    licences: Licences = field(default_factory=Licences)
-    """Of what the version is made from, in its model card."""
+    licences: dict[Part, str | None] = field(default_factory=dict)
+    """Licence of each model or data set that the version is made from, in its model card: an SPDX
+    expression such as `MIT`, or the name that the owners give it. Of one that is not named: what an
+    installed package states; of anything else the card says that it is unknown."""
     reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
     """The largest number of held-out captions whose embeddings are stored with a version, to watch
     a served model by."""

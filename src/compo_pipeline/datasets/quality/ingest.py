@@ -65,37 +65,6 @@ class Replacement(Protocol):
 
 
 def ingest(
-    records: Iterable[RawCaption | Rejected],
-    source: Mapping[str, Any],
-    settings: IngestSettings,
-    sample: SampleSettings | None = None,
-    engine: PrepareSettings = LOCAL,
-    held_out: int = 0,
-    captions: Replacement | None = None,
-) -> Ingested:
-    """Sample a source's records, clean their captions and measure their images.
-
-    Rows and measurements are in unnamed files beside the journal until they are saved.
-
-    Args:
-        records: what the readers yield; read twice where rows are held out of a sample.
-        source: the result of `compo_pipeline.datasets.readers.locate` for one source.
-        settings: how to prepare and measure.
-        sample: which records are used; all of them by default.
-        engine: measures images.
-        held_out: images whose rows do not train: of those that the sample leaves, else carved out
-            of the training rows.
-        captions: take the place of the records' own; None for none.
-    """
-    sample = sample or SampleSettings()
-    chosen, sampled = used_records(records, sample, held_out)
-    left = sampled["left_out"] if sampled else 0
-    return _ingest(
-        chosen, source, settings, sample.split, sampled, left, engine, held_out, captions
-    )
-
-
-def ingest_sources(
     records: Mapping[str, Iterable[RawCaption | Rejected]],
     source: Mapping[str, Any],
     settings: IngestSettings,
@@ -105,39 +74,81 @@ def ingest_sources(
     held_out: int = 0,
     captions: Replacement | None = None,
 ) -> Ingested:
-    """Ingest several sources to one table of rows, source by source, and find shared images.
+    """Sample the records of all sources, clean their captions and measure their images.
 
     Images of equal bytes in several sources have one `image_id`, so that a batch shows one of them
-    and retrieval asks for any.
+    and retrieval asks for any. Rows and measurements are in unnamed files beside the journal until
+    they are saved.
 
     Args:
-        records: what the readers yield, by source.
+        records: what the readers yield, by source; read twice where rows are held out of a sample.
         source: the result of `compo_pipeline.datasets.readers.locate`.
         settings: how to prepare and measure.
         samples: which records are used, by source.
         trains: the split that rows are carved out of.
         engine: measures images.
-        held_out: as of one source; each leaves an equal part of the images, in whole ones.
-        captions: as of one source.
+        held_out: images whose rows do not train: of those that samples leave, of each source an
+            equal part in whole ones, else carved out of the training rows.
+        captions: take the place of the records' own; None for none.
     """
     spare = held_out_per_source(held_out, len(records))
     chosen = {name: used_records(own, samples[name], spare) for name, own in records.items()}
     sampled = {name: found for name, (_, found) in chosen.items() if found is not None}
-    every = chain.from_iterable(own for own, _ in chosen.values())
-    left = sum(each["left_out"] for each in sampled.values())
-    found = _ingest(
-        every, source, settings, trains, sampled or None, left, engine, held_out, captions
+    used = chain.from_iterable(own for own, _ in chosen.values())
+    preparation = Preparation(settings.sentences)
+    root, splits = Path(source["root"]), source["splits"]
+    order = [HELD_OUT, *splits, CARVED]
+    unparseable: list[Rejected] = []
+    words = Words()
+    if captions is not None:
+        used = chain(captions.replaced(used))
+    folder = settings.journal and settings.journal.parent
+    prepared = _caption_rows(used, source.get("format", ""), preparation, words, unparseable)
+    rows = Table.spilled(prepared, Caption, folder)
+    _require_rows(rows, splits, unparseable)
+    measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
+    shown = measured.take(rows.codes("image"))
+    rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
+    if held_out:
+        rows = carve(rows, measured, trains, held_out)
+    facts = facts_of(rows, words, measured, order)
+    errors = Counter(
+        error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
-    rows, shared = _with_shared_images(found.captions, found.facts)
-    counts = rows.column("source").value_counts().to_pylist()
-    by_source = {each["values"]: each["counts"] for each in counts}
-    report = {**found.report, "rows_by_source": by_source, "images_of_several_sources": shared}
-    order = [HELD_OUT, *source["splits"], CARVED]
-    facts, report["near_duplicates"] = _with_near_leaks(
-        rows, found.facts, order, Path(source["root"]), settings, engine
-    )
-    _log_duplicates(report)
-    return found._replace(captions=rows, facts=facts, report=report)
+    recaptions = None if captions is None else captions.report()
+    left = {
+        "data.sample.rows": sum(each["left_out"] for each in sampled.values()),
+        "recaption.captioner": (recaptions or {}).get("merged", 0),
+    }
+    counts = _record_counts(rows, unparseable, left)
+    report = {
+        "records": counts,
+        "rows": len(rows),
+        "rows_by_split": _rows_by(rows, "split"),
+        "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
+        "images": len(measured),
+        "images_unreadable": dict(sorted(errors.items())),
+        "downloads": _download_counts(counts["source"], unparseable),
+        "sample": (sampled if len(records) > 1 else next(iter(sampled.values()), None)) or None,
+        "recaptions": recaptions,
+        "distinct_texts": distinct_texts(rows),
+        **preparation.report(),
+    }
+    if len(records) > 1:
+        rows, shared = _with_shared_images(rows, facts)
+        facts, near = _with_near_leaks(rows, facts, order, root, settings, engine)
+        report |= {"rows_by_source": _rows_by(rows, "source"), "images_of_several_sources": shared}
+        report["near_duplicates"] = near
+        _log_duplicates(report)
+    fingerprint = "" if captions is None else captions.fingerprint
+    manifest = manifest_of(root, chain.from_iterable(splits.values()), measured, fingerprint)
+    return Ingested(rows, facts, unparseable, report, manifest)
+
+
+def _rows_by(rows: Table[Caption], column: str) -> dict[str, int]:
+    """Numbers of rows by the value of a column."""
+    counts = rows.column(column).value_counts().to_pylist()
+    return {each["values"]: each["counts"] for each in counts}
 
 
 def _log_duplicates(report: Mapping[str, Any]) -> None:
@@ -214,68 +225,6 @@ def _with_shared_images(
     first = np.unique(content, return_index=True)[1][content]
     places = np.where(readable & np.isin(content, shared), first, np.arange(len(rows)))
     return rows.with_columns(image_id=rows.column("image_id").take(pa.array(places))), dict(found)
-
-
-def _ingest(
-    records: Iterable[RawCaption | Rejected],
-    source: Mapping[str, Any],
-    settings: IngestSettings,
-    trains: str,
-    sampled: Mapping[str, Any] | None,
-    left_out: int,
-    engine: PrepareSettings,
-    held_out: int,
-    captions: Replacement | None,
-) -> Ingested:
-    """Clean the captions and measure the images of sampled records, which leave others out."""
-    preparation = Preparation(settings.sentences)
-    root, splits = Path(source["root"]), source["splits"]
-    unparseable: list[Rejected] = []
-    words = Words()
-    if captions is not None:
-        records = captions.replaced(records)
-    folder = settings.journal and settings.journal.parent
-    prepared = _caption_rows(records, source.get("format", ""), preparation, words, unparseable)
-    rows = Table.spilled(prepared, Caption, folder)
-    _require_rows(rows, splits, unparseable)
-    measured = Table.spilled(_measured_images(rows, root, settings, engine), DecodedImage, folder)
-    shown = measured.take(rows.codes("image"))
-    rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
-    if held_out:
-        rows = carve(rows, measured, trains, held_out)
-    errors = Counter(
-        error.partition(":")[0] for error in measured.column("error").to_pylist() if error
-    )
-    counts = rows.column("split").value_counts().to_pylist()
-    recaptions = None if captions is None else captions.report()
-    left = {
-        "data.sample.rows": left_out,
-        "recaption.captioner": (recaptions or {}).get("merged", 0),
-    }
-    records_found = _record_counts(rows, unparseable, left)
-    report = {
-        "records": records_found,
-        "rows": len(rows),
-        "rows_by_split": {each["values"]: each["counts"] for each in counts},
-        "unparseable": sum(entry.rule not in NOT_BAD for entry in unparseable),
-        "images": len(measured),
-        "images_unreadable": dict(sorted(errors.items())),
-        "downloads": _download_counts(records_found["source"], unparseable),
-        "sample": sampled,
-        "recaptions": recaptions,
-        "distinct_texts": distinct_texts(rows),
-        **preparation.report(),
-    }
-    annotations = chain.from_iterable(splits.values())
-    return Ingested(
-        captions=rows,
-        facts=facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED]),
-        unparseable=unparseable,
-        report=report,
-        manifest=manifest_of(
-            root, annotations, measured, "" if captions is None else captions.fingerprint
-        ),
-    )
 
 
 def _require_rows(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,52 +13,22 @@ if TYPE_CHECKING:
 _BINS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class SplitProfile:
-    """Numbers of rows, distinct images (by their bytes) and unreadable rows of a split."""
-
-    name: str
-    rows: int
-    images: int
-    unreadable: int
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Histogram of a column: `bars` are (from, to, rows), both bounds inclusive."""
-
-    label: str
-    least: int
-    median: float
-    most: int
-    bars: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Profile of a dataset for the Data Docs: splits, histograms and numbers of duplicates."""
-
-    splits: tuple[SplitProfile, ...]
-    distributions: tuple[Distribution, ...]
-    duplicates: dict[str, int]
-
-
-def profile(facts: pd.DataFrame) -> Profile:
+def profile(facts: pd.DataFrame) -> dict[str, Any]:
     """Compute the profile of a dataset: splits, histograms and numbers of duplicates.
 
     Args:
         facts: one row per caption row.
     """
     readable = facts[facts.decode_error.isna()]
-    splits = tuple(
-        SplitProfile(
-            name=str(name),
-            rows=len(part),
-            images=part.image_hash[part.decode_error.isna()].nunique(),
-            unreadable=int(part.decode_error.notna().sum()),
-        )
+    splits = [
+        {
+            "name": str(name),
+            "rows": len(part),
+            "images": part.image_hash[part.decode_error.isna()].nunique(),
+            "unreadable": int(part.decode_error.notna().sum()),
+        }
         for name, part in facts.groupby("split", sort=False)
-    )
+    ]
     written = facts[facts.sentences > 0]
     columns = {
         "sentences a row": facts.sentences,
@@ -68,14 +37,14 @@ def profile(facts: pd.DataFrame) -> Profile:
         "image width, pixels": readable.width,
         "image height, pixels": readable.height,
     }
-    return Profile(
-        splits=splits,
-        distributions=tuple(
+    return {
+        "splits": splits,
+        "distributions": [
             _distribution(label, column.to_numpy())
             for label, column in columns.items()
             if len(column)
-        ),
-        duplicates={
+        ],
+        "duplicates": {
             "rows with the sample_id of an earlier row": int(facts.repeats_id.sum()),
             "rows with image and first sentence of an earlier row": int(facts.repeats_pair.sum()),
             "rows whose image is in a later, held-out split too": int(facts.leaks.sum()),
@@ -83,11 +52,14 @@ def profile(facts: pd.DataFrame) -> Profile:
                 readable.image_hash.duplicated(keep=False).sum()
             ),
         },
-    )
+    }
 
 
-def _distribution(label: str, values: NDArray[np.int64]) -> Distribution:
-    """Least, median and largest value of a column, and a histogram of bins of equal width."""
+def _distribution(label: str, values: NDArray[np.int64]) -> dict[str, Any]:
+    """Least, median and largest value of a column, and a histogram.
+
+    Its bars are (from, to, rows), both bounds inclusive.
+    """
     least, most = int(values.min()), int(values.max())
     # Whole numbers in bins of equal width.
     width = -(-(most - least + 1) // _BINS)
@@ -96,4 +68,5 @@ def _distribution(label: str, values: NDArray[np.int64]) -> Distribution:
         (least + place * width, min(least + (place + 1) * width - 1, most), int(count))
         for place, count in enumerate(counts)
     ]
-    return Distribution(label, least, float(np.median(values)), most, tuple(bars))
+    median = float(np.median(values))
+    return {"label": label, "least": least, "median": median, "most": most, "bars": bars}

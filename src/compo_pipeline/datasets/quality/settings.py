@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, NonNegativeInt
 
@@ -53,8 +53,6 @@ class RowRule:
 
     column: str
     """A field of `Fact`; `decode_error` is read as an empty text where there is no error."""
-    expectation: Literal["between", "one_of", "lacks"]
-    """between (least, most), one_of (values), or lacks (pattern)."""
     least: int | None = None
     """Lower bound, inclusive; null: none."""
     most: int | None = None
@@ -80,23 +78,16 @@ class RowRule:
                 f"unknown column '{self.column}'{nearest(self.column, columns)} "
                 f"(known: {', '.join(columns)})"
             )
-        given = {
-            "between": self.least is not None or self.most is not None,
-            "one_of": bool(self.values),
-            "lacks": bool(self.pattern),
-        }
-        if [name for name, present in given.items() if present] != [self.expectation]:
-            raise ValueError(
-                f"{self.expectation} needs its own bounds and no others: between least or most, "
-                "one_of values, lacks pattern"
-            )
+        bounds = self.least is not None or self.most is not None
+        if bounds + bool(self.values) + bool(self.pattern) != 1:
+            raise ValueError("expected least or most, or values, or a pattern, and no two of these")
 
     @property
     def expected(self) -> str:
         """The rule's expected values as text, such as "at least 1"."""
-        if self.expectation == "one_of":
+        if self.values:
             return " or ".join(str(value) or "nothing" for value in self.values)
-        if self.expectation == "lacks":
+        if self.pattern:
             return f"nothing like {self.pattern}"
         bounds = [f"at least {self.least}"] if self.least is not None else []
         bounds += [f"at most {self.most}"] if self.most is not None else []

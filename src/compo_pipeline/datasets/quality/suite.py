@@ -73,13 +73,11 @@ def _expectation(name: str, rule: RowRule) -> Expectation:
         "meta": {"rule": name},
         "notes": f"**{name}**: {rule.means}",
     }
-    if rule.expectation == "between":
-        return gxe.ExpectColumnValuesToBeBetween(
-            min_value=rule.least, max_value=rule.most, **common
-        )
-    if rule.expectation == "one_of":
+    if rule.values:
         return gxe.ExpectColumnValuesToBeInSet(value_set=list(rule.values), **common)
-    return gxe.ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
+    if rule.pattern:
+        return gxe.ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
+    return gxe.ExpectColumnValuesToBeBetween(min_value=rule.least, max_value=rule.most, **common)
 
 
 def _broken_rows(checked: Any) -> tuple[str, list[int]]:

@@ -166,7 +166,7 @@ def by_share(
         if isinstance(record, Rejected):
             own = splits[0]
         else:
-            place = digest(data.shares_seed, record.image) / 2**64 * sum(shares)
+            place = digest(0, record.image) / 2**64 * sum(shares)
             # The last split also takes what rounding leaves over.
             bounds = zip(splits, accumulate(shares), strict=True)
             own = next((each for each, bound in bounds if place < bound), splits[-1])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets.quality.ingest import ingest as ingest_records
-from compo_pipeline.datasets.quality.ingest import ingest_sources
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers import records_of
 from compo_pipeline.datasets.recaption.recaptioning import Recaptions, captioned_splits
@@ -39,12 +38,8 @@ def ingest_captions(
         rows, splits = Table.of(recaptions, Recaption), captioned_splits(recaption, found.sample)
         captions = Recaptions(rows, recaptions_quarantine, recaption, splits)
     records = records_of(found)
-    if data.sources:
-        samples = {name: part.sample for name, part in found.parts.items()}
-        trains = data.sample.split
-        result = ingest_sources(records, source, ingest, samples, trains, prepare, carve, captions)
-    else:
-        (own,) = records.values()
-        result = ingest_records(own, source, ingest, found.sample, prepare, carve, captions)
+    samples = {name: part.sample for name, part in found.parts.items()}
+    trains = data.sample.split
+    result = ingest_records(records, source, ingest, samples, trains, prepare, carve, captions)
     joined = {name: each.joined for name, each in records.items() if each.joined}
     return result._replace(report={**result.report, "captions_joined": joined})
