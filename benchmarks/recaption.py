@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import tempfile
 import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,8 +29,7 @@ from PIL import Image
 
 import idle
 from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.datasets.recaption.contract import Question
-from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
+from compo_pipeline.datasets.recaption.captioners import EndpointCaptioner, Question, shown_image
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.run import compute
@@ -102,9 +102,9 @@ def measure(folder: Path, port: int, asked: argparse.Namespace) -> dict[str, flo
         url=f"http://127.0.0.1:{port}/v1", model="stand-in", connections=asked.connections
     )
     captioner = EndpointCaptioner(settings, own, folder / "state")
-    limits, side = Limits(), settings.max_side
+    shown = partial(shown_image, folder, limits=Limits(), side=settings.max_side)
     questions = [
-        Question(captioner.key(str(n)), str(n), folder, f"{n}.jpg", limits, side)
+        Question(captioner.key(str(n)), str(n), partial(shown, f"{n}.jpg"))
         for n in range(asked.images)
     ]
     wall, processor = time.perf_counter(), time.process_time()
@@ -114,7 +114,7 @@ def measure(folder: Path, port: int, asked: argparse.Namespace) -> dict[str, flo
         questions
     )
     again = time.perf_counter()
-    assert len(captioner.stored(question.key for question in questions)) == len(questions)
+    assert len(captioner.answers.get(question.key for question in questions)) == len(questions)
     bytes_ = sum(path.stat().st_size for path in folder.glob("*.jpg"))
     return {
         "images": asked.images,

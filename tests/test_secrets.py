@@ -18,11 +18,9 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 import compo_pipeline
-from compo_pipeline.chat import endpoint
-from compo_pipeline.chat.requests import Retries
 from compo_pipeline.configuration.settings import PlainError, SettingsError, masked, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
+from compo_pipeline.counterfactuals.editors.llm import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EditorEndpointSettings
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
 from compo_pipeline.project.hooks import ProjectHooks
@@ -198,7 +196,6 @@ def test_an_endpoint_shows_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("KEY_OF_THE_TEST", SECRET)
-    monkeypatch.setattr(endpoint, "RETRIES", Retries(most=0))
     settings = EditorEndpointSettings(
         url=f"http://me:{SECRET}@127.0.0.1:1/v1",
         model="m",
@@ -206,7 +203,7 @@ def test_an_endpoint_shows_no_secret(
     )
     editor = EndpointEditor(settings, key="endpoint", seed=0, cache=tmp_path / "answers.sqlite")
     parsed = Parse("id", 0, "A dog.", (), (), (), (), ())
-    with pytest.raises(SettingsError, match=r"http://\*\*\*@127\.0\.0\.1:1/v1 answered") as caught:
+    with pytest.raises(SettingsError, match=r"at http://\*\*\*@127\.0\.0\.1:1/v1") as caught:
         list(editor.edit([EditRequest("id", 0, "negative", "A dog.", parsed)]))
     assert SECRET not in caught.value.message + caplog.text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 SEEDS = 2**31
@@ -102,6 +103,11 @@ class Answer(NamedTuple):
     prompt_tokens: int = 0
     answer_tokens: int = 0
     date: str = ""
+
+
+def dated(answer: Answer) -> Answer:
+    """Copy of an answer with the current time in UTC as its date."""
+    return answer._replace(date=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def bare_text(text: str) -> str:

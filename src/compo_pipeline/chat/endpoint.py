@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+import anyio
+import httpx
+from anyio.from_thread import start_blocking_portal
 from httpx import codes
 from pydantic import SecretStr
 
-from compo_pipeline.chat.answers import Answer
-from compo_pipeline.chat.requests import (
-    BrokenReply,
-    Interrupted,
-    Pace,
-    Pause,
-    Post,
-    RefusedRequest,
-    Retries,
-    Unreachable,
-    chat_completions,
-    list_models,
-    with_retries,
-)
+from compo_pipeline.chat.answers import Answer, dated
 from compo_pipeline.chat.settings import EndpointSettings
-from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.configuration.settings import SettingsError, masked
 from compo_pipeline.run import seeding
 from compo_pipeline.run.engines import in_order
 from compo_pipeline.storage.stores import KeyValueStore
+from compo_pipeline.storage.untrusted import parse_json
 
-RETRIES = Retries()
+RETRIES = 6
+"""Times that a request is sent again."""
+BACK_OFF = 1.0
+"""Most seconds before the first retry, doubled before each further one; half of them at least."""
 GIVE_UP = 10
 """Questions in a row without any answer, after which the run stops."""
-# Questions that wait for their turn, for each that is under way.
-_AHEAD = 4
-_CHECKED = 10.0  # seconds within which a server answers what models it has
+_LONGEST = 120.0  # seconds; a server that asks for a longer wait (Retry-After) does not answer
+_MAX_BYTES = 2**24  # bytes of a reply
+_QUOTED = 300  # characters of a reply in an error
+_AHEAD = 4  # questions read ahead for each connection
+# Statuses that a retry may change, besides server errors.
+_TEMPORARY = frozenset({408, 409, 425, 429})
 # Replies after which no request at all can succeed, and the keys to correct.
 _KEYS_TO_CORRECT = {
     **dict.fromkeys((301, 302, 303, 307, 308, 405, 501), "url"),
@@ -53,65 +49,52 @@ _KEYS_TO_CORRECT = {
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Ask = Callable[[str, Mapping[str, Any]], Answer]
+"""The stored answer of a key, else the server's answer to a request's body."""
 
 
 class NoAnswer(NamedTuple):
-    """Reason why a question has no answer, and whether that is final.
-
-    `final` is false where the same question may be answered later: no server did.
-    """
+    """Reason why a question has no answer; it is not stored, and another run asks again."""
 
     reason: str
-    final: bool = True
 
 
-Body = Callable[[], Mapping[str, Any]]
-Ask = Callable[[str, Body], Answer]
-"""The stored answer of a key, else the server's answer to the body that the function makes."""
+class Reply(NamedTuple):
+    """A complete HTTP reply: status, headers by case-insensitive name, and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkResult(Generic[Result]):
-    """Result of the work function for an item, and whether the server was used for it."""
-
-    result: Result
-    asked: bool
+class BrokenReply(Exception):
+    """Error for an incomplete HTTP reply, or one without an answer; the request is sent again."""
 
 
-@dataclass(slots=True)
-class _Session:
-    """State shared by a call's worker threads: connections, stop event, error that stopped them."""
+class _Unreachable(BrokenReply):
+    """Error for a failed connection: the host is not known, or nothing listens there."""
 
-    post: Post
-    slots: threading.Semaphore
-    stop: threading.Event
-    failure: SettingsError | None = None
+
+class _Unanswered(Exception):
+    """Error for a request without an answer, after all retries."""
 
 
 class Endpoint:
-    """Client of a model on an OpenAI-compatible server; answers are stored before they are used."""
+    """Client of a model on an OpenAI-compatible server; answers are stored before they are used.
 
-    def __init__(
-        self,
-        settings: EndpointSettings,
-        *,
-        key: str,
-        seed: int,
-        cache: Path,
-        pause: Pause = threading.Event.wait,
-    ) -> None:
-        """An endpoint of which nothing is opened yet.
+    Args:
+        settings: parsed.
+        key: their YAML key, for errors.
+        seed: of the run; it draws the waits.
+        cache: file of stored answers.
+    """
 
-        Args:
-            settings: parsed.
-            key: their YAML key, for errors.
-            seed: of the run; it draws the waits.
-            cache: file of stored answers.
-            pause: waits between retries.
-        """
+    def __init__(self, settings: EndpointSettings, *, key: str, seed: int, cache: Path) -> None:
         self._settings, self._key, self._seed = settings, key, seed
-        self._answers, self._pause = KeyValueStore(cache, Answer), pause
-        self._pace = Pace(key, settings.max_requests)
+        self.answers = KeyValueStore(cache, Answer)
+        self._numbers = itertools.count(1)  # of requests
+        self._reached = False  # whether the server has ever replied
+        self._failure: SettingsError | None = None  # of another thread
 
     @property
     def host(self) -> str:
@@ -121,43 +104,14 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether the server is on this machine."""
-        return _is_local(urlsplit(self._settings.url).hostname or "")
-
-    def check(self) -> None:
-        """Check that a server listens at the URL, and does not redirect to another host.
-
-        Raises:
-            SettingsError: the API key is missing, nothing listens at the address, or the server
-                redirects to another host; names the YAML key.
-        """
-        own = self._settings
-        secret = api_key(own, self._key)
+        host = urlsplit(self._settings.url).hostname or ""
         try:
-            reply = list_models(own.url, secret, min(own.timeout, _CHECKED))
-        except Unreachable as error:
-            raise SettingsError(
-                f"{self._key}.url: nothing answers at {own.url} ({error}); start the server, or "
-                "correct the address"
-            ) from None
-        except BrokenReply:
-            return  # slow, or without such a page
-        leads_to = urlsplit(reply.headers.get("location", ""))
-        if codes.is_redirect(reply.status) and leads_to.hostname not in (
-            None,
-            urlsplit(own.url).hostname,
-        ):
-            raise SettingsError(
-                f"{self._key}.url: {own.url} redirects to another host, {leads_to.hostname}, which "
-                "is refused; name the address that is meant"
-            )
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost" or host.endswith(".localhost")
 
     def each(
-        self,
-        work: Callable[[Ask, Item], Result],
-        items: Iterable[Item],
-        *,
-        spare: int = 0,
-        checked: bool = False,
+        self, work: Callable[[Ask, Item], Result], items: Iterable[Item]
     ) -> Iterator[Result | NoAnswer]:
         """Yield the result of the work function for each item, in order; several run at once.
 
@@ -165,128 +119,200 @@ class Endpoint:
         are not sent.
 
         Args:
-            work: asks what an item needs, in one of several threads.
+            work: asks what an item needs, in one of as many threads as there are connections.
             items: read as far ahead as they can be asked.
-            spare: threads that make bodies while all connections are in use; for large ones.
-            checked: whether `check` has found the server: then fewer than `GIVE_UP` items, all
-                without an answer, are no sign that it is down.
 
         Raises:
             SettingsError: no request can succeed: a wrong key, address or model, or `GIVE_UP`
                 items in a row without an answer; or as many requests were sent as may be.
         """
-        own = self._settings
-        threads = own.connections + spare
+        own, stop, unanswered = self._settings, threading.Event(), 0
+        secret = api_key(own, self._key)
         with (
-            chat_completions(own.url, api_key(own, self._key), own.timeout) as post,
-            self._answers.many_writes(),
-            ThreadPoolExecutor(threads, "endpoint") as pool,
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(_client(own.url, secret)) as client,
+            self.answers.many_writes(),
+            ThreadPoolExecutor(own.connections, "endpoint") as pool,
         ):
-            session = _Session(post, threading.Semaphore(own.connections), threading.Event())
-            ask = partial(self._ask, session)
+            ask = partial(self._ask, partial(portal.call, _send, client, own.timeout, secret), stop)
             results = in_order(
-                lambda item: pool.submit(self._run_work, ask, work, item),
+                lambda item: pool.submit(self._result, work, ask, item, stop),
                 Future.result,
                 items,
-                threads * _AHEAD,
+                own.connections * _AHEAD,
             )
             try:
-                yield from self._until_down(results, checked=checked)
+                for result in results:
+                    unanswered = unanswered + 1 if isinstance(result, NoAnswer) else 0
+                    if isinstance(result, NoAnswer) and unanswered == GIVE_UP:
+                        raise SettingsError(
+                            f"{self._key}.url: {own.url} answered none of {GIVE_UP} questions in a "
+                            f"row; the last: {result.reason}. Check that the server runs and the "
+                            f"settings under {self._key}; answers so far are stored"
+                        )
+                    yield result
             finally:
-                session.stop.set()
+                stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _until_down(
-        self, results: Iterable[_WorkResult[Result] | NoAnswer], *, checked: bool
-    ) -> Iterator[Result | NoAnswer]:
-        """Yield results in order; raise an error after `GIVE_UP` items in a row without an answer.
-
-        Failures wait until the server answers again, so those of a server that is down are never
-        stored as answers.
-        """
-        held: list[Result | NoAnswer] = []
-        unanswered: list[NoAnswer] = []
-        answers = checked
-        for each in results:
-            if isinstance(each, NoAnswer):
-                unanswered.append(each)
-                held.append(each)
-                if len(unanswered) >= GIVE_UP:
-                    raise self._unanswered_error(unanswered)
-                continue
-            held.append(each.result)
-            if each.asked:
-                unanswered, answers = [], True
-            if not unanswered:
-                yield from held
-                held = []
-        # A refusal is final; what a server that is down did not answer is not.
-        if not answers and not all(failure.final for failure in unanswered):
-            raise self._unanswered_error(unanswered)
-        yield from held
-
-    def _unanswered_error(self, unanswered: list[NoAnswer]) -> SettingsError:
-        """The error to raise where the server answers none of several questions in a row."""
-        return SettingsError(
-            f"{self._key}.url: {self._settings.url} answered none of {len(unanswered)} questions "
-            f"in a row; the last: {unanswered[-1].reason}. Check that the server runs and the "
-            f"settings under {self._key}; answers so far are stored"
-        )
-
-    def _run_work(
-        self,
-        ask: Callable[[str, Body], tuple[Answer, bool]],
-        work: Callable[[Ask, Item], Result],
-        item: Item,
-    ) -> _WorkResult[Result] | NoAnswer:
-        """Call the work function on an item; return its result, or `NoAnswer` after an error."""
-        asked = False
-
-        def noted(key: str, body: Body) -> Answer:
-            nonlocal asked
-            answer, new = ask(key, body)
-            asked |= new
-            return answer
-
+    def _result(
+        self, work: Callable[[Ask, Item], Result], ask: Ask, item: Item, stop: threading.Event
+    ) -> Result | NoAnswer:
+        """Result of the work function for an item, or the reason why it has no answer."""
         try:
-            return _WorkResult(work(noted, item), asked)
-        except BrokenReply as error:
-            return NoAnswer(f"no answer: {error}", final=False)
-        except RefusedRequest as error:
-            return NoAnswer(f"refused: {error}")
+            return work(ask, item)
+        except _Unanswered as error:
+            return NoAnswer(str(error))
+        except SettingsError as error:
+            self._failure = error
+            stop.set()  # before another thread sends what cannot succeed either
+            raise
 
-    def _ask(self, session: _Session, key: str, body: Body) -> tuple[Answer, bool]:
-        """Answer to a request, stored or from the server, and whether the server was used."""
-        stored = self._answers.get([key])
-        if key in stored:
-            return stored[key], False
-        send = partial(session.post, json.dumps(body()).encode())
-        rng = seeding.rng(self._seed, key)
-        with session.slots:
+    def _ask(
+        self,
+        post: Callable[[bytes], Reply],
+        stop: threading.Event,
+        key: str,
+        body: Mapping[str, Any],
+    ) -> Answer:
+        """Answer to a request, stored or from the server; what a retry may change is sent again.
+
+        Raises:
+            _Unanswered: the last try failed, too, or a retry would not change the reply.
+            SettingsError: no request can succeed, or there may be no further one.
+        """
+        if stored := self.answers.get([key]):
+            return stored[key]
+        content, asked = json.dumps(body).encode(), 0.0
+        draws = seeding.rng(self._seed, key)
+        waits = [BACK_OFF * 2**n * (0.5 + draws.random() / 2) for n in range(RETRIES)]
+        for wait in (0.0, *waits):
+            if stop.wait(max(wait, asked)):
+                raise self._failure or _Unanswered("the run ends")
+            self._count_request()
             try:
-                stop, pace = session.stop, self._pace
-                new = with_retries(send, RETRIES, rng, stop, pace, pause=self._pause)
-            except (RefusedRequest, Interrupted) as error:
-                # Before another thread sends what cannot succeed either.
-                session.failure = session.failure or self._fatal_error(error)
-                if session.failure is None:
-                    raise
-                session.stop.set()
-                raise session.failure from None
-            # The first answer to a request counts, whichever process got it.
-            self._answers.put({key: dated(new)}, replace=False)
-        return self._answers.get([key])[key], True
+                reply, asked = post(content), 0.0
+                self._reached = True
+                if reply.status == codes.OK:
+                    # The first answer to a request counts, whichever process got it.
+                    self.answers.put({key: dated(read_answer(reply.body))}, replace=False)
+                    return self.answers.get([key])[key]
+                reason = self._reason_to_retry(reply)
+                asked = retry_after(reply.headers)
+            except BrokenReply as error:
+                reason = str(error)
+                if isinstance(error, _Unreachable) and not self._reached:
+                    raise SettingsError(
+                        f"{self._key}.url: nothing answers at {self._settings.url} ({error}); "
+                        "start the server, or correct the address"
+                    ) from None
+            if asked > _LONGEST:
+                raise _Unanswered(f"no answer: {reason} (asks to wait {asked:.0f} s)")
+        raise _Unanswered(f"no answer: {reason} (sent {RETRIES + 1} times)")
 
-    def _fatal_error(self, error: RefusedRequest | Interrupted) -> SettingsError | None:
-        """Settings error if the HTTP status means that every request will be refused, else None."""
-        wrong = isinstance(error, RefusedRequest) and _KEYS_TO_CORRECT.get(error.status)
-        if not wrong:
-            return None
-        held = f" (now {self._settings.key_variable or 'null'})"
-        return SettingsError(
-            f"{self._key}: {self._settings.url} refuses every request ({error}); "
-            f"check {self._key}.{wrong}" + (held if wrong == "key_variable" else "")
-        )
+    def _count_request(self) -> None:
+        """Count a request that is about to be sent; raise an error beyond the run's maximum."""
+        most = self._settings.max_requests
+        if most is not None and next(self._numbers) > most:
+            raise SettingsError(
+                f"{self._key}.max_requests: {most:,} requests were sent, as many as a run may "
+                "send; their answers are stored, and the same command asks the rest: run it again, "
+                "or raise the number"
+            )
+
+    def _reason_to_retry(self, reply: Reply) -> str:
+        """What a server says in place of an answer; an error if a retry would not change it."""
+        own, key, status = self._settings, self._key, reply.status
+        said = reply.headers.get("location") or reply.body.decode(errors="replace")
+        reason = f"{status}: {masked(' '.join(said.split())[:_QUOTED])}"
+        if wrong := _KEYS_TO_CORRECT.get(status):
+            held = f" (now {own.key_variable or 'null'})" if wrong == "key_variable" else ""
+            raise SettingsError(
+                f"{key}: {own.url} refuses every request ({reason}); check {key}.{wrong}{held}"
+            )
+        if not codes.is_server_error(status) and status not in _TEMPORARY:
+            raise _Unanswered(f"refused: {reason}")
+        return reason
+
+
+def _client(url: str, secret: SecretStr) -> httpx.AsyncClient:
+    """HTTP client that sends password and API key in headers, so that its logs hold neither.
+
+    Replies are not compressed: a small one could unpack to gigabytes. Redirects are not followed:
+    they would send the API key to another address.
+    """
+    address = httpx.URL(url)
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    if secret:
+        headers["Authorization"] = f"Bearer {secret.get_secret_value()}"
+    return httpx.AsyncClient(
+        base_url=address.copy_with(userinfo=b""),
+        headers=headers,
+        auth=(address.username, address.password) if address.userinfo else None,
+        timeout=None,
+        limits=httpx.Limits(),
+    )
+
+
+async def _send(
+    client: httpx.AsyncClient, timeout: float, secret: SecretStr, content: bytes
+) -> Reply:
+    """Post a request and read the complete reply, in which `***` replaces the API key.
+
+    One deadline holds from the connection to the last byte. Time limits of single reads would not
+    do: a server that sends a byte of a header each second never exceeds them. So requests run in
+    an event loop, in a thread of its own, where they can be cancelled at any point.
+    """
+    body = bytearray()
+    try:
+        with anyio.fail_after(timeout):
+            async with client.stream("POST", "chat/completions", content=content) as response:
+                async for piece in response.aiter_raw():
+                    body += piece
+                    if len(body) > _MAX_BYTES:
+                        raise BrokenReply(f"a reply of more than {_MAX_BYTES} bytes")
+    except TimeoutError:
+        raise BrokenReply(f"no complete reply within {timeout:g} s") from None
+    except httpx.HTTPError as error:
+        # Its text may quote what the server sent.
+        text = _mask_key(f"{type(error).__name__}: {error}".encode(), secret).decode()
+        kind = _Unreachable if isinstance(error, httpx.ConnectError) else BrokenReply
+        raise kind(masked(text)) from None
+    return Reply(response.status_code, response.headers, _mask_key(bytes(body), secret))
+
+
+def _mask_key(text: bytes, secret: SecretStr) -> bytes:
+    return text.replace(secret.get_secret_value().encode(), b"***") if secret else text
+
+
+def read_answer(body: bytes) -> Answer:
+    """Parse the answer in a reply's body: the first choice of a chat completion.
+
+    Raises:
+        BrokenReply: there is none.
+    """
+    try:
+        content = parse_json(body)
+        choice, usage = content["choices"][0], content.get("usage") or {}
+        message, ending = choice["message"], choice.get("finish_reason")
+        text, refusal = (str(message.get(name) or "") for name in ("content", "refusal"))
+        # Half of a surrogate pair, which JSON can spell, fits into no file.
+        (text + refusal).encode()
+        if ending == "content_filter":
+            refusal = "finish_reason content_filter"
+        counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        asked, answered = (n if isinstance(n, int) else 0 for n in counts)
+        return Answer(text, ending == "length", refusal, asked, answered)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BrokenReply(f"a reply without an answer ({type(error).__name__}: {error})") from error
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds to wait by the `Retry-After` header; 0 without the header, or with a date in it."""
+    try:
+        return max(0.0, float(headers.get("retry-after", "")))
+    except ValueError:
+        return 0.0
 
 
 def request_body(
@@ -312,28 +338,14 @@ def api_key(settings: EndpointSettings, key: str) -> SecretStr:
     variable = settings.key_variable
     if variable is None:
         return SecretStr("")
-    found = SecretStr(os.environ.get(variable, "").strip())
-    if not found:
+    found = os.environ.get(variable, "").strip()
+    if not (found and found.isascii() and found.isprintable()):
         raise SettingsError(
-            f"{key}.key_variable: expected the API key in the environment variable "
-            f"{variable!r}, which is not set; set it, or null where no key is needed"
+            f"{key}.key_variable: expected the API key in the environment variable {variable!r}, "
+            + (
+                "of printable ASCII characters, got others"
+                if found
+                else "which is not set; set it, or null where no key is needed"
+            )
         )
-    if not (found.get_secret_value().isascii() and found.get_secret_value().isprintable()):
-        raise SettingsError(
-            f"{key}.key_variable: expected a key of printable ASCII characters in the "
-            f"environment variable {variable!r}, got others"
-        )
-    return found
-
-
-def dated(answer: Answer) -> Answer:
-    """Copy of an answer with the current time in UTC as its date."""
-    return answer._replace(date=datetime.now(UTC).isoformat(timespec="seconds"))
-
-
-def _is_local(host: str) -> bool:
-    """Whether a host name or IP address is that of the local machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return SecretStr(found)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.chat.settings import LocalSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign
+from compo_pipeline.storage.hashing import folder_hash
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def check_folder(folder: Path, key: str, what: str) -> None:
@@ -29,10 +35,8 @@ def check_folder(folder: Path, key: str, what: str) -> None:
     foreign.refuse_code(folder, f"{key}.folder")
 
 
-def load(
-    settings: LocalSettings, key: str, what: str, model_class: str, reader_class: str
-) -> tuple[Any, Any]:
-    """Load a local transformers model on its device, and its tokenizer or processor.
+class LocalModel:
+    """A model in a local folder that answers greedily, loaded at its first use until `unload`.
 
     Args:
         settings: parsed.
@@ -40,32 +44,78 @@ def load(
         what: the model that is expected, for errors.
         model_class: an Auto class of transformers.
         reader_class: AutoTokenizer or AutoProcessor.
-
-    Raises:
-        SettingsError: transformers is not installed, or the folder holds no such model.
     """
-    import torch
-    from safetensors import SafetensorError
 
-    try:
-        import transformers
-    except ImportError as error:
-        raise SettingsError(
-            f"{key}: a local model needs transformers, which is not installed "
-            "(pip install transformers)"
-        ) from error
-    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        reader = getattr(transformers, reader_class).from_pretrained(settings.folder, **safe)
-        network = getattr(transformers, model_class).from_pretrained(
-            settings.folder, use_safetensors=True, dtype=settings.dtype, **safe
-        )
-        return network.to(device).eval(), reader
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise SettingsError(
-            f"{key}.folder: cannot load {what} from {settings.folder!r} ({error})"
-        ) from error
+    def __init__(
+        self, settings: LocalSettings, key: str, what: str, model_class: str, reader_class: str
+    ) -> None:
+        self._settings, self._key, self._what = settings, key, what
+        self._classes = model_class, reader_class
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the files in the model's folder."""
+        folder = Path(self._settings.folder)
+        check_folder(folder, self._key, self._what)
+        return folder_hash(folder)
+
+    @cached_property
+    def loaded(self) -> tuple[Any, Any]:
+        """The model, on a GPU where there is one, and its tokenizer or processor.
+
+        Raises:
+            SettingsError: transformers is not installed, or the folder holds no such model.
+        """
+        import torch
+        from safetensors import SafetensorError
+
+        try:
+            import transformers
+        except ImportError as error:
+            raise SettingsError(
+                f"{self._key}: a local model needs transformers, which is not installed "
+                "(pip install transformers)"
+            ) from error
+        model_class, reader_class = (getattr(transformers, name) for name in self._classes)
+        folder, dtype = self._settings.folder, self._settings.dtype
+        safe = {"local_files_only": True, "trust_remote_code": False}
+        try:
+            reader = reader_class.from_pretrained(folder, **safe)
+            network = model_class.from_pretrained(folder, use_safetensors=True, dtype=dtype, **safe)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise SettingsError(
+                f"{self._key}.folder: cannot load {self._what} from {folder!r} ({error})"
+            ) from error
+        tokenizer = getattr(reader, "tokenizer", reader)
+        # Generation continues at the end of each row.
+        tokenizer.padding_side = "left"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), reader
+
+    def unload(self) -> None:
+        """Free the memory of the model until its next use."""
+        self.__dict__.pop("loaded", None)
+
+    def generate(self, rows: Any, processors: Sequence[Any] = (), **more: Any) -> Tensor:
+        """Token ids that the model writes for rows of inputs, with processors of its logits."""
+        import torch
+        from transformers import LogitsProcessorList
+
+        network, _ = self.loaded
+        with torch.inference_mode():
+            written: Tensor = network.generate(
+                **rows,
+                logits_processor=LogitsProcessorList(processors),
+                max_new_tokens=self._settings.max_tokens,
+                do_sample=False,
+                num_beams=1,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                **more,
+            )
+        return written
 
 
 def is_cut(tokens: list[int], most: int, ends: int | list[int] | None) -> bool:

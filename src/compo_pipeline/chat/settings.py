@@ -68,7 +68,5 @@ class LocalSettings:
     """most tokens of an answer."""
     batch_size: PositiveInt = 16
     """questions that are asked together."""
-    device: str | None = None
-    """as torch names it; null: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """of the weights; `auto` is as in the folder."""

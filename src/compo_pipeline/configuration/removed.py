@@ -5,6 +5,7 @@ from __future__ import annotations
 _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
 _CONSTANT = "nothing: it is a constant now"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
+_GPU = "nothing: a GPU where CUDA_VISIBLE_DEVICES shows one"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
 _TORCHRUN = "torchrun ... --no-python compo-pipeline train (docs/how-to/scale.md)"
 
@@ -24,6 +25,7 @@ REMOVED = {
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
     "counterfactuals.endpoint.checks": _CONSTANT,
+    **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
     **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
     **dict.fromkeys(("attention.seed", "evaluation.text_batch", "wise_ft"), _CONSTANT),
     **dict.fromkeys(("monitoring.quantile", "monitoring.hardest", "monitoring.seed"), _CONSTANT),

@@ -35,8 +35,8 @@ _EDITORS = "compo_pipeline.counterfactuals.editors"
 _TABLE = "compo_pipeline.counterfactuals.table"
 _DIFFUSION = "compo_pipeline.counterfactuals.generators.diffusion"
 RULES = EditorEntry(RulesSettings, f"{_EDITORS}.rules:open_editor", "negatives")
-ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.endpoint:open_editor")
-TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.local:open_editor")
+ENDPOINT = EditorEntry(EditorEndpointSettings, f"{_EDITORS}.llm:open_endpoint")
+TRANSFORMERS = EditorEntry(EditorLocalSettings, f"{_EDITORS}.llm:open_local")
 TABLE = EditorEntry(AnnotationSettings, f"{_TABLE}:open_editor", parses=False)
 TABLE_IMAGES = GeneratorEntry(AnnotationSettings, f"{_TABLE}:open_generator", editor="table")
 DIFFUSION = GeneratorEntry(DiffusionSettings, f"{_DIFFUSION}:open_generator")

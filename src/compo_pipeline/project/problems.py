@@ -332,7 +332,7 @@ def _recaptions(run: Run) -> Iterator[str]:
             "is written: run it by `kedro run --pipeline=recaption` alone, or leave it out"
         )
     if settings.captioner == "transformers":
-        from compo_pipeline.datasets.recaption.local import check
+        from compo_pipeline.datasets.recaption.captioners import check
 
         check(Path(settings.transformers.folder))
     else:
@@ -364,7 +364,7 @@ def _counterfactuals(run: Run) -> Iterator[str]:
         _check_key(chosen.endpoint, "counterfactuals", state)
     if chosen.caption_editor == "transformers":
         from compo_pipeline.chat.local import check_folder
-        from compo_pipeline.counterfactuals.editors.local import MODEL
+        from compo_pipeline.counterfactuals.editors.llm import MODEL
 
         check_folder(Path(chosen.transformers.folder), "counterfactuals.transformers", MODEL)
     if chosen.caption_editor == table.NAME:

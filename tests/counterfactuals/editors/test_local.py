@@ -13,10 +13,11 @@ import pytest
 from compo_pipeline.chat.answers import Answer
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.editors.local import (
+from compo_pipeline.counterfactuals.editors.llm import (
     TransformersEditor,
+    _decode,
     _GumbelSampling,
-    _LoadedModel,
+    _prompt,
 )
 from compo_pipeline.counterfactuals.settings import EditorLocalSettings
 
@@ -54,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def editor(model: Path, tmp_path: Path) -> Callable[..., TransformersEditor]:
     def make(seed: int = 0, cache: str = "answers", **settings: Any) -> TransformersEditor:
-        given = {"folder": str(model), "max_tokens": 6, "batch_size": 3, "device": "cpu"}
+        given = {"folder": str(model), "max_tokens": 6, "batch_size": 3}
         own = EditorLocalSettings(**{**given, **settings})
         return TransformersEditor(own, key=KEY, seed=seed, cache=tmp_path / f"{cache}.sqlite")
 
@@ -79,7 +80,7 @@ class Scripted:
     def __init__(self, right_at: dict[str, int]) -> None:
         self.right_at, self.asked, self.batches = right_at, Counter[str](), []
 
-    def answers(self, requests: list[EditRequest], seeds: list[int]) -> list[Any]:
+    def __call__(self, requests: list[EditRequest], seeds: list[int]) -> list[Any]:
         self.batches.append([one.caption for one in requests])
         assert len(set(seeds)) == len(seeds)
         made = []
@@ -101,7 +102,7 @@ def test_one_answer_each_in_order(editor: Any, captions: list[EditRequest]) -> N
 
 def test_only_refused_ones_are_asked_again(editor: Any, captions: list[EditRequest]) -> None:
     own = editor()
-    own._model = model = Scripted({"two dogs": 1, "a cat": 9})
+    own._generate_answers = model = Scripted({"two dogs": 1, "a cat": 9})
     made = list(own.edit(captions))
     assert [isinstance(one, EditedCaption) for one in made] == [True, True, True, False, True]
     first, second = [one.caption for one in captions[:3]], [one.caption for one in captions[3:]]
@@ -111,14 +112,14 @@ def test_only_refused_ones_are_asked_again(editor: Any, captions: list[EditReque
 
 def test_a_second_run_asks_nothing(editor: Any, captions: list[EditRequest]) -> None:
     own = editor()
-    own._model = Scripted({"a cat": 9})
+    own._generate_answers = Scripted({"a cat": 9})
     made = list(own.edit(captions))
     again = editor()
-    again._model = None
+    again._generate_answers = None
     assert list(again.edit(captions)) == made
     changed = editor(temperature=0.1)
-    changed._model = None
-    with pytest.raises(AttributeError):
+    changed._generate_answers = None
+    with pytest.raises(TypeError):
         list(changed.edit(captions))
 
 
@@ -126,7 +127,7 @@ def test_the_model_is_let_go_with_the_last_answer(editor: Any, captions: list[Ed
     own = editor()
     answers = own.edit(captions)
     next(answers)
-    loaded = weakref.ref(own._model)
+    loaded = weakref.ref(own._local.loaded[0])
     assert loaded() is not None
     list(answers)
     gc.collect()
@@ -135,33 +136,29 @@ def test_the_model_is_let_go_with_the_last_answer(editor: Any, captions: list[Ed
 
 def test_equal_captions_are_asked_for_once(editor: Any, captions: list[EditRequest]) -> None:
     own = editor()
-    own._model = model = Scripted({})
+    own._generate_answers = model = Scripted({})
     made = list(own.edit([captions[0], captions[0], captions[1]]))
     assert model.batches == [[captions[0].caption, captions[1].caption]]
     assert made[0] == made[1]
 
 
-def answers(model: _LoadedModel, requests: list[EditRequest], seeds: list[int]) -> list[str]:
-    return [one.text for one in model.answers(requests, seeds)]
+def test_a_row_is_drawn_by_its_own_seed(editor: Any, captions: list[EditRequest]) -> None:
+    def answers(own: Any, requests: list[EditRequest], seeds: list[int]) -> list[str]:
+        return [one.text for one in own._generate_answers(requests, seeds)]
 
-
-def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[EditRequest]) -> None:
-    own = _LoadedModel(EditorLocalSettings(str(model), max_tokens=6, device="cpu"), KEY)
-    seeds = [5, 6, 7, 8, 9]
+    own, seeds = editor(), [5, 6, 7, 8, 9]
     together = answers(own, captions, seeds)
     assert [answers(own, [one], [seed])[0] for one, seed in zip(captions, seeds, strict=True)] == (
         together
     )
     assert answers(own, captions, seeds[::-1]) != together
-    greedy = _LoadedModel(
-        EditorLocalSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY
-    )
+    greedy = editor(temperature=0)
     assert answers(greedy, captions, seeds) == answers(greedy, captions, seeds[::-1])
 
 
 def test_greedy_asks_once(editor: Any, captions: list[EditRequest]) -> None:
     own = editor(temperature=0)
-    own._model = model = Scripted({"two dogs": 1})
+    own._generate_answers = model = Scripted({"two dogs": 1})
     assert sum(isinstance(one, EditFailure) for one in own.edit(captions)) == 1
     assert len(model.batches) == 2
 
@@ -177,21 +174,17 @@ def test_draws_follow_the_softmax() -> None:
     assert torch.allclose(found, squared / squared.sum(), atol=0.03)
 
 
-def test_ends_of_answers(model: Path) -> None:
-    own = _LoadedModel(EditorLocalSettings(str(model), max_tokens=4, device="cpu"), KEY)
+def test_the_prompt_and_the_end_of_an_answer(editor: Any, captions: list[EditRequest]) -> None:
+    _, tokenizer = editor()._local.loaded
     cat, end = 5, 1
-    assert own._decode(torch.tensor([cat, cat, end, end])) == Answer("cat cat", False)
-    assert own._decode(torch.tensor([cat, cat, cat, cat])).cut
-    own._tokenizer.decode = lambda row, skip_special_tokens: "\na cat\nCaption: a dog"
-    assert own._decode(torch.tensor([cat] * 4)) == Answer("a cat", False)
-
-
-def test_chat_template(model: Path, captions: list[EditRequest]) -> None:
-    own = _LoadedModel(EditorLocalSettings(str(model), device="cpu"), KEY)
-    assert own._prompt(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
-    own._tokenizer.chat_template = TEMPLATE
-    assert own._prompt(captions[0]).endswith(" a dog on a mat ")
-    assert "Caption:" not in own._prompt(captions[0])
+    assert _decode([cat, cat, end, end], tokenizer, False) == Answer("cat cat", False)
+    assert _decode([cat] * 4, tokenizer, True).cut
+    assert _prompt(captions[0], tokenizer).endswith("Caption: a dog on a mat\nEdited:")
+    tokenizer.decode = lambda row, skip_special_tokens: "\na cat\nCaption: a dog"
+    assert _decode([cat] * 4, tokenizer, True) == Answer("a cat", False)
+    tokenizer.chat_template = TEMPLATE
+    asked = _prompt(captions[0], tokenizer)
+    assert asked.endswith(" a dog on a mat ") and "Caption:" not in asked
 
 
 def test_settings_fingerprint(editor: Any, model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from spacy.language import Language
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
 from compo_pipeline.datasets.quality.settings import IngestSettings
-from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
+from compo_pipeline.datasets.recaption.captioners import EndpointCaptioner
 from compo_pipeline.datasets.recaption.recaptioning import Captioned, Recaptioning, recaption
 from compo_pipeline.datasets.recaption.settings import RecaptionSettings
 
@@ -32,19 +32,20 @@ def photos(tmp_path: Path) -> Callable[[int], dict[str, Captioned]]:
 
 
 @pytest.fixture
-def run(chat: Any, tmp_path: Path, compo_en: Language) -> Callable[..., Recaptioning]:
-    """Recaptions images by the chat server; settings of the endpoint are keywords."""
+def run(
+    chat: Any, tmp_path: Path, compo_en: Language, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Recaptioning]:
+    """Recaptions images by the chat server, asked once; settings of the endpoint are keywords."""
+    monkeypatch.setattr("compo_pipeline.chat.endpoint.RETRIES", 0)
 
     def start(
         sources: dict[str, Captioned],
         settings: RecaptionSettings | None = None,
-        pause: Any = None,
         **endpoint: Any,
     ) -> Recaptioning:
         given = settings or RecaptionSettings(captioner="endpoint")
         own = EndpointSettings(**{"url": chat.url, "model": "fake", "timeout": 60.0, **endpoint})
         captioner = EndpointCaptioner(given, own, tmp_path / "state")
-        captioner._endpoint._pause = pause or (lambda stop, seconds: stop.is_set())
         vocabulary = Vocabulary(compo_en)
         folder = tmp_path / "photos"
         return recaption(sources, folder, captioner, given, IngestSettings(), vocabulary)

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from tests.vision_models import KINDS
 from compo_pipeline.chat.answers import Answer
 from compo_pipeline.chat.endpoint import NoAnswer
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.recaption.contract import Question
-from compo_pipeline.datasets.recaption.local import LocalCaptioner
+from compo_pipeline.datasets.recaption.captioners import LocalCaptioner, Question, shown_image
 from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.images.decoding import Limits
 
@@ -44,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def captioner(tmp_path: Path) -> Callable[..., LocalCaptioner]:
     def make(folder: Path, prompt: str = PROMPT, **own: Any) -> LocalCaptioner:
         settings = RecaptionSettings(captioner="transformers", prompt=prompt)
-        given = {"max_tokens": TOKENS, "batch_size": 2, "device": "cpu", **own}
+        given = {"max_tokens": TOKENS, "batch_size": 2, **own}
         local = LocalCaptionerSettings(folder=str(folder), **given)
         return LocalCaptioner(settings, local, tmp_path / "state")
 
@@ -60,7 +59,11 @@ def questions(tmp_path: Path) -> Callable[[LocalCaptioner], list[Question]]:
 
     def make(captioner: LocalCaptioner) -> list[Question]:
         return [
-            Question(captioner.key(str(n)), str(n), tmp_path, f"{n}.png", Limits(), 1024)
+            Question(
+                captioner.key(str(n)),
+                str(n),
+                partial(shown_image, tmp_path, f"{n}.png", Limits(), 1024),
+            )
             for n in range(len(images))
         ]
 
@@ -109,7 +112,7 @@ def test_captions_are_those_of_transformers(
     assert [answer.text for answer in answers] == expected
     assert all(expected) and len(set(expected)) > 1
     assert all(answer.date for answer in answers)
-    assert set(own.stored(question.key for question in asked)) == {q.key for q in asked}
+    assert set(own.answers.get(question.key for question in asked)) == {q.key for q in asked}
 
 
 @pytest.mark.parametrize(("kind", "text"), [("blip", "a dog"), ("florence2", "<CAPTION>")])
@@ -188,7 +191,7 @@ def test_a_chat_without_a_template_is_refused(
     (folder / "chat_template.jinja").unlink()
     own = captioner(folder)
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*has no chat template"):
-        own.check()
+        list(own.ask(questions(own)))
 
 
 @pytest.mark.parametrize("content", ['{"model_type": "gpt2"}', "{}"])
@@ -211,14 +214,17 @@ def test_code_of_the_folder_is_not_run(
     folder = Path(shutil.copytree(model("llava"), tmp_path / "foreign"))
     marker = plant_code(folder, file)
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*{file}: auto_map"):
-        captioner(folder).check()
+        captioner(folder)
     assert not marker.exists()
 
 
-def test_only_safetensors_are_read(model: Any, captioner: Any, tmp_path: Path) -> None:
+def test_only_safetensors_are_read(
+    model: Any, captioner: Any, questions: Any, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(model("llava"), tmp_path / "pickled"))
     state = transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
     torch.save(state, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load"):
-        captioner(folder).check()
+        own = captioner(folder)
+        list(own.ask(questions(own)))

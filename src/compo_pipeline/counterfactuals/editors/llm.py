@@ -1,29 +1,39 @@
-"""Caption editors that ask a language model: prompts, seeds, answers and their store.
+"""Caption editors that ask a language model, behind an endpoint or in a local folder.
 
-Any change of a prompt changes `prompts_fingerprint`, and with it the keys of stored answers.
+Answers are stored before they are checked. Any change of a prompt changes the keys
+of stored answers.
+
+Shapes: B captions of a batch, T tokens of the prompt, N new ones, V size of the vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compo_pipeline.chat.answers import SEEDS, Answer, no_answer
+from compo_pipeline.chat.endpoint import Ask, Endpoint, NoAnswer, request_body
+from compo_pipeline.chat.local import LocalModel, is_cut
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
+    Opening,
     Role,
 )
 from compo_pipeline.counterfactuals.editors.checks import clean_answer, reason_to_reject
+from compo_pipeline.counterfactuals.settings import EditorEndpointSettings, EditorLocalSettings
 from compo_pipeline.run import seeding
+from compo_pipeline.storage.hashing import hash_of
+from compo_pipeline.storage.stores import KeyValueStore
 
+if TYPE_CHECKING:
+    import torch
 
-class Message(TypedDict):
-    """One message of a chat, in the form of the chat completions API."""
-
-    role: str
-    content: str
-
+MODEL = "a causal language model"
+"""What a local folder must hold, for errors."""
 
 _SYSTEM = (
     "You edit captions of photographs. You are given one caption in English and answer with the "
@@ -63,9 +73,9 @@ _EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
 }
 
 
-def edit_messages(caption: str, role: Role) -> list[Message]:
+def edit_messages(caption: str, role: Role) -> list[dict[str, str]]:
     """Chat messages that ask a model to edit a caption: task, examples, caption on one line."""
-    turns: list[Message] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
+    turns: list[dict[str, str]] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
     for given, edited in _EXAMPLES[role]:
         turns.append({"role": "user", "content": given})
         turns.append({"role": "assistant", "content": edited})
@@ -73,7 +83,7 @@ def edit_messages(caption: str, role: Role) -> list[Message]:
     return turns
 
 
-def as_plain_text(chat: list[Message]) -> str:
+def as_plain_text(chat: list[dict[str, str]]) -> str:
     """Chat as one text for a model to continue, for models without a chat template."""
     system, *turns, last = (message["content"] for message in chat)
     pairs = zip(turns[::2], turns[1::2], strict=True)
@@ -101,3 +111,204 @@ def check_answer(request: EditRequest, answer: Answer, attempt: int) -> EditedCa
         return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
     return EditFailure(f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")
+
+
+class EndpointEditor:
+    """Caption editor that asks a language model on a server, and stores each answer.
+
+    The arguments are those of `Endpoint`.
+    """
+
+    name: ClassVar[str] = "endpoint"
+    concurrent: ClassVar[bool] = False
+
+    def __init__(
+        self, settings: EditorEndpointSettings, *, key: str, seed: int, cache: Path
+    ) -> None:
+        self._settings, self._seed = settings, seed
+        self._endpoint = Endpoint(settings, key=key, seed=seed, cache=cache)
+
+    @property
+    def settings_fingerprint(self) -> str:
+        """Hash of all settings that change the texts, without server address and retries."""
+        own = self._settings
+        parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
+        return hash_of(self.name, parameters, own.attempts, self._seed, PROMPTS)
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """Yield an edited caption or a failure for each request, in the requests' order.
+
+        Raises:
+            SettingsError: as of `Endpoint.each`.
+        """
+        for result in self._endpoint.each(self._edit_one, requests):
+            if isinstance(result, NoAnswer):
+                yield EditFailure(result.reason, final=False)
+            else:
+                yield result
+
+    def _edit_one(self, ask: Ask, request: EditRequest) -> EditedCaption | EditFailure:
+        """Edit one caption: ask the model until an answer passes the checks."""
+        own = self._settings
+        for attempt in range(own.attempts):
+            messages = edit_messages(request.caption, request.role)
+            body = request_body(own, messages, attempt_seed(self._seed, request, attempt))
+            answer = ask(hash_of({"attempt": attempt, **body}), body)
+            result = check_answer(request, answer, attempt)
+            if isinstance(result, EditedCaption):
+                break
+        return result
+
+
+class TransformersEditor:
+    """Caption editor that runs a language model in this process, and stores its answers.
+
+    Each caption samples by a seed of its own: other captions of its batch change no more than the
+    last digits of the logits.
+    """
+
+    name: ClassVar[str] = "transformers"
+    concurrent: ClassVar[bool] = False
+
+    def __init__(self, settings: EditorLocalSettings, *, key: str, seed: int, cache: Path) -> None:
+        self._settings, self._seed = settings, seed
+        self._local = LocalModel(settings, key, MODEL, "AutoModelForCausalLM", "AutoTokenizer")
+        self._store = KeyValueStore(cache, Answer)
+
+    @cached_property
+    def settings_fingerprint(self) -> str:
+        """Hash of all settings that change the texts, and of the model's files."""
+        own = self._settings
+        parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
+        model = self._local.fingerprint
+        return hash_of(self.name, parameters, self._seed, model, PROMPTS)
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """Yield an edited caption or a failure for each request, in order, batch by batch.
+
+        The model is loaded for the first answer that is not stored, and unloaded after the last:
+        an image generator may need the memory.
+
+        Raises:
+            SettingsError: transformers is not installed, or the folder holds no such model.
+        """
+        size = self._settings.batch_size
+        try:
+            for start in range(0, len(requests), size):
+                yield from self._edit_batch(requests[start : start + size])
+        finally:
+            self._local.unload()
+
+    def _edit_batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
+        """Edit a batch of captions; the model is asked again where an answer is rejected."""
+        results: dict[int, EditedCaption | EditFailure] = {}
+        open_ = list(range(len(requests)))
+        for attempt in range(self._settings.attempts if self._settings.temperature else 1):
+            answers = self._answers_of_attempt([requests[place] for place in open_], attempt)
+            for place, answer in zip(open_, answers, strict=True):
+                results[place] = check_answer(requests[place], answer, attempt)
+            open_ = [place for place in open_ if isinstance(results[place], EditFailure)]
+            if not open_:
+                break
+        return [results[place] for place in range(len(requests))]
+
+    def _answers_of_attempt(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
+        """Answers of one attempt for a batch: stored ones, and newly generated ones."""
+        own, seeds = self._settings, [attempt_seed(self._seed, one, attempt) for one in requests]
+        keys = [
+            hash_of(
+                {
+                    "model": self._local.fingerprint,
+                    "messages": edit_messages(request.caption, request.role),
+                    "temperature": own.temperature,
+                    "max_tokens": own.max_tokens,
+                    "dtype": own.dtype,
+                    "seed": seed,
+                }
+            )
+            for request, seed in zip(requests, seeds, strict=True)
+        ]
+        stored = self._store.get(keys)
+        asked = zip(keys, requests, seeds, strict=True)
+        new = {key: (request, seed) for key, request, seed in asked if key not in stored}
+        if new:
+            answers = self._generate_answers(*zip(*new.values(), strict=True))
+            # The first answer to a request counts, whichever process got it.
+            self._store.put(dict(zip(new, answers, strict=True)), replace=False)
+            stored |= self._store.get(new)
+        return [stored[key] for key in keys]
+
+    def _generate_answers(
+        self, requests: Sequence[EditRequest], seeds: Sequence[int]
+    ) -> list[Answer]:
+        """Generate the answers to a batch of requests, each sampled with its own seed."""
+        network, tokenizer = self._local.loaded
+        rows = tokenizer(
+            [_prompt(request, tokenizer) for request in requests],
+            return_tensors="pt",
+            padding=True,
+            return_token_type_ids=False,
+            add_special_tokens=tokenizer.chat_template is None,
+        ).to(network.device)  # [B, T]
+        own = self._settings
+        draws = [_GumbelSampling(own.temperature, seeds)] if own.temperature else []
+        written = self._local.generate(rows, draws, pad_token_id=tokenizer.pad_token_id)
+        new = written[:, rows["input_ids"].shape[1] :].tolist()  # [B, N]
+        ends = network.generation_config.eos_token_id
+        return [_decode(row, tokenizer, is_cut(row, own.max_tokens, ends)) for row in new]
+
+
+def _prompt(request: EditRequest, tokenizer: Any) -> str:
+    """Prompt of a request as text, in the model's chat template if it has one."""
+    chat = edit_messages(request.caption, request.role)
+    if tokenizer.chat_template is None:
+        return as_plain_text(chat)
+    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+
+def _decode(tokens: list[int], tokenizer: Any, full: bool) -> Answer:
+    """Answer decoded from new token ids, `full` if they reach the limit without an end.
+
+    A model without a chat template continues with further captions: its answer is the first line.
+    """
+    text = str(tokenizer.decode(tokens, skip_special_tokens=True))
+    if tokenizer.chat_template is not None:
+        return Answer(text, full)
+    first, *more = text.lstrip().split("\n", 1)
+    return Answer(first, full and not more)
+
+
+class _GumbelSampling:
+    """Logits processor that lets greedy search sample: Gumbel noise with a seed per row.
+
+    The largest of noisy logits is a draw of their softmax; so greedy search samples, and no row's
+    draws depend on another row.
+    """
+
+    def __init__(self, temperature: float, seeds: Sequence[int]) -> None:
+        import torch
+
+        self._temperature = temperature
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Noisy scores [B, V] in float32; tokens so far are [B, T]."""
+        import torch
+
+        uniform = torch.stack(
+            [torch.rand(scores.shape[1], generator=one) for one in self._generators]
+        )
+        noise = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
+        return scores.float() / self._temperature + noise.to(scores.device)
+
+
+def open_endpoint(settings: EditorEndpointSettings, key: str, opening: Opening) -> EndpointEditor:
+    """Create the caption editor `endpoint` from its settings."""
+    cache = opening.state / "endpoint.sqlite"
+    return EndpointEditor(settings, key=key, seed=opening.seed, cache=cache)
+
+
+def open_local(settings: EditorLocalSettings, key: str, opening: Opening) -> TransformersEditor:
+    """Create the caption editor `transformers` from its settings."""
+    cache = opening.state / "transformers.sqlite"
+    return TransformersEditor(settings, key=key, seed=opening.seed, cache=cache)

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,8 @@ from compo_pipeline.datasets.quality import images
 from compo_pipeline.datasets.quality.caption_language import Vocabulary
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers.record import RawCaption, rejected
+from compo_pipeline.datasets.recaption.captioners import Captioner, Question, shown_image
 from compo_pipeline.datasets.recaption.checks import Checked, check
-from compo_pipeline.datasets.recaption.contract import Captioner, Question
 from compo_pipeline.datasets.recaption.settings import KEY, RecaptionSettings
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage, file_name
@@ -116,19 +117,21 @@ def recaption(
         engine: measures images.
     """
     folder = ingest.journal and ingest.journal.parent
-    measured = Table.spilled(_measure_images(sources, root, ingest, engine), DecodedImage, folder)
-    work = _ImageCaptioning(root, captioner, settings, ingest, vocabulary)
-    unanswered = work.ask(measured)
-    outcomes = Table.spilled(work.outcomes(measured, sources, unanswered), _Outcome, folder)
-    rows = outcomes.having("rule", [""])
+    groups = grouped(sources, images.AT_ONCE)
+    found = (one for some in groups for one in images.measure(root, some, ingest, engine).values())
+    measured = Table.spilled(found, DecodedImage, folder)
+    unanswered = _ask(captioner, _questions(measured, root, captioner, settings, ingest))
+    checked = _outcomes(measured, sources, captioner, unanswered, settings, vocabulary)
+    outcomes = Table.spilled(checked, _Outcome, folder)
     counts = Counter(outcomes.column("rule").to_pylist())
+    accepted = outcomes.having("rule", [""])
     refused = outcomes.having("rule", [rule for rule in counts if rule])
-    firsts = Counter(next(iter(split(text)), "") for text in rows.column("caption").to_pylist())
-    shared = {text: n for text, n in firsts.most_common(5) if n >= max(3, len(rows) * _SHARED)}
+    texts = accepted.column("caption").to_pylist()
+    firsts = Counter(next(iter(split(text)), "") for text in texts)
+    shared = {text: n for text, n in firsts.most_common(5) if n >= max(3, len(texts) * _SHARED)}
+    source = captioner.name, captioner.model, captioner.prompt
     report = {
-        "captioner": captioner.name,
-        "model": captioner.model,
-        "prompt": captioner.prompt,
+        **dict(zip(("captioner", "model", "prompt"), source, strict=True)),
         "images": len(outcomes),
         "captions": counts.pop("", 0),
         "rejected": dict(sorted(counts.items())),
@@ -148,13 +151,16 @@ def recaption(
             "describe the images instead.",
             KEY,
             count,
-            len(rows),
+            len(texts),
             text[:100],
         )
+    rows = (
+        Recaption(one.image, one.image_hash, one.caption, one.originals, *source, one.date)
+        for one in accepted
+    )
+    lacking = (Rejected(-1, one.sample_id, one.image, one.rule, one.detail) for one in refused)
     return Recaptioning(
-        Table.spilled((one.row(captioner) for one in rows), Recaption, folder),
-        Table.spilled((one.rejected() for one in refused), Rejected, folder),
-        report,
+        Table.spilled(rows, Recaption, folder), Table.spilled(lacking, Rejected, folder), report
     )
 
 
@@ -172,117 +178,76 @@ class _Outcome:
     detail: str
     date: str
 
-    def row(self, captioner: Captioner) -> Recaption:
-        """Row of the table of recaptions."""
-        return Recaption(
-            self.image,
-            self.image_hash,
-            self.caption,
-            self.originals,
-            captioner.name,
-            captioner.model,
-            captioner.prompt,
-            self.date,
-        )
 
-    def rejected(self) -> Rejected:
-        """Row of the quarantine for a rejected answer."""
-        return Rejected(-1, self.sample_id, self.image, self.rule, self.detail)
-
-
-def _measure_images(
-    sources: Iterable[str], root: Path, ingest: IngestSettings, engine: PrepareSettings
-) -> Iterator[DecodedImage]:
-    """Yield hash, size and readability of each image."""
-    for some in grouped(sources, images.AT_ONCE):
-        yield from images.measure(root, some, ingest, engine).values()
+def _questions(
+    measured: Iterable[DecodedImage],
+    root: Path,
+    captioner: Captioner,
+    settings: RecaptionSettings,
+    ingest: IngestSettings,
+) -> list[Question]:
+    """Questions for the readable images without a stored answer; equal images share one."""
+    found: dict[str, Question] = {}
+    for some in grouped(measured, _AT_ONCE):
+        readable = [(image.path, _image_content(image)) for image in some if image.error is None]
+        keys = {captioner.key(content): (path, content) for path, content in readable}
+        known = captioner.answers.get(keys)
+        for key, (path, content) in keys.items():
+            if key not in known and key not in found:
+                load = partial(shown_image, root, path, ingest.limits, settings.max_side)
+                found[key] = Question(key, content, load)
+    return list(found.values())
 
 
-@dataclass(frozen=True)
-class _ImageCaptioning:
-    """Asks the captioner about images, and checks its answers."""
-
-    root: Path
-    captioner: Captioner
-    settings: RecaptionSettings
-    ingest: IngestSettings
-    vocabulary: Vocabulary
-
-    def ask(self, measured: Iterable[DecodedImage]) -> dict[str, str]:
-        """Ask the captioner about the images without a stored answer; log their tokens.
-
-        Returns:
-            By key, why there is still none.
-        """
-        pending = self._pending(measured)
-        if not pending:
-            log.info("Recaptioning: every answer is stored, nothing is asked.")
-            return {}
-        log.info("Recaptioning: %s %s.", f"{len(pending):,}", self.captioner.place)
-        self.captioner.check()
-        reasons: dict[str, str] = {}
-        asked = answered = 0
-        with Meter(len(pending), "captioning images") as meter:
-            results = zip(pending, self.captioner.ask(pending), strict=True)
-            for number, (question, result) in enumerate(results, start=1):
-                if isinstance(result, NoAnswer):
-                    reasons[question.key] = result.reason
-                else:
-                    asked += result.prompt_tokens
-                    answered += result.answer_tokens
-                if number in (_COUNTED, len(pending)):
-                    log.info(
-                        "%s of %s replies took %s tokens of prompts and %s of answers.",
-                        *(f"{n:,}" for n in (number, len(pending), asked, answered)),
-                    )
-                meter.advance()
-        return reasons
-
-    def _pending(self, measured: Iterable[DecodedImage]) -> list[Question]:
-        """Questions for the readable images without a stored answer; equal images share one."""
-        found: dict[str, Question] = {}
-        limits, side = self.ingest.limits, self.settings.max_side
-        for some in grouped(measured, _AT_ONCE):
-            keys = {self._answer_key(image): image for image in some if image.error is None}
-            known = self.captioner.stored(keys)
-            for key, image in keys.items():
-                if key not in known and key not in found:
-                    content = _image_content(image)
-                    found[key] = Question(key, content, self.root, image.path, limits, side)
-        return list(found.values())
-
-    def _answer_key(self, image: DecodedImage) -> str:
-        """Key under which the captioner's answer to an image is stored."""
-        return self.captioner.key(_image_content(image))
-
-    def outcomes(
-        self,
-        measured: Iterable[DecodedImage],
-        sources: Mapping[str, Captioned],
-        unanswered: Mapping[str, str],
-    ) -> Iterator[_Outcome]:
-        """Yield the result of recaptioning each image: a caption, or the reason for a rejection."""
-        for some in grouped(measured, _AT_ONCE):
-            keys = {image.path: self._answer_key(image) for image in some if image.error is None}
-            answers = self.captioner.stored(keys.values())
-            for image in some:
-                key = keys.get(image.path, "")
-                source, answer = sources[image.path], answers.get(key)
-                if image.error is not None:
-                    checked = Checked("", rule=UNREADABLE, detail=image.error)
-                elif answer is None:
-                    reason = unanswered.get(key, "the stored answer is damaged")
-                    checked = Checked("", rule=NO_ANSWER, detail=reason)
-                else:
-                    checked = check(answer, self.settings, self.vocabulary)
-                yield _Outcome(
-                    source.sample_id,
-                    image.path,
-                    image.sha256,
-                    source.originals,
-                    *checked,
-                    "" if answer is None else answer.date,
+def _ask(captioner: Captioner, questions: Sequence[Question]) -> dict[str, str]:
+    """Ask the captioner, and log the tokens of its replies; by key, why there is no answer."""
+    if not questions:
+        log.info("Recaptioning: every answer is stored, nothing is asked.")
+        return {}
+    log.info("Recaptioning: %s %s.", f"{len(questions):,}", captioner.place)
+    reasons: dict[str, str] = {}
+    asked = answered = 0
+    with Meter(len(questions), "captioning images") as meter:
+        results = zip(questions, captioner.ask(questions), strict=True)
+        for number, (question, result) in enumerate(results, start=1):
+            if isinstance(result, NoAnswer):
+                reasons[question.key] = result.reason
+            else:
+                asked += result.prompt_tokens
+                answered += result.answer_tokens
+            if number in (_COUNTED, len(questions)):
+                log.info(
+                    "%s of %s replies took %s tokens of prompts and %s of answers.",
+                    *(f"{n:,}" for n in (number, len(questions), asked, answered)),
                 )
+            meter.advance()
+    return reasons
+
+
+def _outcomes(
+    measured: Iterable[DecodedImage],
+    sources: Mapping[str, Captioned],
+    captioner: Captioner,
+    unanswered: Mapping[str, str],
+    settings: RecaptionSettings,
+    vocabulary: Vocabulary,
+) -> Iterator[_Outcome]:
+    """Yield the result of recaptioning each image: a caption, or the reason for a rejection."""
+    for some in grouped(measured, _AT_ONCE):
+        keys = [captioner.key(_image_content(one)) if one.error is None else "" for one in some]
+        answers = captioner.answers.get(filter(None, keys))
+        for image, key in zip(some, keys, strict=True):
+            source, answer = sources[image.path], answers.get(key)
+            if image.error is not None:
+                checked = Checked("", rule=UNREADABLE, detail=image.error)
+            elif answer is None:
+                reason = unanswered.get(key, "the stored answer is damaged")
+                checked = Checked("", rule=NO_ANSWER, detail=reason)
+            else:
+                checked = check(answer, settings, vocabulary)
+            date = "" if answer is None else answer.date
+            place = source.sample_id, image.path, image.sha256, source.originals
+            yield _Outcome(*place, *checked, date)
 
 
 def _image_content(image: DecodedImage) -> str:

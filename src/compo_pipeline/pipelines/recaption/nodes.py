@@ -17,9 +17,11 @@ from compo_pipeline.datasets.quality.ingest import held_out_per_source, used_rec
 from compo_pipeline.datasets.quality.settings import IngestSettings
 from compo_pipeline.datasets.readers import records_of
 from compo_pipeline.datasets.recaption import recaptioning as work
-from compo_pipeline.datasets.recaption.contract import Captioner
-from compo_pipeline.datasets.recaption.endpoint import EndpointCaptioner
-from compo_pipeline.datasets.recaption.local import LocalCaptioner
+from compo_pipeline.datasets.recaption.captioners import (
+    Captioner,
+    EndpointCaptioner,
+    LocalCaptioner,
+)
 from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
 from compo_pipeline.datasets.recaption.settings import (
     KEY,
