@@ -12,8 +12,6 @@ docs/images/methods.png.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,11 +81,10 @@ def main() -> None:
         "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
         "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
     }
-    with tempfile.TemporaryDirectory() as place:
-        written = suite_page.write(suite, "All methods on the scenes", facts, Path(place))
-        text = (written / suite_page.MARKDOWN).read_text(encoding="utf-8")
-        shutil.copy(written / suite_page.FRONTIER, IMAGES / f"{SET}.png")
-    text = text.replace(f"]({suite_page.FRONTIER})", f"](../../{IMAGES}/{SET}.png)")
+    files: dict[str, Any] = suite_page.files(suite, "All methods on the scenes", facts)
+    (IMAGES / f"{SET}.png").write_bytes(files[suite_page.FRONTIER])
+    image = f"](../../{IMAGES}/{SET}.png)"
+    text = files[suite_page.MARKDOWN].replace(f"]({suite_page.FRONTIER})", image)
     (RESULTS / f"{SET}.md").write_text(text, encoding="utf-8")
 
 

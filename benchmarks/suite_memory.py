@@ -41,7 +41,7 @@ from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import score_suite
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.presentation.suite_page import cards_of
+from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.run.compute import use_cores
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Score
@@ -172,7 +172,7 @@ def measured(items: int, models: int) -> Mapping[str, float]:
             stored, (first, *others) = Table.open(table, Score), suite.models
             pairs = ((first, name) for name in others)
             changes = [one for pair in pairs for one in item_changes(stored, tasks, pair)]
-            cards_of(suite, changes, tasks, 0)
+            hardest_cards(tasks, changes, suite.benchmarks, 0)
     return {"items": items, "models": models, "rows": rows, **peaks}
 
 

@@ -1,5 +1,6 @@
 """The page of diagnoses, and the environments beside it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ RESULT = KindResult(
     "swapped_objects",
     0.0,
 )
+KINDS = ("globals", "parameters")
 STEPS = (
     Step("method", "negclip", "of <all> methods"),
     Step("negclip.views.generators", ["swap"], "more"),
@@ -36,32 +38,35 @@ STEPS = (
 
 @pytest.mark.parametrize("steps", [STEPS, ()])
 def test_the_page_says_what_is_weak_and_what_to_change(
-    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...]
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: tuple[Step, ...],
+    approved: Callable[[str, str], None],
 ) -> None:
     monkeypatch.chdir(project)
     missed = ("swapped_objects",)
     found = Diagnosis((RESULT,), missed, missed, None, steps, 100, 90)
     diagnoses = {"ours": found}
-    folder, models = tmp_path / "diagnosis", {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
-    diagnosis_page.write(diagnoses, models, {"command": "kedro run"}, CommandOptions(), folder)
-    page = (folder / diagnosis_page.PAGE).read_text(encoding="utf-8")
+    models = {"ours": {"name": "ViT-B-32", "pretrained": "mine"}}
+    files = diagnosis_page.files(diagnoses, models, {"command": "kedro run"}, CommandOptions())
+    page = str(files[diagnosis_page.PAGE])
+    approved(f"diagnosis_{len(steps)}", page)
     assert "ours: Missed and seldom asked for: swapped objects." in page
-    assert "swapped objects <strong>(weakness)</strong>" in page
     assert "\N{MINUS SIGN}6%" in page
     assert ("conf/advised" in page) == bool(steps)
-    environment = folder / "environment" / "ours"
-    assert environment.is_dir() == bool(steps)
+    written = {name for name in files if name.startswith("environment/ours/")}
+    assert written == ({f"environment/ours/{name}.yml" for name in KINDS} if steps else set())
     console = Console(record=True, width=100)
     diagnosis_page.show(diagnoses, console)
     assert "swapped objects" in console.export_text()
     assert yaml.safe_load(found.yaml) == (overlay(found.advice) if steps else None)
     if steps:
         assert "of &lt;all&gt; methods" in page
-        written = yaml.safe_load((environment / "parameters.yml").read_text())
+        written = yaml.safe_load(files["environment/ours/parameters.yml"])
         assert written == {
             "negclip": {"views": {"generators": ["swap"]}},
             "training": {"epochs": 23, "wise_ft": {"ratio": "auto"}},
             "model": {"name": "ViT-B-32", "pretrained": "mine"},
         }
-        named = yaml.safe_load((environment / "globals.yml").read_text())
+        named = yaml.safe_load(files["environment/ours/globals.yml"])
         assert named == {"method": "negclip", "variant": "advised"}

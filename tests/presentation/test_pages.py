@@ -8,15 +8,26 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.presentation.pages import (
+    Card,
+    Cards,
+    Cell,
     EditedText,
     ImageCard,
+    Link,
+    List,
+    Page,
+    Plot,
+    Side,
+    Table,
+    Text,
     changed_words,
+    coded,
     edited_text,
     image_card,
     links,
-    minus,
     thumbnail,
 )
+from compo_pipeline.run.provenance import Site
 
 
 @pytest.mark.parametrize(
@@ -69,24 +80,38 @@ def test_an_edited_text_has_new_and_removed_pieces() -> None:
     assert edited_text("", "A cat.") == edited_text(None, "A cat.") == EditedText()
 
 
-def test_links_are_relative_and_name_the_command_of_a_missing_page(tmp_path: Path) -> None:
+def test_links_are_relative_and_name_the_pipeline_of_a_missing_page(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "there.html").touch()
-    found = links(
-        tmp_path / "b",
-        {
-            "There": (tmp_path / "a/there.html", "kedro run"),
-            "Later": (tmp_path / "a/later.html", "kedro run --pipeline=later"),
-        },
+    site = Site(pages={name: str(tmp_path / f"a/{name}.html") for name in ("there", "later")})
+    found = links(tmp_path / "b", site, {"There": ("there", "x"), "Later": ("later", "y")})
+    assert found == [Link("There", "../a/there.html"), Link("Later", "../a/later.html", "y")]
+
+
+def test_texts_are_texts_in_every_kind_of_section() -> None:
+    bad = "<b>&</b>"
+    table = Table(["name", bad], [[bad, 1234], [Cell(bad, "bad", bad), 0.26]], [bad], note=bad)
+    card = Card([bad], [Side(bad, ImageCard(bad, problem=bad), bad, [bad], bad)], table)
+    edited = Card([bad], [Side(text=EditedText(((bad, True),), (bad,)))])
+    sections = [table, Cards([card, edited]), Text(bad, bad), List([bad]), Plot("<svg/>", bad)]
+    page = Page(
+        bad, bad, sections, [bad], {bad: bad}, [Link(bad, "a.html", bad)], bad, script="1<2"
     )
-    assert [(link.href, link.command) for link in found] == [
-        ("../a/there.html", None),
-        ("../a/later.html", "kedro run --pipeline=later"),
-    ]
+    files = page.files("page.html", "page.md")
+    html, markdown = str(files["page.html"]), str(files["page.md"])
+    assert "<b>" not in html and html.count("&lt;b&gt;&amp;&lt;/b&gt;") > 20
+    assert "<svg/>" in html and "1<2" in html and "1,234" in html
+    assert f"| {bad} | 1,234 |\n| {bad} {bad} | 0.3 |" in markdown
 
 
-def test_minus_signs_of_numbers_alone() -> None:
-    assert (
-        minus("-3.0 [-4, +1] fine-tuned R-1")
-        == "\N{MINUS SIGN}3.0 [\N{MINUS SIGN}4, +1] fine-tuned R-1"
+def test_figures_lie_beside_their_page() -> None:
+    plot = Plot("<svg/>", "a plot", "plot.png", b"PNG", title="Plot")
+    files = Page("title", "over", [plot]).files("page.md")
+    assert files["plot.png"] == b"PNG" and "![a plot](plot.png)" in str(files["page.md"])
+
+
+def test_minus_signs_of_numbers_outside_of_code() -> None:
+    sign = "\N{MINUS SIGN}"
+    assert coded("-3.0 [-4, +1] fine-tuned R-1 `--a=-1`") == (
+        f"{sign}3.0 [{sign}4, +1] fine-tuned R-1 <code>--a=-1</code>"
     )

@@ -1,6 +1,7 @@
 """A decision in the terminal, as markdown and as HTML says the same."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.promotion import Decision
@@ -64,13 +64,12 @@ def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
 
 def written(given: Decision, folder: Path) -> tuple[str, str]:
     """The markdown and the HTML."""
-    page = promotion_page.decision_page(replace(given, pipeline="rollback"), site_of(folder))
-    write_files(page, folder)
-    return (folder / "promotion.md").read_text(), (folder / "promotion.html").read_text()
+    page = promotion_page.files(replace(given, pipeline="rollback"), site_of(folder))
+    return str(page["promotion.md"]), str(page["promotion.html"])
 
 
 def test_a_refusal_is_a_table_with_next_steps_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], approved: Callable[[str, str], None]
 ) -> None:
     refused = decision(judged(20))
     markdown, html = written(refused, tmp_path)
@@ -79,10 +78,11 @@ def test_a_refusal_is_a_table_with_next_steps_everywhere(
     assert markdown.startswith("# compo-clip version 3: refused\n")
     assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in markdown
     assert '<td class="bad">FAILED</td>' in html and "version 3: refused" in terminal
+    approved("promotion", html)
     for shown in (markdown, html):
         assert "champion, version 1" in shown and "1-abcd" in shown and "today" in shown
         assert "kedro run --pipeline=rollback --env=toy" in shown
-    for shown in (markdown, html, terminal):
+    for shown in (markdown, html.replace("\N{MINUS SIGN}", "-"), terminal):
         assert "-25.0 points [" in shown and "training.wise_ft.ratio" in shown
 
 

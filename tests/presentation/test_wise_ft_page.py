@@ -1,5 +1,7 @@
 """Trade-off plot, axes and table of a WiSE-FT sweep, whatever sets were scored."""
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -42,6 +44,14 @@ def test_the_trade_off_is_the_means_of_the_roles() -> None:
     assert list(means.loc[0.5]) == [53.0, 73.0, 38.0]
 
 
+def test_the_page(approved: Callable[[str, str], None]) -> None:
+    given = frame("composition", "retrieval").assign(headline=False, significance="above")
+    given = given.assign(against_base=1.0, against_base_low=0.5, against_base_high=1.5)
+    files = wise_ft_page.files(given, {"command": "kedro run"}, [], "")
+    approved("wise_ft", str(files["wise_ft.html"]))
+    assert len(pd.read_csv(io.BytesIO(str(files["figures.csv"]).encode()))) == len(given)
+
+
 @pytest.mark.parametrize(
     ("roles", "up", "across"),
     [
@@ -56,18 +66,17 @@ def test_the_trade_off_is_the_means_of_the_roles() -> None:
     ],
 )
 def test_the_axes_are_chosen_from_what_was_scored(
-    tmp_path: Path, roles: tuple[str, ...], up: str, across: tuple[str, ...]
+    roles: tuple[str, ...], up: str, across: tuple[str, ...]
 ) -> None:
-    path = tmp_path / "figure.png"
-    drawn = wise_ft_page.trade_off(frame(*roles), path)
-    labels = [text for text in (up, *across) if f">{text}<" in drawn or f"<!-- {text} -->" in drawn]
+    (plot,) = wise_ft_page.trade_off(frame(*roles))
+    labels = [text for text in (up, *across) if f">{text}<" in plot.svg]
     assert labels == [up, *across]
-    assert Image.open(path).size[0] > (len(across) - 0.5) * Image.open(path).size[1] / 1.5
+    size = Image.open(io.BytesIO(plot.png)).size
+    assert size[0] > (len(across) - 0.5) * size[1] / 1.5
 
 
-def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "figure.png"
-    assert not wise_ft_page.trade_off(frame(), path) and not path.exists()
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert not wise_ft_page.trade_off(frame())
 
 
 def test_the_page_says_which_sets_are_in_an_axis() -> None:

@@ -12,7 +12,8 @@ from PIL import Image
 
 from compo_pipeline.datasets.catalog import ReceivedJsonDataset
 from compo_pipeline.foils.review import draw, noise_by_kind, read
-from compo_pipeline.presentation.foils_page import write
+from compo_pipeline.presentation.foils_page import PAGE, review_page
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Foil
 
 REPORT = {"builder": 1, "fingerprint": "f00d", "language": "compo_en 1.0"}
@@ -37,7 +38,8 @@ def drawn(tmp_path: Path) -> list[Foil]:
 def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
     chromium: Callable[[Path], AbstractContextManager[Any]], drawn: list[Foil], tmp_path: Path
 ) -> None:
-    page = write(drawn, REPORT, tmp_path, tmp_path / "page" / "review.html")
+    page = tmp_path / "page" / PAGE
+    write_files(review_page(drawn, REPORT, tmp_path).files(PAGE), page.parent)
     saved = tmp_path / "saved"
     saved.mkdir()
     with chromium(tmp_path / "chromium") as person:

@@ -118,12 +118,12 @@ def panels_of(
     return panels
 
 
-def write(name: str, panels: Sequence[AttentionPanel], file: Path) -> None:
-    """Write the page of a run's grids of attention maps."""
+def attention_page(name: str, panels: Sequence[AttentionPanel]) -> Page:
+    """The page of a run's grids of attention maps."""
     label = "Attention of the base and of the fine-tuned model, and the difference"
     grids = [ImageCard(label, *thumbnail(grid, _GRID_SIDE)) for grid in render(panels)]
     over = "Attention of a phrase over an image, before fine-tuning and after"
-    Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)]).write(file)
+    return Page(f"Attention of {name}", over, [Plot(images=grids, note=_NOTE)])
 
 
 def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:

@@ -8,18 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from compo_pipeline.counterfactuals.tables import FAILED, failure_reasons, summary
-from compo_pipeline.presentation.pages import (
-    Cards,
-    ImageCard,
-    Page,
-    Section,
-    Side,
-    Table,
-    Text,
-    counted,
-    edited_text,
-    image_card,
-)
+from compo_pipeline.presentation import pages
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption, Counterfactual
 
@@ -29,24 +18,21 @@ _KINDS = 16  # kinds of edits listed per role
 _REASONS = 8  # failure reasons listed
 
 
-def write(
+def counterfactuals_page(
     rows: Sequence[Counterfactual],
     captions: Sequence[Caption],
     root: Path,
     images: Path,
-    file: Path,
     dataset: str,
-    *,
     count: int = COUNT,
-) -> Path:
-    """Write the page of edited captions and their images, as one self-contained HTML file.
+) -> pages.Page:
+    """The page of edited captions and their images.
 
     Args:
         rows: all counterfactuals, those of a caption one after another.
         captions: rows that include all edited ones.
         root: the folder that real images are relative to.
         images: the folder that counterfactual images are relative to.
-        file: where to write.
         dataset: its name, which also seeds the draw of the captions that are shown.
         count: captions drawn at random; more are added until `LEAST` of each kind of edit are
             shown.
@@ -54,7 +40,7 @@ def write(
     title, over = f"Counterfactuals of {dataset}", "Edited captions and their images"
     if not rows:
         text = "There is no counterfactual to show: the method of this run does not use any."
-        return Page(title, over, [Text(text)]).write(file)
+        return pages.Page(title, over, [pages.Text(text)])
     starts: list[int] = []
     kinds: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     last = None
@@ -82,18 +68,18 @@ def write(
         "of edit if there are as many. A negative means something else than its caption, a "
         "positive the same; new words are marked."
     )
-    sections: list[Section] = [
+    sections: list[pages.Section] = [
         *_tables(rows, told),
-        Cards(
+        pages.Cards(
             [
-                (
+                pages.Card(
                     [f"{group[0].sample_id}, sentence {group[0].sentence + 1}"],
                     _sides(by_sample[group[0].sample_id], group, root, images),
                 )
                 for group in groups
             ],
-            "Captions",
-            note + " No images were generated." * (not first.image_generator),
+            title="Captions",
+            note=note + " No images were generated." * (not first.image_generator),
         ),
     ]
     facts = {
@@ -102,7 +88,7 @@ def write(
         "fingerprint": first.fingerprint,
     }
     shown = {label: text for label, text in facts.items() if text}
-    return Page(title, over, sections, facts=shown).write(file)
+    return pages.Page(title, over, sections, facts=shown)
 
 
 def kind(row: Counterfactual) -> str:
@@ -110,17 +96,17 @@ def kind(row: Counterfactual) -> str:
     return FAILED if row.state == FAILED else row.detail.partition(":")[0]
 
 
-def _tables(rows: Sequence[Counterfactual], kinds: dict[str, Counter[str]]) -> list[Table]:
+def _tables(rows: Sequence[Counterfactual], kinds: dict[str, Counter[str]]) -> list[pages.Table]:
     """Tables of the edits by role, and of the most frequent reasons of failures."""
     states = summary(rows)["roles"]
-    edits = Table(
+    edits = pages.Table(
         ("edits", "text and image", "text only", "failed", "kinds"),
         [
             (
                 role,
                 *(f"{own[state]:,}" for state in ("generated", "edited")),
                 f"{own['failed']:,} ({100 * own['failed'] / sum(own.values()):.1f}%)",
-                counted(dict(kinds[role].most_common(_KINDS))),
+                pages.counted(dict(kinds[role].most_common(_KINDS))),
             )
             for role, own in states.items()
         ],
@@ -137,21 +123,23 @@ def _tables(rows: Sequence[Counterfactual], kinds: dict[str, Counter[str]]) -> l
     if not reasons:
         return [edits]
     note = "`counterfactuals_quarantine` has every failure with its reason."
-    return [edits, Table(("failed", "times", "reason"), reasons, ["reason"], note=note)]
+    return [edits, pages.Table(("failed", "times", "reason"), reasons, ["reason"], note=note)]
 
 
-def _sides(row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path) -> list[Side]:
+def _sides(
+    row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path
+) -> list[pages.Side]:
     """A caption with its image, and its edits with theirs."""
     caption = row.sentences[edits[0].sentence]
-    sides = [Side("real", image_card(root, row.image), caption)]
+    sides = [pages.Side("real", pages.image_card(root, row.image), caption)]
     for edit in edits:
         failed = edit.state == FAILED
         detail = "" if failed or not edit.detail else f": {edit.detail.replace('_', ' ')}"
         sides.append(
-            Side(
+            pages.Side(
                 f"{edit.role}{detail}",
                 _made_image(edit, images),
-                edited_text(edit.text, caption),
+                pages.edited_text(edit.text, caption),
                 problem=f"failed: {edit.detail}" if failed else "",
                 kind=edit.role,
             )
@@ -159,8 +147,8 @@ def _sides(row: Caption, edits: Sequence[Counterfactual], root: Path, images: Pa
     return sides
 
 
-def _made_image(edit: Counterfactual, images: Path) -> ImageCard | None:
+def _made_image(edit: Counterfactual, images: Path) -> pages.ImageCard | None:
     """Image of an edit; an empty card where it has none, nothing where none are generated."""
     if not edit.image_generator:
         return None
-    return image_card(images, edit.image) if edit.image else ImageCard()
+    return pages.image_card(images, edit.image) if edit.image else pages.ImageCard()

@@ -14,8 +14,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from compo_pipeline.datasets.quality.profile import profile
-from compo_pipeline.presentation.pages import render
+from compo_pipeline.presentation.pages import Cell, Link, Page, Section, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,14 +58,96 @@ def make_local(
         text = _REMOTE.sub("", page.read_text(encoding="utf-8"))
         text = text.replace("<head>", f"<head>{_POLICY}", 1)
         page.write_text(text.replace("</head>", f"<style>{style}</style></head>", 1), "utf-8")
-    context = {
-        **result,
-        "title": "Captions and images",
-        "policy": _POLICY,
-        "profile": profile(facts),
-        "ingest": ingest_report,
-        "pages": {
-            page.relative_to(site).parts[0]: page.relative_to(site).as_posix() for page in pages
-        },
-    }
-    index.write_text(render("data_docs.html", context), "utf-8")
+    shown = {page.relative_to(site).parts[0]: page.relative_to(site).as_posix() for page in pages}
+    made = _index(result, facts, ingest_report, shown).files(_INDEX)
+    index.write_text(str(made[_INDEX]), "utf-8")
+
+
+def _index(
+    result: Mapping[str, Any],
+    facts: pd.DataFrame,
+    ingest_report: Mapping[str, Any],
+    pages: Mapping[str, str],
+) -> Page:
+    """The index: how many rows are bad, a profile of the data, and the rules."""
+    share, tolerated = result["bad_share"], result["tolerated_share"]
+    bad = (
+        f"{result['bad']:,} of {result['records']:,} records are bad ({share:.2%}; tolerated are "
+        f"{tolerated:.2%})."
+    )
+    left = (
+        f"{result['unparseable']} of them could not be parsed. {result['not_downloaded']} more "
+        "were never downloaded. All of these are in quarantine, each with its reason."
+    )
+    found = profile(facts)
+    sections: list[Section] = [
+        Table(
+            ("split", "rows", "distinct images", "rows without a readable image"),
+            [[*one.values()] for one in found["splits"]],
+            title="Profile",
+        ),
+        Table(
+            ("column", "least", "median", "most", ""),
+            [
+                (one["label"], one["least"], one["median"], one["most"], _histogram(one))
+                for one in found["distributions"]
+            ],
+        ),
+        Table(("duplicates", "rows"), [*found["duplicates"].items()]),
+        Table(
+            ("captions of", "distinct first sentences", "images", "most frequent", "rows"),
+            [
+                (split, one["texts"], one["images"], one["most_frequent"], one["rows"])
+                for split, one in ingest_report["distinct_texts"].items()
+            ],
+            ["most frequent"],
+        ),
+        Table(
+            ("found in captions", "captions", "such as"),
+            [
+                (name, one["captions"], " · ".join(one["examples"]))
+                for name, one in ingest_report["forms"].items()
+            ],
+            ["such as"],
+        ),
+        Table(
+            ("rule", "broken where", "rows", "such as"),
+            [
+                (
+                    *(name, rule["means"]),
+                    Cell(rule["broken_by"], "bad" if rule["broken_by"] else "good"),
+                    ", ".join(map(str, rule["rows"])),
+                )
+                for name, rule in result["rules"].items()
+            ],
+            ["broken where", "such as"],
+            title="Rules",
+            note="A row that breaks a rule is in quarantine and is not trained on. What exactly "
+            "each rule checks is in the pages of Great Expectations.",
+        ),
+    ]
+    return Page(
+        "Captions and images",
+        "What was read, and which of it trains",
+        sections,
+        [bad, left, *(f"{warning}." for warning in result["warnings"])],
+        links=[Link(f"Great Expectations: {name}", page) for name, page in pages.items()],
+        alarm=share > tolerated,
+    )
+
+
+def _histogram(one: Mapping[str, Any]) -> Cell:
+    """The histogram of a column, with the rows of each bar as its title."""
+    top, bars = max(rows for _, _, rows in one["bars"]), Markup()
+    for place, (low, high, rows) in enumerate(one["bars"]):
+        height = 40 * rows / top
+        values = f"{low} to {high}" if high > low else f"{low}"
+        bars += Markup(
+            '<rect x="{}" y="{:.2f}" width="9" height="{:.2f}"><title>{}: {:,} rows</title></rect>'
+        ).format(10 * place, 40 - height, height, values, rows)
+    return Cell(
+        Markup(
+            '<svg class="bars" viewBox="0 0 {} 40" preserveAspectRatio="none" role="img" '
+            'aria-label="Histogram: {}">{}</svg>'
+        ).format(10 * len(one["bars"]), one["label"], bars)
+    )

@@ -2,104 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from jinja2.utils import htmlsafe_json_dumps
 
 from compo_pipeline.benchmarks.foils import NAME
-from compo_pipeline.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.evaluation.comparison import Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.foils.build import STATES, USED
-from compo_pipeline.foils.review import Corrected, Noise, corrected
+from compo_pipeline.foils.review import Noise, corrected
 from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.pages import ImageCard, changed_words, image_card
+from compo_pipeline.presentation.tables import Column, differences, estimate_cell, metrics_table
 from compo_pipeline.storage.records import Foil
 
 PAGE = "review.html"
+_HOW = (
+    "{} items, drawn at random among those that are scored. Accept an item if the caption is true "
+    "of the image and the foil is false. Reject it if the foil is true as well, or the caption "
+    "false. Judge every item: one that you pass over counts as unsure.",
+    "Keys: `a` accept, `r` reject, `u` unsure, `j` or `k` the next or the previous item, `s` save. "
+    "Put the saved file where the entry `foils_review` of conf/base/catalog.yml says; the next "
+    "evaluation reads it.",
+)
+_FOILS = (
+    "Of a caption of a held-out image and a foil, which differs from it in one expression and is "
+    "false, the image must be closer to the caption. By text alone: the accuracy of a classifier "
+    "that sees no image and has learnt from foils of training captions, with its upper 95% limit. "
+)
+_NO_REVIEW = (
+    "No review of the label noise was read: the page of `kedro run --pipeline=foils` is one."
+)
+_REVIEW = (
+    "Of {} items, drawn at random and reviewed by a person, {} are false and {} undecided: between "
+    "{:.1f}% and {:.1f}% of all. Noise: the share of false items of a kind, with "
+    "its exact 95% interval, undecided ones counted as right below and as false above. Without "
+    "noise: the accuracy a, corrected for a share q of items on which a model is right by chance, "
+    "(a - q/2) / (1 - q); its interval is what those of a and q together allow."
+)
 
 
-class ItemToJudge(NamedTuple):
-    """A foil on the review page: its image, and both texts with the differing words marked."""
-
-    item: str
-    kind: str
-    image: ImageCard
-    caption: list[tuple[str, bool]]
-    foil: list[tuple[str, bool]]
-
-
-def write(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path, file: Path) -> Path:
-    """Write the page on which a person reviews foils, as one self-contained HTML file.
+def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) -> pages.Page:
+    """The page on which a person reviews foils.
 
     Args:
         drawn: its items, in their order; at least one.
         report: `foils_report`.
         root: folder that the images' paths are relative to.
-        file: where to write.
     """
     split = drawn[0].split
-    context = {
-        "title": f"Review of the foils of '{split}'",
-        "facts": {"fingerprint": report["fingerprint"], "language model": report["language"]},
-        "review": {
-            "builder": report["builder"],
-            "fingerprint": report["fingerprint"],
-            "split": split,
-        },
-        "items": [
-            ItemToJudge(
-                one.item,
-                one.kind,
-                image_card(root, one.image),
-                list(changed_words(one.caption, [one.foil])),
-                list(changed_words(one.foil, [one.caption])),
-            )
-            for one in drawn
-        ],
-    }
-    return pages.write(file, "foils_review.html", context)
+    review = {"builder": report["builder"], "fingerprint": report["fingerprint"], "split": split}
+    review["items"] = [one.item for one in drawn]
+    script = files(__package__).joinpath("templates/foils_review.js").read_text("utf-8")
+    cards = [
+        pages.Card(
+            [f"{place}. {one.kind.replace('_', ' ')}", one.item],
+            [
+                pages.Side(image=pages.image_card(root, one.image)),
+                pages.Side("caption", text=_marked(one.caption, one.foil), kind="positive"),
+                pages.Side("foil", text=_marked(one.foil, one.caption), kind="negative"),
+            ],
+        )
+        for place, one in enumerate(drawn, 1)
+    ]
+    return pages.Page(
+        f"Review of the foils of '{split}'",
+        "Foils of own captions",
+        [pages.List([_HOW[0].format(len(drawn)), _HOW[1]]), pages.Cards(cards)],
+        facts={"fingerprint": report["fingerprint"], "language model": report["language"]},
+        script=f"var review = {htmlsafe_json_dumps(review)};\n{script}",
+    )
 
 
-class KindRow(NamedTuple):
-    """A kind of foil in a run's report: accuracies, accuracy by text alone, and label noise.
-
-    `corrected` are the accuracies without false items by role, in per cent.
-    """
-
-    kind: str
-    row: Row
-    text_accuracy: float
-    text_accuracy_limit: float
-    noise: Noise | None
-    corrected: Mapping[str, Corrected]
+def _marked(text: str, other: str) -> pages.EditedText:
+    """A text with the words marked that the other one does not have."""
+    return pages.EditedText(tuple(pages.changed_words(text, [other])))
 
 
-class UnusedKind(NamedTuple):
-    """A kind of foil that is not scored, with its number of items and the reason."""
-
-    kind: str
-    items: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class FoilsSection:
-    """The part of a run's report about foils; `noise` is the label noise of all reviewed items."""
-
-    kinds: Sequence[KindRow] = ()
-    unused: Sequence[UnusedKind] = ()
-    noise: Noise | None = None
-    diagnosis: Diagnosis = field(default_factory=Diagnosis)
-
-
-def section(
+def sections(
     comparison: Comparison,
     report: Mapping[str, Any],
     split: str | None,
     noise: Mapping[str, Noise],
-) -> FoilsSection:
+) -> list[pages.Section]:
     """The part of a run's report about one set of foils: scored and unscored kinds.
 
     Args:
@@ -109,37 +96,69 @@ def section(
         noise: by kind, that of all items under the empty name.
     """
     kinds: Mapping[str, Any] = report["splits"].get(split, {}).get("kinds", {})
-    rows = {row.name: row for row in comparison.rows if row.benchmark == NAME}
-    used = [name for name, found in kinds.items() if found["state"] == USED and name in rows]
-    return FoilsSection(
-        [_kind_row(name, rows[name], kinds[name], noise.get(name)) for name in used],
-        [
-            UnusedKind(name, found["items"], _unused_reason(found))
-            for name, found in kinds.items()
-            if found["state"] != USED
-        ],
-        noise.get(""),
-    )
+    rows = [
+        row
+        for row in comparison.rows
+        if row.benchmark == NAME and kinds.get(row.name, {}).get("state") == USED
+    ]
+    found: list[pages.Section] = []
+    if rows:
+        found.append(_kinds_table(rows, comparison.labels, kinds, noise))
+    unused = [
+        f"{name.replace('_', ' ')}: {kind['items']:,} items, {_unused_reason(kind)}"
+        for name, kind in kinds.items()
+        if kind["state"] != USED
+    ]
+    if unused:
+        found.append(pages.List(unused, title="Foils that are not scored"))
+    return found
 
 
-def _kind_row(kind: str, row: Row, found: Mapping[str, Any], noise: Noise | None) -> KindRow:
-    """The report's row of a kind of foil, with accuracies corrected for its label noise."""
-    without = {
-        role: noise and corrected(each.value / 100, each.low / 100, each.high / 100, noise)
-        for role, each in row.values.items()
+def _kinds_table(
+    rows: Sequence[Row],
+    labels: Mapping[str, str],
+    kinds: Mapping[str, Any],
+    noise: Mapping[str, Noise],
+) -> pages.Section:
+    """Accuracies by kind of foil, by text alone, and corrected for label noise."""
+
+    def by_text(row: Row) -> pages.Cell:
+        kind = kinds[row.name]
+        limit = f"at most {100 * kind['text_accuracy_limit']:.1f}"
+        return pages.Cell(100 * kind["text_accuracy"], small=limit)
+
+    def share(row: Row) -> pages.Cell:
+        if (own := noise.get(row.name)) is None:
+            return pages.Cell(None)
+        value = None if own.value is None else 100 * own.value
+        return pages.Cell(
+            value, small=f"[{100 * own.low:.1f}, {100 * own.high:.1f}] of {own.judged}"
+        )
+
+    def without(role: str) -> Callable[[Row], pages.Cell]:
+        def cell(row: Row) -> pages.Cell:
+            value, own = row.values[role], noise.get(row.name)
+            ends = (value.value / 100, value.low / 100, value.high / 100)
+            right = own and corrected(*ends, own)
+            return (
+                estimate_cell(Estimate(*(100 * end for end in right)))
+                if right
+                else pages.Cell(None)
+            )
+
+        return cell
+
+    further: dict[str, Column] = {
+        **differences(["vs base"]),
+        "by text alone": by_text,
     }
-    return KindRow(
-        kind,
-        row,
-        100 * found["text_accuracy"],
-        100 * found["text_accuracy_limit"],
-        noise,
-        {
-            role: Corrected(100 * one.value, 100 * one.low, 100 * one.high)
-            for role, one in without.items()
-            if one
-        },
-    )
+    note = _NO_REVIEW
+    if (every := noise.get("")) is not None:
+        ends = (100 * every.low, 100 * every.high)
+        note = _REVIEW.format(every.judged, every.rejected, every.unsure, *ends)
+        further["noise"] = share
+        further |= {f"{label} without noise": without(role) for role, label in labels.items()}
+    return metrics_table(rows, labels, further, title="Foils of own captions", note=_FOILS + note)
 
 
 def _unused_reason(found: Mapping[str, Any]) -> str:

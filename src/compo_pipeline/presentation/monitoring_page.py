@@ -16,19 +16,7 @@ from compo_pipeline.monitoring.captioning import TABLE, image_files
 from compo_pipeline.monitoring.distances import LISTS
 from compo_pipeline.monitoring.drift import EMBEDDINGS
 from compo_pipeline.monitoring.report import Measured
-from compo_pipeline.presentation.pages import (
-    Cards,
-    Cell,
-    ImageCard,
-    Page,
-    Plot,
-    Side,
-    Table,
-    Text,
-    counted,
-    image_card,
-    p_value,
-)
+from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import STYLE, THEME, save
 from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
@@ -49,15 +37,14 @@ _BINS = 30
 _COLUMNS = 2
 
 
-def write(
+def files(
     report: Mapping[str, Any],
     measured: Measured,
     images: Path,
     lines: str,
     facts: Mapping[str, str],
-    folder: Path,
-) -> None:
-    """Write the page of a monitoring report, `monitoring.html`, and its plot.
+) -> dict[str, str | bytes]:
+    """The page of a monitoring report, and its plot.
 
     Args:
         report: of `monitoring.report.summary`.
@@ -65,37 +52,35 @@ def write(
         images: folder of `monitoring.captioning`.
         lines: YAML that adds that folder to a training.
         facts: about the run.
-        folder: for the page.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files = image_files(images)
+    logged = image_files(images)
     largest = report["largest_cluster"]["requests"]
     counts = (
         f"{report['requests']:,} requests of {report['clusters']:,} images (or texts without one); "
         f"the most frequent one has {largest:,}. The reference has {report['reference']:,} rows."
     )
-    left_out = counted(report["left_out"])
-    Page(
+    left_out = pages.counted(report["left_out"])
+    return pages.Page(
         f"Requests of {report['model']} version {report['version']}",
         "A served model's requests against the reference sample of its version",
         [
             _drift_table(report),
-            Plot(draw(measured, folder / PLOT), label="Requests and reference sample"),
+            *draw(measured),
             _outside_table(report),
             *_word_sections(report),
-            *_hardest_requests(measured, images, files),
-            _worth_captioning(measured, images, files, lines),
-            Text(f"{left_out}." if left_out else "Nothing.", "Left out"),
+            *_hardest_requests(measured, images, logged),
+            _worth_captioning(measured, images, logged, lines),
+            pages.Text(f"{left_out}." if left_out else "Nothing.", title="Left out"),
         ],
         [sentence(report), counts],
         {**facts, "window": f"{report['since']} to {report['until']}"},
         alarm=report["alarm"],
-    ).write(folder / PAGE)
+    ).files(PAGE)
 
 
-def _drift_table(report: Mapping[str, Any]) -> Table:
+def _drift_table(report: Mapping[str, Any]) -> pages.Table:
     """Each figure of requests and reference sample, with the p value of their difference."""
-    rows: list[list[str | Cell]] = []
+    rows: list[list[pages.CellLike]] = []
     for one in report["figures"]:
         means, tested = ["–"] * 3, ["–", "too few"]
         if one["means"]:
@@ -104,11 +89,11 @@ def _drift_table(report: Mapping[str, Any]) -> Table:
             means = [f"{mean:.3f}", f"{reference:.3f}"]
             means.append(f"{mean - reference:+.3f} [{low:+.3f}, {high:+.3f}]")
         if one["p"] is not None:
-            tested = [f"{100 * one['apart']:.0f}%", p_value(one["adjusted"])]
+            tested = [f"{100 * one['apart']:.0f}%", pages.p_value(one["adjusted"])]
         style = "bad" if one["name"] in report["drifted"] else "level"
-        sizes = [f"{one[name]:,}" for name in ("requests", "reference")]
-        rows.append([_LABELS[one["name"]], *sizes, *means, tested[0], Cell(tested[1], style)])
-    return Table(
+        sizes = (one["requests"], one["reference"])
+        rows.append([_LABELS[one["name"]], *sizes, *means, tested[0], pages.Cell(tested[1], style)])
+    return pages.Table(
         ("figure", "requests", "reference", "mean", "of the reference", "difference", "apart", "p"),
         rows,
         title="Drift",
@@ -118,24 +103,24 @@ def _drift_table(report: Mapping[str, Any]) -> Table:
     )
 
 
-def _outside_table(report: Mapping[str, Any]) -> Table:
+def _outside_table(report: Mapping[str, Any]) -> pages.Table:
     """Shares of images and requests that are out of the training distribution."""
 
-    def share(one: Mapping[str, Any], name: str, style: str = "") -> Cell:
+    def share(one: Mapping[str, Any], name: str, style: str = "") -> pages.Cell:
         low, high = one[f"{name}interval"]
-        return Cell(f"{one[f'{name}share']:.1f}", style, f"[{low:.1f}, {high:.1f}]")
+        return pages.Cell(one[f"{name}share"], style, f"[{low:.1f}, {high:.1f}]")
 
-    return Table(
+    return pages.Table(
         ("what", "distance above", "images", "outside", "requests", "outside", "of the reference"),
         [
             (
                 one["kind"],
                 f"{one['threshold']:.3f}",
-                Cell(f"{one['images']:,}", "dim"),
+                one["images"],
                 share(one, "", "bad" if one["interval"][0] > one["expected"] else "level"),
-                Cell(f"{one['requests']:,}", "dim"),
+                one["requests"],
                 share(one, "requests_"),
-                Cell(f"{one['expected']:.1f}", "dim"),
+                one["expected"],
             )
             for one in report["outside"]
         ],
@@ -145,16 +130,16 @@ def _outside_table(report: Mapping[str, Any]) -> Table:
     )
 
 
-def _word_sections(report: Mapping[str, Any]) -> Iterator[Table | Text]:
+def _word_sections(report: Mapping[str, Any]) -> Iterator[pages.Table | pages.Text]:
     """Words that are more or less frequent than in training, and words that are new."""
     if not report["texts_logged"]:
-        yield Text(
+        yield pages.Text(
             "Words were not compared, and no text is shown: the log has none. "
             "`serving.log.content: [texts]` logs them.",
-            "Words",
+            title="Words",
         )
         return
-    yield Text(
+    yield pages.Text(
         title="Words",
         note=f"Texts of {report['texts_logged']:,} images against the words of the training "
         "captions. p is by image, adjusted for all words (Holm); it raises no alarm.",
@@ -162,58 +147,59 @@ def _word_sections(report: Mapping[str, Any]) -> Iterator[Table | Text]:
     for name, sign in (("more", 1), ("less", -1)):
         own = [one for one in report["word_shifts"] if sign * (one["share"] - one["training"]) > 0]
         if own:
-            yield Table(
+            yield pages.Table(
                 (f"said {name} often", "images", "per cent of words", "in training", "p"),
                 [
                     (
                         one["word"],
-                        Cell(f"{one['texts']:,}", "dim"),
+                        one["texts"],
                         *(f"{one[key]:.2f}" for key in ("share", "training")),
-                        p_value(one["p"]),
+                        pages.p_value(one["p"]),
                     )
                     for one in own[:_SHOWN]
                 ],
             )
     if report["new_words"]:
-        yield Table(
+        yield pages.Table(
             ("never in training", "kind", "images", "example"),
             [
-                (one["word"], one["part"], f"{one['texts']:,}", one["example"])
+                (one["word"], one["part"], one["texts"], one["example"])
                 for one in report["new_words"][:_SHOWN]
             ],
             ["kind", "example"],
         )
     else:
-        yield Text("Every word of these texts is in the training captions.")
+        yield pages.Text("Every word of these texts is in the training captions.")
 
 
 def _hardest_requests(
     measured: Measured, images: Path, files: Mapping[str, str]
-) -> Iterator[Cards]:
+) -> Iterator[pages.Cards]:
     """Lists of the hardest requests, with their images where the log has them."""
     for name, own in measured.hardest.items():
         cards = [
-            (
+            pages.Card(
                 [f"{each.request}, row {each.row}", f"{each.value:.3f}"],
-                [Side("", _logged_image(each.image_hash, images, files), each.caption or "")],
+                [pages.Side("", _logged_image(each.image_hash, images, files), each.caption or "")],
             )
             for each in own
         ]
         if cards:
-            yield Cards(cards, f"Hardest requests: {len(own)} of the {LISTS[name]}", small=True)
+            title = f"Hardest requests: {len(own)} of the {LISTS[name]}"
+            yield pages.Cards(cards, small=True, title=title)
 
 
 def _logged_image(
     image_hash: str | None, images: Path, files: Mapping[str, str]
-) -> ImageCard | None:
+) -> pages.ImageCard | None:
     """Image of a request where the log has it."""
     path = files.get(image_hash or "")
-    return None if path is None else image_card(images, path, Limits())
+    return None if path is None else pages.image_card(images, path, Limits())
 
 
 def _worth_captioning(
     measured: Measured, images: Path, files: Mapping[str, str], lines: str
-) -> Text:
+) -> pages.Text:
     """What can be done with the images of the hardest requests."""
     title, worth = "Worth captioning", len(measured.worth)
     if logged := len(files.keys() & set(measured.worth)):
@@ -222,13 +208,13 @@ def _worth_captioning(
             f"distribution, are in `{images}` with a table `{TABLE}`. These lines caption them and "
             "train on them (docs/how-to/monitoring.md):"
         )
-        return Text(text, title, lines)
+        return pages.Text(text, lines, title=title)
     if not worth:
-        return Text("No request is worth captioning.", title)
-    return Text(
+        return pages.Text("No request is worth captioning.", title=title)
+    return pages.Text(
         f"{worth:,} images of the hardest requests, and of those out of distribution, are worth "
         "captioning, but the log has no images: `serving.log.content: [images]` logs them.",
-        title,
+        title=title,
     )
 
 
@@ -251,20 +237,15 @@ def show(report: Mapping[str, Any], console: Console | None = None) -> None:
     console.print(sentence(report), highlight=False)
 
 
-def draw(measured: Measured, path: Path) -> str:
-    """Plot histograms of requests and reference sample; returns SVG, empty if nothing is drawn.
-
-    Args:
-        measured: with the values.
-        path: of the PNG file.
-    """
+def draw(measured: Measured) -> list[pages.Plot]:
+    """Histograms of requests and reference sample; none if no number was compared."""
     compared = measured.compared
     named = [one.name for one in measured.figures if one.p is not None]
     panels = [
         name for name in named if name not in EMBEDDINGS and np.nanstd(compared.values[name]) > 0
     ]
     if not panels:
-        return ""
+        return []
     rows = -(-len(panels) // _COLUMNS)
     sides = (
         ("reference", THEME["base"], ~compared.inside),
@@ -287,4 +268,4 @@ def draw(measured: Measured, path: Path) -> str:
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         axes[0].legend(loc="upper left", fontsize=7)
-        return save(figure, path)
+        return [save(figure, PLOT, "Requests and reference sample")]

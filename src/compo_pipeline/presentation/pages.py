@@ -1,4 +1,4 @@
-"""HTML pages on one base template: self-contained, light and dark, printable on A4."""
+"""Pages: facts and sections of five kinds, as one self-contained HTML file, or as Markdown."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import base64
 import io
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,20 +17,18 @@ from markupsafe import Markup
 from PIL import Image
 
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
-from compo_pipeline.storage.files import write_text
+from compo_pipeline.run.provenance import Site
 
 SIDE = 320  # of images on pages, in pixels
-_PIPELINE = re.compile(r"--pipeline=(\S+)")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link to a related page, with the command that makes it if it does not exist yet."""
+class Link(NamedTuple):
+    """A link to a related page, with the pipeline that makes it if it does not exist yet."""
 
     label: str
     href: str
-    command: str | None
+    pipeline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +51,56 @@ class ImageCard:
 
 
 class Cell(NamedTuple):
-    """A cell of a table: its text, a further class of its style, and smaller text behind it."""
+    """A cell of a table: its value, classes of its style, and smaller text behind it.
 
-    text: str
+    A value is text, HTML, or a number: whole, with one decimal, or none.
+    """
+
+    value: str | Markup | int | float | None
     kind: str = ""
     small: str = ""
 
+    @property
+    def text(self) -> str | Markup:
+        """The value as text."""
+        if isinstance(self.value, float):
+            return f"{self.value:.1f}"
+        if isinstance(self.value, int):
+            return f"{self.value:,}"
+        return "–" if self.value is None else self.value
+
+
+CellLike: TypeAlias = Cell | str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+        title: its heading; empty for none.
+        note: what to know to read it; text between backticks is code.
+        folded: whether it is shown on demand, below its title.
+    """
+
+    title: str = ""
+    note: str = ""
+    folded: bool = False
+
 
 @dataclass(frozen=True)
-class Table:
+class Table(Section):
     """A section with a table.
 
     Attributes:
         columns: heads of the columns.
-        rows: cells of each row, as texts or `Cell`.
+        rows: cells of each row, or their values.
         words: columns of text, which is left-aligned and broken; others have numbers.
-        title: heading of the section; empty for none.
-        note: what to know to read it.
-        folded: whether it is shown on demand, below its title.
     """
 
     columns: Sequence[str]
-    rows: Iterable[Sequence[str | Cell]]
+    rows: Sequence[Sequence[CellLike]]
     words: Collection[str] = ()
-    title: str = ""
-    note: str = ""
-    folded: bool = False
 
     @property
     def lines(self) -> list[list[Cell]]:
@@ -94,20 +116,28 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Plot:
-    """A section with a figure: an SVG element in the page's colours, or images."""
+class Plot(Section):
+    """A section with a figure: an SVG element in the page's colours, other HTML, or images.
+
+    Attributes:
+        svg: the element.
+        label: what it shows.
+        file: name of a PNG file of the figure beside the page.
+        png: content of that file.
+        images: shown one below the other.
+    """
 
     svg: str = ""
-    images: Sequence[ImageCard] = ()
     label: str = ""
-    title: str = ""
-    note: str = ""
+    file: str = ""
+    png: bytes = field(default=b"", repr=False)
+    images: Sequence[ImageCard] = ()
 
 
 class Side(NamedTuple):
     """A part of a card: heading, image, text or edited text, smaller lines, and a problem.
 
-    `kind` is `positive`, `negative` or empty.
+    `kind` is `positive`, `negative`, `figure` (a large number) or empty.
     """
 
     title: str = ""
@@ -118,37 +148,35 @@ class Side(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Cards:
-    """A section with cards, each a head (texts at its ends) and sides beside each other."""
+class Card(NamedTuple):
+    """A card: its head (texts at both ends), sides beside each other, and a table below."""
 
-    cards: Sequence[tuple[Sequence[str], Sequence[Side]]]
-    title: str = ""
-    note: str = ""
+    head: Sequence[str]
+    sides: Sequence[Side] = ()
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Cards(Section):
+    """A section with cards; several `small` ones stand beside each other."""
+
+    cards: Sequence[Card]
     small: bool = False
-    """Whether several cards stand beside each other."""
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Section):
     """A section with a paragraph, and lines to copy; text between backticks is code."""
 
     text: str = ""
-    title: str = ""
     code: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True)
-class List:
+class List(Section):
     """A section with items; text between backticks is code."""
 
     items: Sequence[str]
-    title: str = ""
-    note: str = ""
-
-
-Section: TypeAlias = Table | Plot | Cards | Text | List
 
 
 @dataclass(frozen=True)
@@ -162,7 +190,9 @@ class Page:
         summary: sentences, of which the first one is shown larger.
         facts: label to text.
         links: related pages.
+        command: makes those that do not exist yet, with NAME in place of the pipeline.
         alarm: whether the first sentence is bad news.
+        script: JavaScript of the page.
     """
 
     title: str
@@ -171,23 +201,24 @@ class Page:
     summary: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[Link] = ()
+    command: str = ""
     alarm: bool = False
+    script: str = ""
 
-    def write(self, file: Path) -> Path:
-        """Write the page to an HTML file, or to a Markdown file, which has no images."""
+    def files(self, *names: str) -> dict[str, str | bytes]:
+        """The page as HTML or Markdown, by the suffix of each name, and files of its plots."""
         sections = [(type(each).__name__, each) for each in self.sections]
         context = {each.name: getattr(self, each.name) for each in fields(self)}
-        return write(file, f"page{file.suffix}", {**context, "sections": sections})
+        context["sections"] = sections
+        plots = [each for each in self.sections if isinstance(each, Plot) and each.file]
+        return {
+            **{name: render(f"page{PurePath(name).suffix}", context) for name in names},
+            **{plot.file: plot.png for plot in plots},
+        }
 
 
-def render(template: str, context: Mapping[str, Any], **filters: Callable[..., str]) -> str:
-    """Render a Jinja template of this package; values are escaped, an unknown name is an error.
-
-    Args:
-        template: file name below `templates`.
-        context: variables of the template; `base.html` says which ones it needs.
-        filters: of the template, besides those of every page.
-    """
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Render a Jinja template of this package; values are escaped, an unknown name is an error."""
     jinja = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
@@ -195,18 +226,8 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(number=number, signed=signed, minus=minus, p_value=p_value)
-    jinja.filters.update(links_by_command=links_by_command, coded=coded)
-    jinja.filters.update(filters, thousands="{:,}".format)
-    return jinja.get_template(template).render({"facts": {}, "links": (), **context})
-
-
-def write(
-    file: Path, template: str, context: Mapping[str, Any], **filters: Callable[..., str]
-) -> Path:
-    """Render a Jinja template of this package to a file; takes the arguments of `render`."""
-    write_text(file, render(template, context, **filters))
-    return file
+    jinja.filters.update(minus=minus, coded=coded)
+    return jinja.get_template(template).render(context)
 
 
 def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
@@ -259,31 +280,22 @@ def edited_text(text: str | None, caption: str) -> EditedText:
     return EditedText(tuple(changed_words(text, [caption])), gone)
 
 
-def number(value: float) -> str:
-    """Format a number with one decimal."""
-    return minus(f"{value:.1f}")
-
-
-def signed(value: float) -> str:
-    """Format a number with one decimal and always a sign."""
-    return minus(f"{value:+.1f}")
-
-
 def p_value(p: float) -> str:
     """Format a p-value with three decimals, without the leading zero."""
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def minus(text: str) -> str:
-    """Replace the hyphens before numbers in a text by typographic minus signs."""
-    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+def minus(text: str | Markup) -> str:
+    """Replace the hyphens before numbers in a text by typographic minus signs; HTML stays."""
+    return text if isinstance(text, Markup) else re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def coded(text: str) -> Markup:
-    """HTML of a text in which backticks enclose code."""
+    """HTML of a text in which backticks enclose code, with minus signs outside of code."""
     parts = enumerate(text.split("`"))
     return Markup().join(
-        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in parts
+        Markup("<code>{}</code>").format(part) if place % 2 else minus(part)
+        for place, part in parts
     )
 
 
@@ -292,33 +304,19 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {times:,}" for name, times in counts.items())
 
 
-def links_by_command(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:
-    """Group links to pages that do not exist yet by the command that makes them.
-
-    Commands that differ in their pipeline alone are one, with NAME in its place.
-
-    Returns:
-        Each command, and its links with the pipeline's name, empty where the command says it.
-    """
-    groups: dict[str, list[tuple[str, Link]]] = {}
-    for link in links:
-        if link.command is not None:
-            named = _PIPELINE.search(link.command)
-            command = _PIPELINE.sub("--pipeline=NAME", link.command)
-            groups.setdefault(command, []).append((named.group(1) if named else "", link))
-    alone = [(str(made[0][1].command), [("", made[0][1])]) for made in groups.values()]
-    shared = groups.items()
-    return [one if len(many[1]) == 1 else many for one, many in zip(alone, shared, strict=True)]
-
-
-def links(folder: Path, pages: Mapping[str, tuple[Path, str]]) -> list[Link]:
+def links(folder: Path, site: Site, pages: Mapping[str, tuple[str, str]]) -> list[Link]:
     """Build relative links from a page to other pages.
 
     Args:
         folder: of the page that shows the links.
-        pages: by label, where a page is (or will be) and the command that makes it.
+        site: where pages are.
+        pages: by label, the catalog entry of a page and the pipeline that makes it.
     """
     return [
-        Link(label, os.path.relpath(page, folder), None if page.is_file() else command)
-        for label, (page, command) in pages.items()
+        Link(
+            label,
+            os.path.relpath(site.page(entry), folder),
+            "" if site.page(entry).is_file() else pipeline,
+        )
+        for label, (entry, pipeline) in pages.items()
     ]

@@ -1,4 +1,4 @@
-"""Plots of the report, and the style of all matplotlib plots: PNG files, and SVG for pages."""
+"""Plots of pages in the colours of their theme, beside the page as PNG files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -17,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.presentation.pages import Plot
 
-# The light theme of base.css, by the names of its variables.
+# The light theme of page.css, by the names of its variables.
 THEME = {
     "ink": "#22201c",
     "soft": "#6b675e",
@@ -60,48 +60,51 @@ _EXACT = ("lr", "scale")  # not measured batch by batch
 _BESIDE = {(6, 0): "left", (-6, 0): "right", (0, 8): "center", (0, -8): "center"}
 
 
-class FrontierPanel(NamedTuple):
-    """One panel of a Pareto plot: models as points by two metrics.
+class Panel(NamedTuple):
+    """One panel of a plot of models by two metrics.
 
-    `points` are (across, up) by model, the baseline first.
+    `points` are (across, up) by model, the baseline first; `line` joins some of them.
     """
 
     across: str
     up: str
     points: Mapping[str, tuple[float, float]]
+    line: Sequence[tuple[float, float]]
 
 
-def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> str:
-    """Save a figure as PNG, and return it as SVG in the CSS colours of a page.
+def save(figure: Figure, file: str, label: str, title: str = "", note: str = "") -> Plot:
+    """A section with a figure: SVG in the CSS colours of a page, and a PNG file on white.
 
     Call it within `rc_context(STYLE)`.
 
     Args:
         figure: drawn in the colours of `THEME`.
-        path: of the PNG file, on white.
-        mixed: other colours of the figure and the CSS colours that replace them.
+        file: name of the PNG file.
+        label: what the figure shows.
+        title: heading of the section.
+        note: of the section.
     """
-    figure.savefig(path, facecolor="white")
-    buffer = io.StringIO()
+    image, buffer = io.BytesIO(), io.StringIO()
+    figure.savefig(image, format="png", facecolor="white")
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
     svg = _FONT.sub("inherit", svg)
-    css = {to_hex(colour): f"var(--{name})" for name, colour in THEME.items()} | dict(mixed or {})
-    return re.sub(r"#[0-9a-f]{6}\b", lambda found: css.get(found.group(), found.group()), svg)
+    css = {to_hex(colour): f"var(--{name})" for name, colour in THEME.items()}
+    svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: css.get(found.group(), found.group()), svg)
+    return Plot(svg, label, file, image.getvalue(), title=title, note=note)
 
 
-def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
+def subtasks(rows: Sequence[Row], models: Mapping[str, str]) -> list[Plot]:
     """Plot every subtask of SugarCrepe and SugarCrepe++: each model's value with its interval.
 
     Args:
         rows: all metrics.
         models: names by role.
-        path: of the PNG file.
 
     Returns:
-        SVG for a page; empty if there is nothing to draw.
+        A section; none if there is nothing to draw.
     """
     panels: dict[str, list[Row]] = {}
     for row in rows:
@@ -109,7 +112,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
             title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
             panels.setdefault(title, []).append(row)
     if not panels:
-        return ""
+        return []
     lines = sum(len(panel) for panel in panels.values())
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 0.36 * lines + 0.5 * len(panels)))
@@ -121,7 +124,8 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
         axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
         figure.subplots_adjust(hspace=0.4)
-        return save(figure, path)
+        label = "Accuracy of every model on every subtask, with intervals and chance levels"
+        return [save(figure, "subtasks.png", label, title="Subtask by subtask")]
 
 
 def is_subtask(row: Row) -> bool:
@@ -153,26 +157,22 @@ def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -
     ax.set_axisbelow(True)
 
 
-def curves(frame: pd.DataFrame, path: Path) -> str:
+def curves(frame: pd.DataFrame) -> list[Plot]:
     """Plot training curves: a panel per column but `step`, a line per value of a text column.
 
     Long curves of what is measured batch by batch are smoothed, over the values as they are. Where
     a model's steps alternate between objectives, a column of its name has its own loss, and the
     mixture `loss` is left out.
 
-    Args:
-        frame: the curves.
-        path: of the PNG file.
-
     Returns:
-        SVG for a page; empty if there is nothing to draw.
+        A section; none if there is nothing to draw.
     """
     labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
     if labels and "loss" in frame.columns:
         frame = _without_mixtures(frame, labels[0])
     names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
     if "step" not in frame.columns or not names or frame.empty:
-        return ""
+        return []
     parts: list[tuple[Any, Any]] = [("", frame)]
     if labels:
         parts = list(frame.groupby(labels[0], sort=False))
@@ -194,7 +194,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
         if labels:
             axes[0].legend()
         figure.tight_layout()
-        return save(figure, path)
+        return [save(figure, "curves.png", "Training curves", title="Training")]
 
 
 def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
@@ -216,34 +216,38 @@ def _plot_curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, labe
     ax.plot(steps, values, **style)
 
 
-def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
-    """Plot models as points by two metrics in each panel, with a line through the Pareto front.
-
-    A model is at the frontier if no other is at least as good both ways and better one way.
+def scatter(panels: Sequence[Panel], file: str, label: str, title: str, note: str) -> list[Plot]:
+    """Plot models as points by two metrics in each panel, with a line through some of them.
 
     Args:
         panels: one for each quantity on the horizontal axis.
-        path: of the PNG file.
+        file: name of the PNG file.
+        label: what the figure shows.
+        title: heading of the section.
+        note: of the section.
 
     Returns:
-        SVG for a page; empty if there is nothing to draw.
+        A section; none if there is nothing to draw.
     """
     if not panels:
-        return ""
+        return []
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.9 * len(panels), 3.2))
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for ax, panel in zip(axes, panels, strict=True):
-            _plot_frontier(ax, panel)
+            _plot_points(ax, panel)
         axes[0].set_ylabel(panels[0].up)
         figure.tight_layout()
         for ax, panel in zip(axes, panels, strict=True):
             _name_points(ax, _labelled_points(panel), panel.points.values())
-        return save(figure, path)
+        return [save(figure, file, label, title, note)]
 
 
-def _pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points on the Pareto front, from left to right."""
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points on the Pareto front, from left to right.
+
+    A model is on it if no other is at least as good both ways and better one way.
+    """
     return sorted(
         point
         for point in points.values()
@@ -254,17 +258,17 @@ def _pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float
     )
 
 
-def _labelled_points(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
-    """Points that get a label: all; if there are many, only the base model and the Pareto front."""
-    points, best = panel.points, _pareto_front(panel.points)
-    named = {next(iter(points)), *(name for name in points if points[name] in best)}
+def _labelled_points(panel: Panel) -> dict[str, tuple[float, float]]:
+    """Points that get a label: all; if there are many, only the base and those of the line."""
+    points = panel.points
+    named = {next(iter(points)), *(name for name in points if points[name] in panel.line)}
     return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}
 
 
-def _plot_frontier(ax: Axes, panel: FrontierPanel) -> None:
-    """Plot the models' points, and the line through the Pareto front."""
-    points, best = panel.points, _pareto_front(panel.points)
-    ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
+def _plot_points(ax: Axes, panel: Panel) -> None:
+    """Plot the models' points, and the line through some of them."""
+    points = panel.points
+    ax.plot(*zip(*panel.line, strict=True), color=THEME["line"], lw=1.4, zorder=1)
     baseline = next(iter(points))
     for name, point in points.items():
         role, marker = ("base", "s") if name == baseline else ("fine_tuned", "o")

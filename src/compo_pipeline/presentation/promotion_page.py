@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +10,10 @@ from rich.console import Console
 
 from compo_pipeline.evaluation.roles import EXAMPLES, ROLE_LABELS
 from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.pages import Cell
+from compo_pipeline.presentation.pages import Cell, CellLike
 from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.versions.gate import ITEMS, Check
 from compo_pipeline.versions.promotion import Decision, PromotionError
 
@@ -21,7 +21,7 @@ from compo_pipeline.versions.promotion import Decision, PromotionError
 PAGE, MARKDOWN = "promotion.html", "promotion.md"
 
 
-def decision_page(decision: Decision, site: Site) -> dict[str, bytes]:
+def files(decision: Decision, site: Site) -> dict[str, str | bytes]:
     """The page of a promotion or rollback, as HTML and Markdown.
 
     Args:
@@ -37,16 +37,11 @@ def decision_page(decision: Decision, site: Site) -> dict[str, bytes]:
     title += " (dry run: nothing was changed)" if decision.dry_run else ""
     sections: list[pages.Section] = [_gate_table(decision)] if decision.checks else []
     if steps := next_steps(decision.checks):
-        sections.append(pages.List(steps, "What to do next"))
+        sections.append(pages.List(steps, title="What to do next"))
     over = "Decision about a version of a registered model"
     facts = {**own, **site.facts(decision.pipeline)}
     page = pages.Page(title, over, sections, [decision.reason], facts, _report_links(site))
-
-    def write(folder: Path) -> None:
-        for name in (MARKDOWN, PAGE):
-            page.write(folder / name)
-
-    return files_of(write)
+    return page.files(MARKDOWN, PAGE)
 
 
 def report(decision: Decision, folder: Path, console: Console | None = None) -> None:
@@ -65,8 +60,9 @@ def _report_links(site: Site) -> list[pages.Link]:
     """Links to the reports of all runs on the dataset."""
     folder = site.folder("promotion_report")
     reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
-    named = {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
-    return pages.links(folder, named)
+    return [
+        pages.Link(" ".join(page.parts[-5:-2]), os.path.relpath(page, folder)) for page in reports
+    ]
 
 
 def show(decision: Decision, console: Console | None = None) -> None:
@@ -140,12 +136,12 @@ def _gate_table(decision: Decision) -> pages.Table:
         ("result", "rule", "figure", "items", "before", "now", "difference", "finding"),
         [_check_cells(check) for check in decision.checks],
         ("rule", "figure", "finding"),
-        "The gate",
-        "Per cent; differences are paired on the same items, with 95% intervals.",
+        title="The gate",
+        note="Per cent; differences are paired on the same items, with 95% intervals.",
     )
 
 
-def _check_cells(check: Check) -> list[str | Cell]:
+def _check_cells(check: Check) -> list[CellLike]:
     """The cells of a gate check's row."""
     state = Cell("passed", "good") if check.passed else Cell("FAILED", "bad")
     # What would fill an absent role is among the next steps.

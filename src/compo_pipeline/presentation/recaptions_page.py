@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
-from compo_pipeline.presentation.pages import Cards, Page, Side, counted, image_card
+from compo_pipeline.presentation.pages import Card, Cards, Page, Side, counted, image_card
 from compo_pipeline.run.seeding import rng
 
 PAGE = "recaptions.html"
@@ -17,22 +17,15 @@ _REJECTED = 20  # shown
 Row = TypeVar("Row")
 
 
-def write(
-    recaptioning: Recaptioning,
-    dry_run: int | None,
-    root: Path,
-    file: Path,
-    dataset: str,
-    *,
-    count: int = COUNT,
-) -> Path:
-    """Write the page of images with original and model captions, as one self-contained file.
+def recaptions_page(
+    recaptioning: Recaptioning, dry_run: int | None, root: Path, dataset: str, count: int = COUNT
+) -> Page:
+    """The page of images with original and model captions.
 
     Args:
         recaptioning: captions, images without one, and their numbers.
         dry_run: images of a dry run; None for a run of all.
         root: the folder that images are relative to.
-        file: where to write.
         dataset: its name, which also seeds the draw of the images that are shown.
         count: images drawn at random.
     """
@@ -56,7 +49,7 @@ def write(
     sections = [
         Cards(
             [
-                (
+                Card(
                     [row.image],
                     [
                         Side("image", image_card(root, row.image)),
@@ -71,20 +64,20 @@ def write(
     ]
     if refused:
         cards = [
-            (
+            Card(
                 [row.image, row.rule.replace("_", " ")],
                 [Side("image", image_card(root, row.image)), Side(problem=row.detail)],
             )
             for row in refused
         ]
         told = f"{len(refused)} of {missing:,}. `recaptions_quarantine` has each with its reason."
-        sections.append(Cards(cards, "Without a new caption", told))
+        sections.append(Cards(cards, title="Without a new caption", note=told))
     dates = sorted({row.date[:10] for row in rows} - {""})
     facts = {name: str(report[name]) for name in ("captioner", "model", "prompt") if report[name]}
     if dates:
         facts["date"] = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     title = f"Recaptions of {dataset}"
-    return Page(title, "Captions that a model wrote", sections, facts=facts).write(file)
+    return Page(title, "Captions that a model wrote", sections, facts=facts)
 
 
 def _draw_rows(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:

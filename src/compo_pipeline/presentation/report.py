@@ -1,137 +1,168 @@
-"""Report of a run: one self-contained page, and its plots beside it."""
+"""Report of a run: one page, its plots, and tables of these for DVC."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 import yaml
 
+from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, ROLES, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
-from compo_pipeline.presentation import diagnosis_page, pages, plots
-from compo_pipeline.presentation.diagnosis_page import ENVIRONMENT
-from compo_pipeline.presentation.foils_page import FoilsSection
-from compo_pipeline.presentation.item_cards import ItemCard
-from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.presentation import pages, plots, tables
+from compo_pipeline.presentation.diagnosis_page import (
+    ENVIRONMENT,
+    advised_files,
+    diagnosis_sections,
+)
+from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Rejected
 
 PAGE = "report.html"
-SUBTASKS = "subtasks.png"
-CURVES = "curves.png"
+_CHANGES = {
+    "fixed": "Example items: wrong before, right after fine-tuning",
+    "broken": "Example items: right before, wrong after fine-tuning",
+    "wrong": "Example items: wrong before and after",
+}
+_CARDS = (
+    "A random sample, spread over the subtasks. The numbers are cosines of image and text under "
+    "each model; an item is right if every true text (green) is above every false one (red)."
+)
+_TESTS = (
+    "p: exact McNemar test for a single subtask, t test over images for an average; Holm: "
+    "corrected for all metrics of the table. Gained and lost: items that only the fine-tuned "
+    "model, or only the base, has right. Detectable: the true difference from the base that a "
+    "test at 5% finds with a power of 80%."
+)
+_SLICES = (
+    "The same metrics within parts of the items (`evaluation.slices`): of an item's first right "
+    "text, its attributes, objects, relations and length; for `binding`, whether the "
+    "attribute-object pairs that only its right texts or only its wrong texts have occur in the "
+    "training captions."
+)
+_AUDITS = (
+    "Skipped items have no usable image and count as neither right nor wrong. Degenerate items "
+    "have a true and a false text that are the same to the model (in retrieval: a caption that two "
+    "images share), and are scored as wrong. Truncated texts were longer than the model's context."
+)
+_READING = {
+    "sugar_crepe": "{}: of a true and a false caption, the image must be closer to the true one.",
+    "sugar_crepe_pp": "{}: in ITT, the image must be closer to both of two true captions than to "
+    "the false one; in TOT, by text alone, the two true captions must be closer to each other than "
+    "either is to the false one.",
+    "retrieval": "Retrieval R@k: right if any of a query's matches is among the first k.",
+    "zero_shot": "Zero-shot: the class whose prompts, averaged, are closest to the image.",
+    "": "A right answer must be strictly above a wrong one; a tie is wrong. Averages are means "
+    "over subtasks, each weighted equally, as in the papers. 95% intervals have images as their "
+    "unit: they cover other images for this model, not other training seeds.",
+    CONTROL: "Control: plain contrastive fine-tuning of the same base (CLIP's loss; SigLIP's for "
+    "methods with a pairwise loss), on the same rows and for as many steps.",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFacts:
-    """What a report says about its run: facts, training settings, command, related pages."""
+def files(
+    comparison: Comparison,
+    cards: Mapping[str, Sequence[pages.Card]],
+    quarantine: Sequence[Rejected],
+    curves: pd.DataFrame,
+    foils: Sequence[pages.Section],
+    diagnosis: Diagnosis,
+    settings: Mapping[str, object],
+    facts: Mapping[str, str],
+    links: Sequence[pages.Link],
+    site: Site,
+) -> dict[str, str | bytes]:
+    """The page of a run, its plots with tables, and the environment that is advised.
 
-    facts: Mapping[str, str]
-    """Facts about the run, label to text: date, command, commit, recipe, ..."""
-    settings: Mapping[str, Any]
-    """Settings of the training."""
-    command: CommandOptions = field(default_factory=CommandOptions)
-    """Options of the run."""
-    links: Sequence[pages.Link] = ()
-    """Related pages."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportInputs:
-    """Inputs of a run's report: comparison, item cards, curves, rejected rows and foils."""
-
-    comparison: Comparison
-    cards: Sequence[ItemCard]
-    """Items that are shown."""
-    quarantine: Sequence[Rejected]
-    """Rows that validation rejected."""
-    curves: pd.DataFrame
-    """Training curves, with a `step` column."""
-    foils: FoilsSection
-    """Foils of own captions by kind."""
-    facts: ReportFacts
-    """Where it comes from."""
-
-
-def write(inputs: ReportInputs, folder: Path) -> Path:
-    """Write a run's `report.html`, its plots with tables, and the environment that is advised.
-
-    The page itself needs no other file and no network.
+    Args:
+        comparison: of the run's models.
+        cards: items that are shown, by kind of change.
+        quarantine: rows that validation rejected.
+        curves: of the training, with a `step` column.
+        foils: the part about foils of own captions.
+        diagnosis: of the fine-tuned model.
+        settings: of the training.
+        facts: about the run, label to text.
+        links: related pages.
+        site: how the run was started.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    comparison = inputs.comparison
     rows, labels = comparison.rows, comparison.labels
-    models = {role: model.name for role, model in comparison.models.items()}
-    context = {
-        "title": f"{labels[FINE_TUNED]} on {comparison.dataset}",
-        "facts": inputs.facts.facts,
-        "links": inputs.facts.links,
-        "settings": yaml.safe_dump(dict(inputs.facts.settings), sort_keys=False),
-        "sentence": summary_sentence(rows),
-        "comparison": comparison,
-        "aggregates": aggregate_rows(comparison),
-        "models": models,
-        "labels": labels,
-        "name": labels[FINE_TUNED],
-        "ours": FINE_TUNED,
-        "opponents": [role for role in models if role != FINE_TUNED],
-        "headlines": _by_benchmark([row for row in rows if row.headline]),
-        "every": _by_benchmark(rows),
-        "keys": _key_rows(rows),
-        "limit": _plot_limit(rows),
-        "coarse": any(row.headline and row.difference.coarse for row in rows),
-        "tally": Counter(row.difference.significance for row in rows),
-        "benchmarks": comparison.benchmarks,
-        "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
-        "foils": inputs.foils,
-        "environment": ENVIRONMENT,
-        "curve_plot": plots.curves(inputs.curves, folder / CURVES),
-        "cards": inputs.cards,
-        "published": published_results(
-            rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
+    sections: list[pages.Section] = [
+        pages.Cards([_key_card(row) for row in _key_rows(rows)], small=True),
+        tables.headline_table(comparison),
+        *tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
+        *foils,
+        *diagnosis_sections(diagnosis, "Diagnosis", ENVIRONMENT),
+        *plots.subtasks(rows, labels),
+        _tests_table(comparison),
+        *_slices_table(comparison),
+        *(
+            pages.Cards(
+                cards[change], small=True, title=title, note=_CARDS, folded=change != "fixed"
+            )
+            for change, title in _CHANGES.items()
+            if cards[change]
         ),
-        "quarantine": Counter(row.rule for row in inputs.quarantine).most_common(),
-        "quarantined": len({(row.row, row.sample_id, row.image) for row in inputs.quarantine}),
+        *tables.published_tables(
+            published_results(
+                rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
+            ),
+            labels,
+        ),
+        *plots.curves(curves),
+        *_data_sections(comparison, quarantine),
+    ]
+    if settings:
+        code = yaml.safe_dump(dict(settings), sort_keys=False)
+        note = "The settings of the training, from the checkpoint."
+        sections.append(pages.Text(title="Recipe", note=note, code=code, folded=True))
+    known = {"", *(row.benchmark for row in rows), *comparison.models}
+    tally = Counter(row.difference.significance for row in rows)
+    told = (
+        f"Of all {len(rows)} metrics, {tally['above']} are above the base, {tally['below']} below "
+        f"it, and {tally['level']} show no significant difference."
+    )
+    named = comparison.benchmarks
+    reading = [each.format(named.get(name)) for name, each in _READING.items() if name in known]
+    page = pages.Page(
+        f"{labels[FINE_TUNED]} on {comparison.dataset}",
+        "Compositional fine-tuning of CLIP-like models",
+        [*sections, pages.List(reading, title="How to read this")],
+        [f"{summary_sentence(rows)}.", *comparison.conclusions, told],
+        facts,
+        links,
+        site.run("NAME"),
+    )
+    advised = advised_files(diagnosis, site.command, {})
+    return {
+        **page.files(PAGE),
+        **{f"plots/{name}": text for name, text in _plotted(rows, curves)},
+        **{f"{ENVIRONMENT}/{name}": content for name, content in advised.items()},
     }
-    pages.write(folder / PAGE, PAGE, context)
-    _write_plotted(rows, inputs.curves, folder / "plots")
-    diagnosis = inputs.foils.diagnosis
-    diagnosis_page.write_advised(diagnosis, inputs.facts.command, folder / ENVIRONMENT, {})
-    return folder
 
 
-def _write_plotted(rows: Sequence[Row], curves: pd.DataFrame, folder: Path) -> None:
-    """Write tables for DVC's plots: accuracy on subtasks, and loss by step, of each role.
+def _plotted(rows: Sequence[Row], curves: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield tables for DVC's plots: accuracy on subtasks, and loss by step, of each role.
 
     DVC wants every file: that of an absent model has no rows.
     """
-    folder.mkdir(exist_ok=True)
     subtasks = [row for row in rows if plots.is_subtask(row)]
     for role in ROLES:
         values = [(row.label, row.values[role].value) for row in subtasks if role in row.values]
         table = pd.DataFrame(values, columns=["subtask", "per_cent"])
-        table.to_csv(folder / f"{role}.csv", index=False)
+        yield f"{role}.csv", table.to_csv(index=False)
     losses = dict.fromkeys((FINE_TUNED, CONTROL), pd.DataFrame(columns=["step", "loss"]))
     for model, own in curves.groupby("model") if "model" in curves else ():
         # A method that alternates between objectives has a column of its own loss.
         loss = own[["step"]].assign(loss=own.get(model, own["loss"]))
         losses[CONTROL if model == CONTROL else FINE_TUNED] = loss.dropna()
     for role, table in losses.items():
-        table.to_csv(folder / f"{role}_loss.csv", index=False)
-
-
-def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Group the rows of metrics by benchmark, in the order of their first rows."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.benchmark, []).append(row)
-    return groups
+        yield f"{role}_loss.csv", table.to_csv(index=False)
 
 
 def _key_rows(rows: Sequence[Row]) -> list[Row]:
@@ -141,11 +172,83 @@ def _key_rows(rows: Sequence[Row]) -> list[Row]:
     return (keys + [row for row in rows if row.metric == "i2t_r1"])[:4]
 
 
-def _plot_limit(rows: Iterable[Row]) -> float:
-    """Axis limit of the small interval plots, from the largest headline difference."""
-    ends = [1.0]
-    for row in rows:
-        for difference in row.differences:
-            if row.headline:
-                ends += [abs(difference.low), abs(difference.high)]
-    return max(ends) * 1.05
+def _key_card(row: Row) -> pages.Card:
+    """A main metric as a large number, with its differences from the other models."""
+    lines = [
+        (f"{one.against} {row.values[one.against].value:.1f}", tables.difference_cell(one))
+        for one in row.differences
+    ]
+    figure = pages.Side(text=f"{row.estimate.value:.1f}", kind="figure")
+    return pages.Card([row.label], [figure], pages.Table(("against", "points"), lines))
+
+
+def _tests_table(comparison: Comparison) -> pages.Table:
+    """All metrics, with the tests of their differences."""
+    further: dict[str, tables.Column] = {
+        "skipped": lambda row: row.skipped,
+        "chance": lambda row: row.chance,
+        **tables.differences(["vs base"]),
+        "gained": lambda row: row.difference.gained,
+        "lost": lambda row: row.difference.lost,
+        "p": lambda row: pages.p_value(row.difference.p),
+        "Holm": lambda row: pages.p_value(row.difference.p_holm),
+        "detectable": tables.least_detectable,
+    }
+    if CONTROL in comparison.models:
+        further["vs control"] = lambda row: tables.difference_cell(row.differences[1])
+        further["p vs control"] = lambda row: pages.p_value(row.differences[1].p)
+    own = (comparison.rows, comparison.labels, further)
+    return tables.metrics_table(*own, title="All metrics, with tests", note=_TESTS, folded=True)
+
+
+def _slices_table(comparison: Comparison) -> list[pages.Table]:
+    """The metrics within slices of the items; no table without any."""
+    if not comparison.slices:
+        return []
+    heads = [f"vs {role}" for role in comparison.models if role != FINE_TUNED]
+    further = tables.differences(heads)
+    further["Holm"] = lambda row: pages.p_value(row.difference.p_holm)
+    own = (comparison.slices, comparison.labels, further)
+    return [tables.metrics_table(*own, title="Slices of the items", note=_SLICES, folded=True)]
+
+
+def _data_sections(
+    comparison: Comparison, quarantine: Sequence[Rejected]
+) -> Iterator[pages.Section]:
+    """What the metrics rest on: benchmark items, overlap with training rows, rejected rows."""
+    labels, audits = comparison.benchmarks, comparison.audits
+    names = [f"{labels[each.benchmark]} {each.subtask.replace('_', ' ')}" for each in audits]
+    yield pages.Table(
+        ("subtask", "items", "skipped", "why", "degenerate", "texts", "truncated"),
+        [
+            (
+                *(name, each.items, each.skipped, ", ".join(each.reasons).replace("_", " ")),
+                *(each.degenerate, each.texts, each.truncated),
+            )
+            for name, each in zip(names, audits, strict=True)
+        ],
+        title="Benchmark items",
+        note=_AUDITS,
+    )
+    if comparison.left_out:
+        yield pages.List([f"{line}." for line in comparison.left_out])
+    if any(each.examples for each in audits):
+        yield pages.List(
+            [
+                f"{name}: {example.item}, {example.kind}: {example.text}"
+                for name, each in zip(names, audits, strict=True)
+                for example in each.examples
+            ],
+            title="Degenerate items: the first of each subtask",
+            folded=True,
+        )
+    yield tables.overlaps_table(comparison.overlaps, labels)
+    rules = Counter(row.rule for row in quarantine).most_common()
+    rejected = len({(row.row, row.sample_id, row.image) for row in quarantine})
+    note = (
+        f"{rejected:,} caption rows were rejected before training; a row may break several rules."
+    )
+    if rules:
+        yield pages.Table(("rule", "rows"), rules, title="Quarantined rows", note=note)
+    else:
+        yield pages.Text("None: every caption row passed validation.", title="Quarantined rows")

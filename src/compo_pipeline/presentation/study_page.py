@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import plotly.graph_objects as go
 from optuna import Study, visualization
 from optuna.trial import TrialState
-from plotly.offline import get_plotlyjs
 
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.pages import Page, Plot, Section, Table, Text
+from compo_pipeline.presentation.tables import differences, metrics_table
 
-_PAGE = "study.html"
+PAGE = "study.html"
 _PLOTS: dict[str, Callable[[Study], go.Figure]] = {
     "History": visualization.plot_optimization_history,
     "Parameter importance": visualization.plot_param_importances,
@@ -25,37 +24,72 @@ _PLOTS: dict[str, Callable[[Study], go.Figure]] = {
 }
 
 
-def write(
+def files(
     database: Study,
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
     facts: Mapping[str, str],
-    folder: Path,
-) -> Path:
-    """Write `study.html`, the page of an Optuna study, as one self-contained file.
+) -> dict[str, str | bytes]:
+    """The page of an Optuna study.
 
     Args:
         database: the study, with its trials.
         study: its result: name, configured and best values.
         confirmation: comparison of the best values on the reported items, or why there is none.
         facts: about the run, label to text.
-        folder: for the page.
     """
+    best, trials = study["best"], study["trials"]
+    sections: list[Section] = [_confirmation(confirmation)]
+    told = "There is no best trial: none that finished meets every constraint."
+    if best:
+        told = (
+            f"Trial {best['trial']} is the best: score {best['score']:.1f}. It was chosen by the "
+            "items that scored it, so its score is biased upwards."
+        )
+        values = best["values"].items()
+        rows = [(key, f"{study['configured'][key]}", f"{value}") for key, value in values]
+        sections += [
+            Table(("setting", "configured", "tuned"), rows, title="Best values"),
+            Text("Also in `best_params.yml`. To train and evaluate them:", best["command"]),
+        ]
+    states = ", ".join(f"{count} {state}" for state, count in trials.items())
+    note = (
+        "Values are scores less a point for each point by which a constraint is violated. All "
+        "trials: `optuna-dashboard` with the study's database, or its run in MLflow."
+    )
+    return Page(
+        study["name"],
+        "Tuning of a compositional fine-tuning method",
+        [*sections, *_figures(database), Text(note=note)],
+        [f"{sum(trials.values())} trials: {states}. {told}"],
+        facts,
+    ).files(PAGE)
+
+
+def _confirmation(confirmation: Mapping[str, Any]) -> Section:
+    """Base, configured and tuned recipe on the reported items, or why they were not compared."""
+    title = "Confirmation on the reported items"
+    if "suite" not in confirmation:
+        return Text(f"No confirmation: {confirmation['reason']}.", title=title)
+    suite = parse(Comparison, confirmation["suite"], "confirmation")
+    seeds = ", ".join(map(str, confirmation["seeds"]))
+    return metrics_table(
+        suite.headlines,
+        {name: name for name in suite.models},
+        differences(["configured - base", "tuned - base", "tuned - configured"]),
+        title=title,
+        note="Configured and tuned recipe, trained in full with seeds that no trial had "
+        f"({seeds}), on items that scored no trial. Per cent; 95% intervals over seeds and images; "
+        "differences are paired on the same items.",
+    )
+
+
+def _figures(database: Study) -> Iterator[Plot]:
+    """Yield Optuna's figures; the first one has plotly.js with it, for all."""
     finished = database.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    # Of equal values, no parameter is important.
-    drawn = _PLOTS if len({trial.value for trial in finished}) > 1 else {}
-    suite = confirmation.get("suite")
-    context = {
-        "title": study["name"],
-        "facts": facts,
-        "study": study,
-        "confirmation": confirmation,
-        "rows": parse(Comparison, suite, "confirmation").headlines if suite else [],
-        "plots": {
-            title: plot(database).to_html(full_html=False, include_plotlyjs=False)
-            for title, plot in drawn.items()
-        },
-        # plotly.js, once for all plots of the page.
-        "library": f"<script>{get_plotlyjs()}</script>" if drawn else "",
-    }
-    return pages.write(folder / _PAGE, _PAGE, context)
+    if len({trial.value for trial in finished}) < 2:
+        return  # of equal values, no parameter is important
+    for title, plot in _PLOTS.items():
+        first = plot is visualization.plot_optimization_history
+        html = plot(database).to_html(full_html=False, include_plotlyjs=first)
+        yield Plot(html, title, title=title)

@@ -1,88 +1,101 @@
-"""Models side by side on the benchmarks: an HTML page, markdown, and tables in the terminal."""
+"""Models side by side on the benchmarks, as a page and in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from rich.console import Console
 from rich.text import Text
 
-from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
-from compo_pipeline.presentation import pages, plots
-from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
-from compo_pipeline.presentation.tables import STYLES, number_table
+from compo_pipeline.presentation import pages, plots, tables
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
-from compo_pipeline.storage.records import ItemChange
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
 FRONTIER = "frontier.png"
+_DIFFERENCES = (
+    "Points, paired on the same items, with 95% intervals; p is corrected by Holm over all "
+    "comparisons of this page."
+)
+_NO_CARDS: Mapping[str, Mapping[str, Sequence[pages.Card]]] = MappingProxyType({})
 
 
-def cards_of(
-    suite: Comparison, changes: Sequence[ItemChange], subtasks: Sequence[Subtask], count: int
-) -> dict[str, list[ItemCard]]:
-    """Item cards of each model's hardest fixed and broken items against the first model.
-
-    Args:
-        suite: the scored models.
-        changes: items on which a model and the first one differ.
-        subtasks: that were scored.
-        count: cards of each kind, over all models.
-    """
-    others = list(suite.models)[1:]
-    each = -(-count // max(1, len(others)))
-    return {
-        name: hardest_cards(subtasks, (one for one in changes if one.model == name), each)
-        for name in others
-    }
-
-
-def write(
+def files(
     suite: Comparison,
     title: str,
     facts: Mapping[str, str],
-    folder: Path,
-    cards: Mapping[str, Sequence[ItemCard]] = MappingProxyType({}),
-) -> Path:
-    """Write several models' scores as `benchmark.html` and `benchmark.md`; returns the folder.
+    cards: Mapping[str, Mapping[str, Sequence[pages.Card]]] = _NO_CARDS,
+) -> dict[str, str | bytes]:
+    """The page of several models' scores as HTML and Markdown, and its plot.
 
     Args:
         suite: the scored models.
         title: of the page.
         facts: about the run, label to text.
-        folder: for the files.
-        cards: of `cards_of`.
+        cards: by model and kind of change, items on which it differs from the first model.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    panels, (above, across) = _frontier_panels(suite), trade_off(suite)
-    context = {
-        "title": title,
-        "facts": facts,
-        "suite": suite,
-        "names": list(suite.models),
-        "aggregates": aggregate_rows(suite),
-        "published": reference_rows(suite),
-        "notes": [*same_models(suite), *suite.left_out],
-        "cards": cards,
-        "frontier": plots.frontier(panels, folder / FRONTIER),
-        "panels": panels,
-        "axes": [above, *across],
-        "labels": {row.key: row.label for row in suite.rows},
-    }
-    for name in (PAGE, MARKDOWN):
-        pages.write(folder / name, name, context)
-    return folder
+    first, *others = suite.models
+    labels = {name: name for name in suite.models}
+    skipped: dict[str, tables.Column] = {"skipped": lambda row: row.skipped}
+    sections: list[pages.Section] = [
+        _headline_table(suite),
+        *tables.aggregates_table(aggregate_rows(suite), [*labels]),
+        *_frontier(suite),
+    ]
+    if others:
+        further = tables.differences(others)
+        further |= tables.differences(
+            (f"p, {each}" for each in others), lambda one: pages.p_value(one.p_holm)
+        )
+        sections.append(
+            tables.metrics_table(
+                *(suite.headlines, {}, further),
+                title=f"Differences from {first}",
+                note=_DIFFERENCES,
+            )
+        )
+    sections += [
+        tables.metrics_table(suite.rows, labels, skipped, title="All metrics", folded=True),
+        *tables.published_tables(reference_rows(suite), labels),
+        *(
+            pages.Cards(
+                own[change], small=True, title=f"Only {right} is right", folded=change != "fixed"
+            )
+            for name, own in cards.items()
+            for change, right in (("fixed", name), ("broken", first))
+            if own[change]
+        ),
+    ]
+    if suite.overlaps:
+        sections.append(tables.overlaps_table(suite.overlaps, suite.benchmarks))
+    models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
+    sections.append(
+        pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models")
+    )
+    if lines := [*same_models(suite), *suite.left_out]:
+        sections.append(
+            pages.List([f"{line}." for line in lines], title="Models and items left out")
+        )
+    count = f"{len(suite.models)} models, the first is the baseline" if others else "one model"
+    return pages.Page(title, f"Benchmarks: {count}", sections, facts=facts).files(PAGE, MARKDOWN)
 
 
-def _frontier_panels(suite: Comparison) -> list[plots.FrontierPanel]:
-    """Panels of the frontier plot: compositionality against zero-shot accuracy and retrieval."""
+def _headline_table(suite: Comparison) -> pages.Table:
+    """The headline metrics of all models, with the chance levels."""
+    further: dict[str, tables.Column] = {"chance": lambda row: row.chance}
+    if len(suite.models) > 1:
+        further["detectable"] = tables.least_detectable
+    own = (suite.headlines, {name: name for name in suite.models}, further)
+    return tables.metrics_table(*own, title="Headline metrics", note=tables.PER_CENT)
+
+
+def _frontier(suite: Comparison) -> list[pages.Plot]:
+    """Compositionality of the models against zero-shot accuracy and retrieval."""
     up, rights = trade_off(suite)
     above = means_of(suite, up) if up.members else {}
     if len(above) < 2:
@@ -91,26 +104,30 @@ def _frontier_panels(suite: Comparison) -> list[plots.FrontierPanel]:
     for right in rights:
         if right.members:
             across = means_of(suite, right)
-            points = {name: (across[name], above[name]) for name in above if name in across}
-            labels = [f"{one.label}, mean of {len(one.members)}, %" for one in (right, up)]
-            panels.append(plots.FrontierPanel(labels[0], labels[1], points))
-    return panels
+            points = {name: (across[name], above[name]) for name in above}
+            x, y = (f"{one.label}, mean of {len(one.members)}, %" for one in (right, up))
+            panels.append(plots.Panel(x, y, points, plots.pareto_front(points)))
+    labels = {row.key: row.label for row in suite.rows}
+    members = "; ".join(
+        f"{axis.label}: "
+        + ", ".join(" and ".join(labels[key] for key in member) for member in axis.members)
+        for axis in (up, *rights)
+        if axis.members
+    )
+    return plots.scatter(
+        panels,
+        FRONTIER,
+        "Compositionality of every model against its zero-shot accuracy and retrieval",
+        "Compositionality against what it may cost",
+        f"Means of what was run; {members}. The square is the baseline; the line joins the models "
+        "that no other surpasses. The intervals of the parts are in the tables.",
+    )
 
 
 def show(suite: Comparison, console: Console | None = None) -> None:
     """Print the headline metrics of all models of a suite, and what was left out."""
     console = terminal(console)
-    coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
-    title = "per cent" + coloured * (len(suite.models) > 1)
-    table = number_table(title, suite.models, collapse_padding=True)
-    for row in suite.headlines:
-        styles = {each.model: STYLES[each.significance] for each in row.differences}
-        cells = [
-            Text(f"{each.value:.1f}", style=styles.get(name, STYLES["level"]))
-            for name, each in row.values.items()
-        ]
-        table.add_row(Text(row.label), *cells)
-    console.print(table)
+    tables.print_table(_headline_table(suite), console)
     for line in (*same_models(suite), *suite.left_out):
         console.print(Text(line, style="yellow"))
 

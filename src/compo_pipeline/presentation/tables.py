@@ -1,50 +1,172 @@
-"""Tables of results in the terminal."""
+"""Tables of results, which pages and the terminal show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
+import rich.table
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from compo_pipeline.benchmarks.registry import BENCHMARKS
-from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.aggregates import AggregateRow
+from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
+from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.presentation import pages
+from compo_pipeline.evaluation.published import PublishedResults
+from compo_pipeline.presentation.pages import Cell, CellLike, Table, counted
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 
-STYLES = {"good": "green", "bad": "red", "above": "green", "below": "red", "level": "dim"}
+Column: TypeAlias = Callable[[Row], CellLike]
+"""A cell for each metric."""
+
+_STYLES = {"good": "green", "bad": "red", "above": "green", "below": "red", "level": "dim"}
+PER_CENT = (
+    "Per cent, with 95% intervals. Green is above the first model and red below it, where the "
+    "paired difference is significant at 5% after Holm's correction over all comparisons. "
+    "Detectable: the true difference from it that a test at 5% finds with a power of 80%."
+)
 # More than any table needs.
 _ANY_WIDTH = 1000
 
 
-def print_table(section: pages.Table, console: Console) -> None:
-    """Print the table of a page."""
-    table = plain_table(section.note)
+def estimate_cell(estimate: Estimate, kind: str = "") -> Cell:
+    """A value with its interval."""
+    return Cell(estimate.value, kind, f"[{estimate.low:.1f}, {estimate.high:.1f}]")
+
+
+def difference_cell(found: Difference) -> Cell:
+    """A paired difference with its interval."""
+    value, _, interval = found.format().partition(" ")
+    return Cell(value, found.significance, interval)
+
+
+def metrics_table(
+    rows: Iterable[Row],
+    labels: Mapping[str, str],
+    further: Mapping[str, Column] = MappingProxyType({}),
+    **section: Any,
+) -> Table:
+    """A table of metrics: values of each model with intervals, coloured by their significance.
+
+    Args:
+        rows: the metrics.
+        labels: of the models, by their keys in the rows.
+        further: columns behind those of the models.
+        section: title and note of the section, and whether it is folded.
+    """
+    lines = []
+    for row in rows:
+        kinds = {each.model: each.significance for each in reversed(row.differences)}
+        values = [
+            estimate_cell(row.values[role], kinds.get(role, "").replace("level", ""))
+            for role in labels
+        ]
+        label = f"{row.slice} {row.label}".strip()
+        lines.append([label, row.items, *values, *(cell(row) for cell in further.values())])
+    return Table(["metric", "n", *labels.values(), *further], lines, **section)
+
+
+def differences(
+    heads: Iterable[str], cell: Callable[[Difference], CellLike] = difference_cell
+) -> dict[str, Column]:
+    """A column for each paired difference of the metrics, in their order."""
+
+    def column(place: int) -> Column:
+        return lambda row: cell(row.differences[place])
+
+    return {head: column(place) for place, head in enumerate(heads)}
+
+
+def headline_table(comparison: Comparison) -> Table:
+    """The headline metrics of a run's models, with the differences of the fine-tuned one."""
+    labels = comparison.labels
+    heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
+    further = {**differences(heads), "detectable": least_detectable}
+    return metrics_table(comparison.headlines, labels, further, title="Summary", note=PER_CENT)
+
+
+def least_detectable(row: Row) -> float:
+    """The least true difference from the first model that would have been detected."""
+    return row.difference.least_detectable
+
+
+def aggregates_table(rows: Sequence[AggregateRow], names: Sequence[str]) -> list[Table]:
+    """Means over benchmarks that papers report; no table without any."""
+    if not rows:
+        return []
+    lines = [
+        [Cell(row.label, "words", row.remark), *(row.values or [None] * len(names)), row.source]
+        for row in rows
+    ]
+    columns = ["average", *names, "in the paper"]
+    return [Table(columns, lines, ["in the paper"], title="The papers' averages")]
+
+
+def published_tables(
+    found: Iterable[PublishedResults], labels: Mapping[str, str]
+) -> Iterator[Table]:
+    """Yield a table for each paper: values of the models beside those that the paper reports."""
+    for paper, rows in ((one.paper, one.rows) for one in found):
+        yield Table(
+            ["metric", *(f"{label} (here)" for label in labels.values()), *paper.models],
+            [[row.label, *(row.values[role].value for role in labels), *own] for row, own in rows],
+            title=f"Published: {paper.title}",
+            note=f"Not measured here; shown where all official items were scored. {paper.source}",
+        )
+
+
+def overlaps_table(overlaps: Sequence[Overlap], benchmarks: Mapping[str, str]) -> Table:
+    """How many images and texts of each subtask are in the training rows."""
+    columns = "subtask,images,same bytes,same name,near copies,captions,same words"
+    return Table(
+        [*columns.split(","), "attribute-object pairs"],
+        [
+            [
+                f"{benchmarks[one.benchmark]} {one.subtask.replace('_', ' ')}",
+                *(one.images, one.same_bytes, one.same_name, one.near),
+                *(one.captions, one.same_caption, counted(one.bindings) or None),
+            ]
+            for one in overlaps
+        ],
+        title="Overlap with the training rows",
+        note="Of each subtask's distinct images and true captions, how many are also in the "
+        "training split: images by their bytes, by their file name (meaningful if names are "
+        "global, as in COCO), by a perceptual hash (`evaluation.perceptual_hash`; rendered scenes "
+        "may merely look alike); captions by their words, sentence against sentence.",
+    )
+
+
+def print_table(section: Table, console: Console) -> None:
+    """Print the table of a page; where it is too wide, intervals of differences alone are shown."""
+    table = _rich_table(section, wide=True)
+    options = console.options.update(width=_ANY_WIDTH)
+    if console.measure(table, options=options).maximum > console.width:
+        table = _rich_table(section, wide=False)
+    console.print(table)
+
+
+def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
+    """The table of a page for the terminal."""
+    table = plain_table(section.note.replace("`", ""), collapse_padding=True)
     for place, name in enumerate(section.columns):
         words = not place or name in section.words
         table.add_column(name, justify="left" if words else "right", no_wrap=not words)
     for line in section.lines:
-        texts = (f"{cell.text} {cell.small}".strip() for cell in line)
-        styles = (STYLES.get(cell.kind, "") for cell in line)
-        table.add_row(*map(Text, texts, styles))
-    console.print(table)
-
-
-def number_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:
-    """A Rich table with right-aligned columns of numbers, and an unnamed first column of labels."""
-    table = plain_table(caption, collapse_padding=collapse_padding)
-    table.add_column("")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_row(
+            *(
+                Text(
+                    f"{cell.text} {cell.small}".strip()
+                    if wide or cell.text[:1] in "+-"
+                    else cell.text,
+                    _STYLES.get(cell.kind, ""),
+                )
+                for cell in line
+            )
+        )
     return table
-
-
-def difference_text(difference: Difference, decimals: int = 1) -> Text:
-    """A difference with its interval as Rich text, coloured by its significance."""
-    return Text(difference.format(decimals), style=STYLES[difference.significance])
 
 
 def show_comparison(
@@ -53,11 +175,7 @@ def show_comparison(
     """Print the headline metrics of all models, what was left out, conclusions and last lines."""
     console = terminal(console)
     console.print()
-    table = _comparison_table(comparison, wide=True)
-    options = console.options.update(width=_ANY_WIDTH)
-    if console.measure(table, options=options).maximum > console.width:
-        table = _comparison_table(comparison, wide=False)
-    console.print(table)
+    print_table(headline_table(comparison), console)
     for line in comparison.left_out:
         console.print(Text(line, style="yellow"))
     if not comparison.conclusions:
@@ -67,43 +185,3 @@ def show_comparison(
     for line in last:
         # Unwrapped, so that commands can be copied.
         console.print(Text(line), soft_wrap=True)
-
-
-def _comparison_table(comparison: Comparison, *, wide: bool) -> Table:
-    """A Rich table of headline metrics; a narrow table has intervals for differences alone."""
-    against = [] if not comparison.rows else comparison.rows[0].differences
-    table = number_table(
-        "per cent; 95% intervals; differences are paired on the same items",
-        [*comparison.labels.values(), *(f"against {each.against}" for each in against)],
-        collapse_padding=True,
-    )
-    previous = ""
-    for row in comparison.rows:
-        if not row.headline:
-            continue
-        if row.benchmark != previous:
-            name = comparison.benchmarks.get(row.benchmark, row.benchmark)
-            table.add_row(Text(name, style="bold"))
-        previous = row.benchmark
-        cells = [_estimate_text(each, wide=wide) for each in row.values.values()]
-        cells += map(difference_text, row.differences)
-        table.add_row(Text(f"  {_short_label(row)}"), *cells)
-    return table
-
-
-def _short_label(row: Row) -> str:
-    """The label of a headline metric without its benchmark."""
-    if row.benchmark == "sugar_crepe_pp":
-        return f"{row.metric.upper()} {row.name}"
-    if row.benchmark == "retrieval":
-        label = row.metric.upper().replace("_R", " R@")
-        return label if row.name in BENCHMARKS[row.benchmark].unnamed else f"{label} {row.name}"
-    return row.name.replace("_", " ")
-
-
-def _estimate_text(estimate: Estimate, *, wide: bool) -> Text:
-    """A metric's value as Rich text, in wide tables with its interval."""
-    cell = Text(f"{estimate.value:.1f}")
-    if wide:
-        cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")
-    return cell

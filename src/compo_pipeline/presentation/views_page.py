@@ -11,25 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from compo_pipeline.images.composites import Axis, compose
-from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
-from compo_pipeline.presentation.pages import (
-    SIDE,
-    Cards,
-    EditedText,
-    ImageCard,
-    Page,
-    Side,
-    Table,
-    Text,
-    changed_words,
-    counted,
-    edited_text,
-    image_card,
-    thumbnail,
-)
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, load
+from compo_pipeline.presentation import pages
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import View
 
@@ -45,68 +31,59 @@ _NOTE = (
 )
 
 
-class Heading(NamedTuple):
-    """Heading of the page of views: names of method and dataset, epoch from 0, and seed."""
-
-    method: str
-    dataset: str
-    epoch: int
-    seed: int
-
-
-def write(
+def views_page(
     views: Sequence[View],
     root: Path,
-    file: Path,
-    heading: Heading,
-    *,
-    counterfactual_images: Path | None = None,
+    made: Path,
+    method: str,
+    dataset: str,
+    epoch: int,
+    seed: int,
     count: int = COUNT,
-    limits: Limits = ACCEPTED,
-) -> Path:
-    """Write a page of views (training examples) drawn from an epoch, as one self-contained file.
+) -> pages.Page:
+    """The page of views (training examples) drawn from an epoch.
 
     Args:
-        views: all views of one epoch.
+        views: all views of the epoch.
         root: the folder that image paths are relative to.
-        file: where to write.
-        heading: the run; its seed and epoch seed the draw of the views that are shown.
-        counterfactual_images: the folder of counterfactual images, if views have any.
+        made: the folder of counterfactual images, if views have any.
+        method: its name.
+        dataset: its name.
+        epoch: from 0; it and the seed seed the draw of the views that are shown.
+        seed: of the run.
         count: number of views to show.
-        limits: what is accepted as an image.
     """
     title, over = (
-        f"Views of {heading.method} on {heading.dataset}",
+        f"Views of {method} on {dataset}",
         "Images and texts of the training, before training",
     )
-    facts = {"epoch": str(heading.epoch), "seed": str(heading.seed)}
+    facts = {"epoch": str(epoch), "seed": str(seed)}
     if not views:
-        return Page(title, over, [Text("There is no view to show.")], facts=facts).write(file)
+        return pages.Page(title, over, [pages.Text("There is no view to show.")], facts=facts)
     if language := json.loads(views[0].provenance).get("language"):
         facts["language model"] = language
-    random = rng("preview", heading.seed, heading.epoch)
+    random = rng("preview", seed, epoch)
     drawn = sorted(random.sample(range(len(views)), min(count, len(views))))
     cards = []
     for view in (views[place] for place in drawn):
         kind = f"{view.kind}, {view.axis}" if view.axis else view.kind
         if view.counterfactuals:
             sides = [
-                Side("real", image_card(root, view.images[0], limits), view.positives[0]),
-                *_synthetic_sides(view, counterfactual_images, limits),
+                pages.Side("real", pages.image_card(root, view.images[0]), view.positives[0]),
+                *_synthetic_sides(view, made),
             ]
         else:
             sides = [
-                *(Side("image", image) for image in _view_images(view, root, limits)),
+                *(pages.Side("image", image) for image in _view_images(view, root)),
                 *_text_sides(view),
             ]
-        cards.append(([" + ".join(view.sample_ids), kind], sides))
+        cards.append(pages.Card([" + ".join(view.sample_ids), kind], sides))
     note = f"{len(cards):,} of {len(views):,} views, drawn at random. {_NOTE}"
-    return Page(title, over, [*_counts(views), Cards(cards, "Views", note)], facts=facts).write(
-        file
-    )
+    shown = pages.Cards(cards, title="Views", note=note)
+    return pages.Page(title, over, [*_counts(views), shown], facts=facts)
 
 
-def _counts(views: Sequence[View]) -> Iterator[Table | Text]:
+def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
     """What an epoch's views have: negatives by generator, synthetic pairs, noun phrases."""
     slots: list[Counter[tuple[str, str]]] = []
     phrases, captions = Counter[str](), 0
@@ -129,21 +106,21 @@ def _counts(views: Sequence[View]) -> Iterator[Table | Text]:
                     if there
                 )
     if slots:
-        yield Table(
+        yield pages.Table(
             ("negatives by", "present", "absent", "categories"),
             [
                 (
                     ", ".join(sorted({name for name, _ in counts})).replace("_", " ") or "none",
                     f"{counts.total():,}",
                     f"{len(views) - counts.total():,}",
-                    counted({name: n for (_, name), n in counts.most_common(_CATEGORIES)}),
+                    pages.counted({name: n for (_, name), n in counts.most_common(_CATEGORIES)}),
                 )
                 for counts in slots
             ],
             ["categories"],
         )
     if any(pairs.values()):
-        yield Table(
+        yield pages.Table(
             ("synthetic pairs", "text", "image", "both"),
             [
                 (role, *(f"{counts[name]:,}" for name in ("text", "image", "both")))
@@ -151,28 +128,28 @@ def _counts(views: Sequence[View]) -> Iterator[Table | Text]:
             ],
         )
     if phrases:
-        yield Text(
+        yield pages.Text(
             note=f"{captions:,} texts have phrases: {phrases.total() / captions:.2f} per text, "
             f"{len(phrases):,} distinct. Most frequent: "
-            f"{counted(dict(phrases.most_common(_PHRASES)))}."
+            f"{pages.counted(dict(phrases.most_common(_PHRASES)))}."
         )
 
 
-def _view_images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
+def _view_images(view: View, root: Path) -> Iterator[pages.ImageCard]:
     """Yield a view's image, composed as in training, or its two parts if a part cannot be read."""
     if view.axis is not None:
         try:
-            first, second = (load(root, path, limits) for path in view.images)
+            first, second = (load(root, path, ACCEPTED) for path in view.images)
         except (ImageError, OSError):
             pass
         else:
-            joined = compose(first, second, cast("Axis", view.axis), SIDE)
-            yield ImageCard(", ".join(view.images), *thumbnail(joined))
+            joined = compose(first, second, cast("Axis", view.axis), pages.SIDE)
+            yield pages.ImageCard(", ".join(view.images), *pages.thumbnail(joined))
             return
-    yield from (image_card(root, path, limits) for path in view.images)
+    yield from (pages.image_card(root, path) for path in view.images)
 
 
-def _text_sides(view: View) -> Iterator[Side]:
+def _text_sides(view: View) -> Iterator[pages.Side]:
     """Yield a view's positives and negatives, with the words marked that a negative changes."""
 
     def title(kind: str, place: int, count: int) -> str:
@@ -187,41 +164,39 @@ def _text_sides(view: View) -> Iterator[Side]:
         if place == 0 and view.phrases:
             lines.append(f"phrases: {' | '.join(view.phrases)}")
         heading = title("positive", place, len(view.positives))
-        yield Side(heading, text=text, lines=lines, kind="positive")
+        yield pages.Side(heading, text=text, lines=lines, kind="positive")
     if view.kind == "long":  # a whole caption has no negatives
         return
     positives = {tuple(text.casefold().split()) for text in view.positives}
     for place, (negative, origin) in enumerate(zip(view.negatives, _origins(view), strict=False)):
         heading = title("negative", place, len(view.negatives))
         if negative is None or origin is None:
-            yield Side(heading, problem="absent: no negative was found")
+            yield pages.Side(heading, problem="absent: no negative was found")
             continue
-        edited = EditedText(tuple(changed_words(negative, view.positives)))
+        edited = pages.EditedText(tuple(pages.changed_words(negative, view.positives)))
         how = origin["category"].replace("_", " ")
         how += f": {' | '.join(origin['words'])}" if origin["words"] else ""
         heading = f"{heading}: {origin['generator'].replace('_', ' ')}"
         if tuple(negative.casefold().split()) in positives:
-            yield Side(heading, text=edited, problem="no negative: it is one of the positives")
+            yield pages.Side(
+                heading, text=edited, problem="no negative: it is one of the positives"
+            )
         else:
-            yield Side(heading, text=edited, lines=[how], kind="negative")
+            yield pages.Side(heading, text=edited, lines=[how], kind="negative")
 
 
-def _synthetic_sides(view: View, folder: Path | None, limits: Limits) -> Iterator[Side]:
+def _synthetic_sides(view: View, folder: Path) -> Iterator[pages.Side]:
     """Yield a view's negative and positive counterfactual, each a text with its image."""
     absent = ("no edited caption", "no paraphrase")
     for role, text, path, missing in zip(
         ROLES, _pair_texts(view), view.counterfactuals, absent, strict=True
     ):
-        image = ImageCard()
-        if path and folder is None:
-            image = ImageCard(path, problem=f"the folder of '{path}' is unknown")
-        elif path and folder is not None:
-            image = image_card(folder, path, limits)
+        image = pages.image_card(folder, path) if path else pages.ImageCard()
         (origin, *_) = (*_origins(view), None)
         kind = origin["category"].partition(":")[0] if origin and role == "negative" else ""
         title = f"{role}: {kind.replace('_', ' ')}" if kind else role
-        edited = edited_text(text, view.positives[0])
-        yield Side(title, image, edited, problem="" if text else missing, kind=role)
+        edited = pages.edited_text(text, view.positives[0])
+        yield pages.Side(title, image, edited, problem="" if text else missing, kind=role)
 
 
 def _origins(view: View) -> Sequence[Mapping[str, Any] | None]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_hex
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, MEANS, best_ratio
 from compo_pipeline.evaluation.roles import ROLE_LABELS
 from compo_pipeline.presentation.pages import Cell, Link, Page, Plot, Section, Table, Text
-from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
-from compo_pipeline.run.console import table as plain_table
+from compo_pipeline.presentation.plots import Panel, scatter
+from compo_pipeline.presentation.tables import print_table
 from compo_pipeline.run.console import terminal
 
 PAGE = "wise_ft.html"
@@ -31,55 +26,40 @@ REPORTED, VALIDATION = "reported", "validation"
 # are what it may cost, on the horizontal ones.
 _AXES: tuple[Role, ...] = ("composition", "zero_shot", "retrieval")
 
-# Marker, size and label of the two ends of the line.
-_ENDS = {0.0: ("s", 34, "base"), 1.0: ("D", 30, "fine-tuned")}
 
-
-def write(
-    frame: pd.DataFrame,
-    plot: str,
-    facts: Mapping[str, str],
-    links: Sequence[Link],
-    folder: Path,
-) -> Path:
-    """Write `wise_ft.html`, with the metrics of each ratio of base and fine-tuned weights.
+def files(
+    frame: pd.DataFrame, facts: Mapping[str, str], links: Sequence[Link], command: str
+) -> dict[str, str | bytes]:
+    """The page with the metrics of each ratio of base and fine-tuned weights, and their table.
 
     Args:
         frame: rows of `wise_ft.RatioResult`, with `measured_on`.
-        plot: the trade-off as SVG; empty if none could be drawn.
         facts: about the run.
         links: related pages.
-        folder: for the page.
+        command: of those that do not exist yet, with NAME for the pipeline.
     """
     reported = frame[frame.measured_on == REPORTED]
-    headlines = reported[reported.headline]
+    shown = reported[reported.headline | (reported.benchmark == MEANS)]
     ratios = sorted(reported.ratio.unique())
-    found = {(row["label"], row["ratio"]): row for row in headlines.to_dict("records")}
+    found = {(row["label"], row["ratio"]): row for row in shown.to_dict("records")}
 
     def value(row: Mapping[Hashable, Any]) -> Cell:
-        return Cell(f"{row['value']:.1f}", row["significance"])
+        return Cell(row["value"], row["significance"])
 
     def difference(row: Mapping[Hashable, Any]) -> Cell:
         interval = f"[{row['against_base_low']:+.1f}, {row['against_base_high']:+.1f}]"
         return Cell(f"{row['against_base']:+.1f}", row["significance"], interval)
 
     def rows(cell: Callable[[Mapping[Hashable, Any]], Cell], some: Sequence[float]) -> Any:
-        labels = dict.fromkeys(headlines.label)
+        labels = dict.fromkeys(shown.label)
         return [[label, *(cell(found[label, ratio]) for ratio in some)] for label in labels]
 
-    axes = axis_sets(reported)
-    means = " ".join(f"{role}: {sets}." for role, sets in axes.items())
     sections: list[Section] = [
-        Plot(
-            plot,
-            label=" against ".join(axes) + ", along the ratios",
-            title="The trade-off",
-            note=f"Each is the mean of its sets. {means}",
-        ),
+        *trade_off(reported),
         Table(
             ["metric", *(f"{ratio:g}" for ratio in ratios)],
             rows(value, ratios),
-            title="Headline metrics by ratio",
+            title="Metrics by ratio",
             note="Per cent. Green is above the base and red below it, where the paired difference "
             "is significant at 5% after Holm's correction over all metrics and ratios.",
         ),
@@ -94,17 +74,19 @@ def write(
             "training.wise_ft.ratio=0.5` stores the model at that ratio."
         ),
     ]
-    return Page(
+    page = Page(
         "Between base and fine-tuned",
         "WiSE-FT: weights between the base (ratio 0) and the fine-tuned model (ratio 1)",
-        sections if plot else sections[1:],
+        sections,
         [
             f"{describe_choice(frame)}.",
             "The figure and the tables are of the reported items, which choose nothing.",
         ],
         facts,
         links,
-    ).write(folder / PAGE)
+        command,
+    )
+    return {**page.files(PAGE), "figures.csv": frame.to_csv(index=False)}
 
 
 def describe_choice(frame: pd.DataFrame) -> str:
@@ -162,7 +144,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
 
 
-def trade_off(frame: pd.DataFrame, path: Path) -> str:
+def trade_off(frame: pd.DataFrame) -> list[Plot]:
     """Plot the trade-off between composition, zero-shot accuracy and retrieval by WiSE-FT ratio.
 
     The first of these roles that was scored is plotted against the others; against the ratio if it
@@ -170,70 +152,31 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
 
     Args:
         frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
-        path: of the PNG file.
-
-    Returns:
-        SVG for a page; empty if there is nothing to draw.
     """
     means = summary(frame)
     if means.empty:
-        return ""
+        return []
     up, *right = means.columns
-    shades = {ratio: _ratio_colour(ratio) for ratio in means.index}
-    # In a page, the mixed colours follow its theme too.
-    mixed = {
-        shade: f"color-mix(in srgb, var(--ours) {100 * ratio:.0f}%, var(--base))"
-        for ratio, shade in shades.items()
-    }
     across = {f"{ROLE_LABELS[role]}, %": means[role] for role in right}
     across = across or {"share of the fine-tuned weights": means.index.to_series()}
-    interval = _role_means(frame, up).set_index("ratio")[["low", "high"]]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2.9 * len(across) + 0.3, 2.7))
-        axes = figure.subplots(1, len(across), squeeze=False, sharey="row")[0]
-        for ax, (label, values) in zip(axes, across.items(), strict=True):
-            _plot_ratios(ax, values, means[up], interval, shades)
-            ax.set_xlabel(label)
-        axes[0].set_ylabel(f"{ROLE_LABELS[up]}, %")
-        figure.tight_layout()
-        # After the layout, which would make room beside the panels for a legend above them.
-        axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-        return save(figure, path, mixed)
-
-
-def _ratio_colour(ratio: float) -> str:
-    """Colour of a WiSE-FT ratio, between the base's and the fine-tuned model's."""
-    shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
-    return to_hex(shades(ratio))
-
-
-def _plot_ratios(
-    ax: Axes,
-    across: pd.Series[float],
-    above: pd.Series[float],
-    interval: pd.DataFrame,
-    shades: Mapping[float, str],
-) -> None:
-    """Plot one panel: a dot for each WiSE-FT ratio, with the interval of its value."""
-    ends = (interval.low, interval.high)
-    ax.vlines(across, *ends, color=COLOURS["base"], lw=0.7, label="95% interval")
-    ax.plot(across, above, color=THEME["soft"], lw=1)
-    for ratio in above.index:
-        marker, size, label = _ENDS.get(ratio, ("o", 16, ""))
-        place = ([across[ratio]], [above[ratio]])
-        ax.scatter(*place, color=shades[ratio], marker=marker, s=size, label=label, zorder=3)
-    ax.grid(lw=0.8)
-    ax.set_axisbelow(True)
+    panels = []
+    for label, values in across.items():
+        points = zip(values, means[up], strict=True)
+        named = dict(zip((f"{ratio:g}" for ratio in means.index), points, strict=True))
+        panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
+    sets = axis_sets(frame)
+    told = " ".join(f"{role}: {members}." for role, members in sets.items())
+    label = f"{' against '.join(sets)}, along the ratios"
+    note = f"Each point is a ratio, the square the base; each axis is the mean of its sets. {told}"
+    return scatter(panels, "trade_off.png", label, "The trade-off", note)
 
 
 def show(frame: pd.DataFrame, console: Console | None = None) -> None:
     """Print the trade-off on the reported items, a line per WiSE-FT ratio, and the chosen ratio."""
     means = summary(frame[frame.measured_on == REPORTED])
-    table = plain_table("per cent, by the share of the fine-tuned weights")
-    for name in ("ratio", *(ROLE_LABELS[role] for role in means.columns)):
-        table.add_column(name, justify="right")
-    for ratio, values in zip(means.index, means.to_numpy(), strict=True):
-        table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
+    rows = [(f"{ratio:g}", *own) for ratio, *own in means.itertuples()]
+    columns = ["ratio", *(ROLE_LABELS[role] for role in means.columns)]
     console = terminal(console)
-    console.print(table)
+    note = "per cent, by the share of the fine-tuned weights"
+    print_table(Table(columns, rows, note=note), console)
     console.print(f"{describe_choice(frame)}.", markup=False, highlight=False, soft_wrap=True)

@@ -17,6 +17,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import attention_plots
 from compo_pipeline.run.provenance import Site
+from compo_pipeline.storage.files import write_files
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
 
@@ -47,7 +48,7 @@ def draw_attention(
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     folder = site.folder("attention_report").parent
     page = folder / attention.topic / "attention.html"
-    attention_plots.write(name, panels, page)
+    write_files(attention_plots.attention_page(name, panels).files(page.name), page.parent)
     log.info("%d of %d phrases are drawn: %s", len(panels), len(cases), page)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(page.parent, f"attention/{attention.topic}")

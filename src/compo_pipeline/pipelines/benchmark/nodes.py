@@ -20,8 +20,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, Su
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.presentation import suite_page
+from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import ItemChange, Score
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
@@ -98,7 +98,7 @@ def write_report(
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
     site: Site,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """Page of the models side by side, with items on which they differ; prints headline metrics."""
     facts = {
         **site.facts("benchmark"),
@@ -108,9 +108,15 @@ def write_report(
         "training rows": "counted among the items" if suite.overlaps else "none (suite.training)",
     }
     suite_page.show(suite)
-    cards = suite_page.cards_of(suite, changes, items.subtasks, evaluation.gallery)
-    title = f"Models of the list {models}"
-    return files_of(partial(suite_page.write, suite, title, facts, cards=cards))
+    _, *others = suite.models
+    count = -(-evaluation.gallery // max(1, len(others)))
+    cards = {
+        name: hardest_cards(
+            items.subtasks, [one for one in changes if one.model == name], suite.benchmarks, count
+        )
+        for name in others
+    }
+    return suite_page.files(suite, f"Models of the list {models}", facts, cards)
 
 
 def log_suite(suite: Comparison, page: Path, models: str) -> None:

@@ -7,7 +7,6 @@ seed, in the folders of that run. Missing cells are trained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.next_steps import kedro_run
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.tracking import runs as tracking
 
@@ -45,7 +43,7 @@ def run_cells(
 
 def compare_cells(
     runs: list[dict[str, Any]], name: str, site: Site
-) -> tuple[Comparison, dict[str, Any], dict[str, bytes]]:
+) -> tuple[Comparison, dict[str, Any], dict[str, str | bytes]]:
     """Compare the base model and all cells, with intervals over seeds and images.
 
     Returns:
@@ -59,8 +57,8 @@ def compare_cells(
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in runs},
     }
     suite_page.show(suite)
-    page = partial(suite_page.write, suite, f"Comparison of the set {name}", facts)
-    return suite, headline_figures(suite.rows), files_of(page)
+    page = suite_page.files(suite, f"Comparison of the set {name}", facts)
+    return suite, headline_figures(suite.rows), page
 
 
 def log_cells(suite: Comparison, page: Path, name: str, dataset: str) -> None:

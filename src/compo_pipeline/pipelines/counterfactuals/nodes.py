@@ -18,10 +18,10 @@ from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 from compo_pipeline.datasets.annotations import read
 from compo_pipeline.language.parsing import load_once, name_and_version, parse_by
 from compo_pipeline.methods.registry import METHODS, find
-from compo_pipeline.presentation.counterfactuals_page import write
+from compo_pipeline.presentation.counterfactuals_page import counterfactuals_page
 from compo_pipeline.run.engines import PrepareSettings
 from compo_pipeline.storage.annotations import NO_ANNOTATIONS, Annotations
-from compo_pipeline.storage.files import FolderWriter, files_of
+from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 
@@ -108,10 +108,10 @@ def preview_counterfactuals(
     valid_captions: Sequence[Caption],
     dataset: str,
     root: Path,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """Page of captions, their edits and the images of both."""
-    page = partial(write, counterfactuals, valid_captions, root, images)
-    return files_of(lambda folder: page(folder / "index.html", dataset))
+    page = counterfactuals_page(counterfactuals, valid_captions, root, images, dataset)
+    return page.files("index.html")
 
 
 def check_counterfactuals(

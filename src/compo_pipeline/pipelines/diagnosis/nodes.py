@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.presentation import diagnosis_page as page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Foil
 from compo_pipeline.versions.settings import RegistrationSettings
 from compo_pipeline.versions.verification import open_models
@@ -64,10 +62,10 @@ def diagnose_models(
 
 def write_diagnoses(
     diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """Page of the diagnoses and, per model, an environment of advised settings."""
     found = {name: parse(Diagnosis, each, "diagnoses") for name, each in diagnoses.items()}
     settings = {name: asdict(each) for name, each in listed_models(models, model_lists).items()}
     facts = {**site.facts("diagnosis"), "list": models}
     page.show(found)
-    return files_of(partial(page.write, found, settings, facts, site.command))
+    return page.files(found, settings, facts, site.command)

@@ -62,7 +62,7 @@ from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.files import files_of, record_json
+from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, Score, ScoredItem
 from compo_pipeline.storage.tables import Splits, Table
@@ -199,7 +199,7 @@ def write_report(
     evaluation: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     site: Site,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """The run's evaluation report: comparison, items, foils, diagnosis, and facts about the run.
 
     Raises:
@@ -208,22 +208,21 @@ def write_report(
     found, split = comparison, benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
-    section = foils_page.section(found, foils_report, split, noise)
-    names = {role: each.name for role, each in found.models.items()}
-    cards = sampled_cards(items.subtasks, scores, names, evaluation.gallery)
+    cards = sampled_cards(items.subtasks, scores, found, evaluation.gallery)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    facts = _facts(found, run, site, settings.get("training", {}), benchmarks.root)
-    shown = _links(site, foils=any(row.benchmark == FOILS for row in found.rows))
-    inputs = report.ReportInputs(
+    return report.files(
         found,
         cards,
         quarantine,
         training_curves,
-        replace(section, diagnosis=diagnosis),
-        report.ReportFacts(facts, settings, site.command, shown),
+        foils_page.sections(found, foils_report, split, noise),
+        diagnosis,
+        settings,
+        _facts(found, run, site, settings.get("training", {}), benchmarks.root),
+        _links(site, foils=any(row.benchmark == FOILS for row in found.rows)),
+        site,
     )
-    return files_of(partial(report.write, inputs))
 
 
 def log_evaluation(
@@ -307,13 +306,7 @@ def _links(site: Site, *, foils: bool) -> list[Link]:
     }
     if foils:
         pages["Review of foils"] = ("foils_review_page", "foils")
-    return links(
-        site.folder("report"),
-        {
-            label: (site.page(entry), site.run(pipeline))
-            for label, (entry, pipeline) in pages.items()
-        },
-    )
+    return links(site.folder("report"), site, pages)
 
 
 def _recipes(data: DataSettings) -> tuple[Recipe, ...]:

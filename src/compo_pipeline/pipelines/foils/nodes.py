@@ -18,7 +18,6 @@ from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
 
@@ -74,7 +73,7 @@ def write_review_page(
     foils_review: Mapping[str, Any],
     benchmarks: BenchmarksSettings,
     root: Path,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """Page for reviewing foil items by hand; empty if there are none.
 
     Raises:
@@ -82,11 +81,9 @@ def write_review_page(
     """
     drawn = review.draw(foils, benchmarks.foils.split, foils_report["fingerprint"])
     review.read(foils_review, foils_report, drawn)
-
     if not drawn:
         return {}
-    write = partial(foils_page.write, drawn, foils_report, root)
-    return files_of(lambda folder: write(folder / foils_page.PAGE))
+    return foils_page.review_page(drawn, foils_report, root).files(foils_page.PAGE)
 
 
 def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:

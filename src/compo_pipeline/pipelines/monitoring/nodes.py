@@ -19,7 +19,6 @@ from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
 from compo_pipeline.presentation import monitoring_page
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.settings import RegistrationSettings
@@ -66,20 +65,19 @@ def write_monitoring(
     data: DataSettings,
     dataset: str,
     site: Site,
-) -> dict[str, bytes]:
-    """Page of the monitoring report, which is logged with its metrics; prints what has drifted."""
+) -> dict[str, str | bytes]:
+    """Page of the monitoring report; prints what has drifted."""
     monitoring_page.show(monitoring)
     lines = source_lines(requested_images, data.root, dataset, data.sources)
     facts = site.facts("monitoring")
+    return monitoring_page.files(monitoring, measured, requested_images, lines, facts)
+
+
+def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
+    """Log the metrics and the page of a monitoring report as an MLflow run."""
     name, version = monitoring["model"], f"{monitoring['version']}"
     tags = {"model": name, "version": version, "fingerprint": monitoring["fingerprint"]}
-    run, figures = f"monitoring-{name}-{version}", report.metrics(monitoring)
-
-    def write(folder: Path) -> None:
-        monitoring_page.write(monitoring, measured, requested_images, lines, facts, folder)
-        tracking.log_figures(run, tags, figures, folder)
-
-    return files_of(write)
+    tracking.log_figures(f"monitoring-{name}-{version}", tags, report.metrics(monitoring), page)
 
 
 def _open_version(

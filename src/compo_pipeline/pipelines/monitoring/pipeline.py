@@ -6,6 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.monitoring.nodes import (
     add_requested_images,
+    log_monitoring,
     measure_requests,
     write_monitoring,
 )
@@ -52,6 +53,12 @@ def create_pipeline() -> Pipeline:
                 ],
                 outputs="monitoring_report",
                 name="write_monitoring",
+            ),
+            node(
+                log_monitoring,
+                inputs=["monitoring", "monitoring_report"],
+                outputs=None,
+                name="log_monitoring",
             ),
         ]
     )

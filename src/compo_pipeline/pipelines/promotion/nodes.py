@@ -18,7 +18,7 @@ def judge_challenger(
     registration: RegistrationSettings,
     tracking: TrackingSettings,
     site: Site,
-) -> tuple[Decision, dict[str, bytes]]:
+) -> tuple[Decision, dict[str, str | bytes]]:
     """Judge the version with the registration's alias, and make it champion if it passes.
 
     Returns:
@@ -35,7 +35,7 @@ def judge_challenger(
     # This pipeline logs into no run, so the hook sets no store.
     connect(tracking, Path.cwd())
     decision = promote(registration.name, registration.alias, promotion, registration.signing)
-    return decision, promotion_page.decision_page(decision, site)
+    return decision, promotion_page.files(decision, site)
 
 
 def report_decision(decision: Decision, promotion_report: Path) -> None:

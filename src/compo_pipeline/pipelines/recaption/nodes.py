@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import load_once
 from compo_pipeline.presentation import recaptions_page
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Recaption, Rejected
 from compo_pipeline.storage.tables import Table
 
@@ -49,7 +47,7 @@ def recaption_images(
     carve: int,
     state: str,
     dataset: str,
-) -> tuple[Recaptioning, dict[str, Any], dict[str, bytes]]:
+) -> tuple[Recaptioning, dict[str, Any], dict[str, str | bytes]]:
     """Caption the images of the records that ingest uses; empty without a captioner.
 
     Returns:
@@ -70,9 +68,8 @@ def recaption_images(
     captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
-    write = partial(recaptions_page.write, made, recaption.dry_run, root)
-    page = files_of(lambda folder: write(folder / recaptions_page.PAGE, dataset))
-    return made, dict(made.report), page
+    page = recaptions_page.recaptions_page(made, recaption.dry_run, root, dataset)
+    return made, dict(made.report), page.files(recaptions_page.PAGE)
 
 
 def _captioner(settings: RecaptionSettings, state: Path) -> Captioner:

@@ -17,7 +17,7 @@ def roll_back_champion(
     registration: RegistrationSettings,
     tracking: TrackingSettings,
     site: Site,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """Make the previous champion the champion again; returns the files of a page.
 
     Raises:
@@ -26,4 +26,4 @@ def roll_back_champion(
     connect(tracking, Path.cwd())
     decision = roll_back(registration.name, promotion, registration.signing)
     promotion_page.show(decision)
-    return promotion_page.decision_page(decision, site)
+    return promotion_page.files(decision, site)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.methods.registry import build
 from compo_pipeline.presentation import study_page, suite_page
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.files import files_of, record_json
+from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
@@ -166,11 +165,11 @@ def write_study(
     tuning: TuningSettings,
     paths: PathSettings,
     site: Site,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """HTML page about the study."""
     facts = site.facts("tuning")
     database = load_study(tuning.study, Path(paths.tuning))
-    return files_of(partial(study_page.write, database, study, confirmation, facts))
+    return study_page.files(database, study, confirmation, facts)
 
 
 def log_study(

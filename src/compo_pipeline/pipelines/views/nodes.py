@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from compo_pipeline.methods.views import (
     by_sample,
     write,
 )
-from compo_pipeline.presentation import views_page
+from compo_pipeline.presentation.views_page import views_page
 from compo_pipeline.run.engines import PrepareSettings
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
 from compo_pipeline.storage.tables import Splits, Table, training_rows
@@ -115,9 +113,8 @@ def preview_views(
     dataset: str,
     seed: int,
     root: Path,
-) -> dict[str, bytes]:
+) -> dict[str, str | bytes]:
     """HTML page of random training views of the first epoch."""
-    shown = views_page.Heading(method, dataset, epoch=0, seed=seed)
-    page = partial(views_page.write, EpochViews(views).epoch(0), root, heading=shown)
-    images = counterfactual_images
-    return files_of(lambda folder: page(file=folder / "index.html", counterfactual_images=images))
+    drawn, made = EpochViews(views).epoch(0), counterfactual_images
+    page = views_page(drawn, root, made, method, dataset, epoch=0, seed=seed)
+    return page.files("index.html")

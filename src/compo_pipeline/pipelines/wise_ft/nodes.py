@@ -20,7 +20,6 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import wise_ft_page as page
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.files import files_of
 from compo_pipeline.storage.records import Caption, Foil
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tuning.selection import study_items
@@ -61,30 +60,29 @@ def score_mixtures(
     return pd.concat(tables, ignore_index=True)
 
 
-def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site) -> dict[str, bytes]:
-    """Page, plot and table of the metrics by ratio, which are logged and printed too."""
+def draw_trade_off(
+    wise_ft: pd.DataFrame, run: Mapping[str, Any], site: Site
+) -> dict[str, str | bytes]:
+    """Page, plot and table of the metrics by ratio; prints their means."""
     facts = {
         **site.facts("wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
         "MLflow run": run["run_id"],
     }
     pages = {
-        "Report": (site.page("report"), site.run("evaluation")),
-        "Promotion": (site.page("promotion_report"), site.run("promotion")),
+        "Report": ("report", "evaluation"),
+        "Promotion": ("promotion_report", "promotion"),
     }
-    beside = links(site.folder("wise_ft_report"), pages)
-    reported = wise_ft[wise_ft.measured_on == page.REPORTED]
-    # MLflow's steps are whole numbers: the ratio in per cent.
-    means = page.summary(reported)
-    points = means.assign(step=(100 * means.index.to_numpy()).round()).to_dict("records")
-
-    def write(folder: Path) -> None:
-        plot = page.trade_off(reported, folder / "trade_off.png")
-        wise_ft.to_csv(folder / "figures.csv", index=False)
-        page.write(wise_ft, plot, facts, beside, folder)
-        with tracking.adopt(run["run_id"]) as record:
-            record.artefact(folder, "wise_ft")
-            record.curves(({str(k): v for k, v in row.items()} for row in points), "wise_ft")
-
     page.show(wise_ft)
-    return files_of(write)
+    beside = links(site.folder("wise_ft_report"), site, pages)
+    return page.files(wise_ft, facts, beside, site.run("NAME"))
+
+
+def log_sweep(wise_ft: pd.DataFrame, written: Path, run: Mapping[str, Any]) -> None:
+    """Log the page and the means by ratio to the training's MLflow run."""
+    means = page.summary(wise_ft[wise_ft.measured_on == page.REPORTED])
+    # MLflow's steps are whole numbers: the ratio in per cent.
+    points = means.assign(step=(100 * means.index.to_numpy()).round()).to_dict("records")
+    with tracking.adopt(run["run_id"]) as record:
+        record.artefact(written, "wise_ft")
+        record.curves(({str(k): v for k, v in row.items()} for row in points), "wise_ft")

@@ -6,6 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.wise_ft.nodes import (
     draw_trade_off,
+    log_sweep,
     score_mixtures,
 )
 
@@ -34,6 +35,12 @@ def create_pipeline() -> Pipeline:
                 inputs=["wise_ft", "run", "params:site"],
                 outputs="wise_ft_report",
                 name="draw_trade_off",
+            ),
+            node(
+                log_sweep,
+                inputs=["wise_ft", "wise_ft_report", "run"],
+                outputs=None,
+                name="log_sweep",
             ),
         ]
     )
