@@ -444,6 +444,7 @@ def version_files(
     mlflow.pyfunc.save_model(
         logged,
         python_model=str(verification.SERVED_CODE),
+        code_paths=[str(verification.DECODER)],
         artifacts={registration.ARTEFACT: str(tiny_clip)},
         pip_requirements=registration.requirements(tiny_clip),
     )
@@ -540,8 +541,8 @@ def new_workspace(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path
     def make() -> Path:
         folder = tmp_path_factory.mktemp("workspace")
         (folder / "src").mkdir()
-        for name in ("pyproject.toml", "conf", "src/compo_pipeline", "src/compo_scenes"):
-            (folder / name).symlink_to(PROJECT / name)
+        for path in (PROJECT / "pyproject.toml", PROJECT / "conf", *(PROJECT / "src").glob("*")):
+            (folder / path.relative_to(PROJECT)).symlink_to(path)
         return folder
 
     return make

@@ -185,7 +185,7 @@ def test_no_error_of_a_store_shows_a_secret() -> None:
     for url in URLS:
         with (
             pytest.raises(SettingsError, match=r"tracking\.uri: cannot use") as caught,
-            tracking.store_errors(url, "tracking.uri"),
+            tracking.store_errors(),
         ):
             raise MlflowException(f"no answer of {url}")
         assert SECRET not in caught.value.message
@@ -259,7 +259,7 @@ def test_an_error_of_mlflow_ends_a_run_in_one_line_without_a_secret() -> None:
     assert SECRET not in caught.value.message
     # An error of one line stays, whatever it followed from.
     try:
-        with tracking.store_errors("sqlite://", "tracking.uri"):
+        with tracking.store_errors():
             raise MlflowException("no answer")
     except SettingsError as error:
         hooks.on_pipeline_error(error, pipeline, DataCatalog())

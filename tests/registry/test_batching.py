@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -20,7 +19,7 @@ from tests.waiting import until
 
 from compo_pipeline.models.loading import load
 from compo_pipeline.serving import server as serving
-from compo_pipeline.serving.batching import Batcher, TextCache
+from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.deployment import Deployment
 from compo_pipeline.serving.exchange import Served
 from compo_pipeline.serving.settings import ServingSettings
@@ -131,22 +130,6 @@ def test_a_request_that_has_ended_is_not_computed() -> None:
     assert encoder.sizes == [1]
 
 
-def test_texts_asked_longest_ago_are_forgotten_first() -> None:
-    vectors = {text: np.full(25, k, np.float32) for k, text in enumerate("abcd")}
-    cache = TextCache(3 * (300 + 4 + 100))
-    for text in "abc":
-        cache.put(text, vectors[text])
-    assert cache.get("a") is not None
-    cache.put("d", vectors["d"])
-    cache.put("d", vectors["d"])
-    assert cache.get("b") is None
-    for text in "acd":
-        np.testing.assert_array_equal(cache.get(text), vectors[text])
-    cache.put("x" * 1000, vectors["a"])
-    assert [cache.get(text) for text in "acd"] == [None] * 3
-    assert TextCache(0).get("a") is None
-
-
 def served(tiny_clip: Path, settings: ServingSettings) -> tuple[Deployment, TestClient]:
     loaded = load(tiny_clip)
     deployment = Deployment(loaded, Served("toy-clip", 3, loaded.fingerprint), settings)
@@ -237,7 +220,7 @@ def test_an_answer_in_a_batch_is_the_answer_alone(
         assert found["similarities"] == pytest.approx(row["similarities"], abs=1e-6)
 
 
-@pytest.mark.parametrize(("kept", "encoded"), [(1_000_000, 3), (0, 6)])
+@pytest.mark.parametrize(("kept", "encoded"), [(1_000_000, 3), (0, 6), (100, 6)])
 def test_texts_that_are_asked_again_are_not_encoded_again(
     tiny_clip: Path, kept: int, encoded: int
 ) -> None:

@@ -3,8 +3,6 @@
 import base64
 import io
 import json
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -21,7 +18,7 @@ from PIL import Image
 from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load
 from compo_pipeline.versions import model
-from compo_pipeline.versions.model import InvalidRequest, RequestLimits, chosen_device, read_image
+from compo_pipeline.versions.model import InvalidRequest, RequestLimits, read_image
 
 LIMITS = RequestLimits()
 
@@ -52,70 +49,8 @@ def turned(orientation: int, image: Image.Image = GRADIENT, kind: str = "JPEG") 
     return encoded(image, kind, exif=exif)
 
 
-def see_through() -> Image.Image:
-    image = GRADIENT.convert("RGBA")
-    image.putalpha(Image.linear_gradient("L").resize(image.size))
-    return image
-
-
-def several(kind: str) -> str:
-    return encoded(GRADIENT, kind, save_all=True, append_images=[RED.resize((40, 30))] * 2)
-
-
-def deep_png(colour: int, channels: int) -> str:
-    """A PNG of 16 bits a channel, 3 x 2 pixels, of a colour type that Pillow does not write."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + check
-
-    values = np.arange(2 * 3 * channels, dtype=">u2").reshape(2, -1) * 2999
-    rows = b"".join(b"\0" + row.tobytes() for row in values)
-    header = struct.pack(">IIBBBBB", 3, 2, 16, colour, 0, 0, 0)
-    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode()
-
-
-DEEP = Image.fromarray(np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64))
-MODES = {
-    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
-    "JPEG": ("L", "RGB", "CMYK"),
-    "WEBP": ("L", "RGB", "RGBA"),
-    "GIF": ("1", "L", "P", "RGB"),
-    "BMP": ("1", "L", "P", "RGB"),
-    "PPM": ("1", "L", "RGB", "I;16"),
-}
-
-
-def of_mode(mode: str) -> Image.Image:
-    return DEEP if mode == "I;16" else see_through().convert(mode)
-
-
-IMAGES = {
-    **{f"{kind} {mode}": encoded(of_mode(mode), kind) for kind in MODES for mode in MODES[kind]},
-    **{
-        f"{kind} {mode} turned {turn}": turned(turn, of_mode(mode), kind)
-        for kind in ("PNG", "JPEG", "WEBP")
-        for mode in MODES[kind]
-        for turn in (*range(1, 9), 99)
-    },
-    "palette, one colour see-through": encoded(GRADIENT.convert("P"), transparency=3),
-    **{f"PNG, 16 bits, type {kind}": deep_png(kind, n) for kind, n in ((2, 3), (4, 2), (6, 4))},
-    **{f"several in {kind}": several(kind) for kind in ("GIF", "WEBP", "MPO", "PNG")},
-}
-
-
-@pytest.mark.parametrize("name", IMAGES)
-def test_images_are_read_as_training_reads_them(name: str, tmp_path: Path) -> None:
-    (tmp_path / "image").write_bytes(base64.b64decode(IMAGES[name]))
-    expected = decoding.load(tmp_path, "image", decoding.Limits())
-    image = read_image(IMAGES[name], LIMITS)
-    assert image.mode == "RGB"
-    assert np.array_equal(np.asarray(image), np.asarray(expected))
-
-
 def test_a_turned_image_stands_upright() -> None:
-    assert read_image(IMAGES["JPEG RGB turned 6"], LIMITS).size == (30, 40)
+    assert read_image(turned(6), LIMITS).size == (30, 40)
 
 
 def test_the_same_image_in_every_form(tmp_path: Path) -> None:
@@ -216,12 +151,6 @@ def test_limits_come_from_the_environment(tmp_path: Path) -> None:
         RequestLimits.from_environment({"COMPO_CLIP_MAX_PIXELS": "many"})
     with pytest.raises(ValueError, match="COMPO_CLIP_IMAGE_ROOT is '/nowhere', expected a folder"):
         RequestLimits.from_environment({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
-
-
-def test_a_device_that_is_not_there_is_refused_by_its_variable() -> None:
-    assert chosen_device("cpu") == "cpu" and chosen_device("auto") in ("cpu", "cuda")
-    with pytest.raises(ValueError, match="COMPO_CLIP_DEVICE is 'cuda:99', which is not available"):
-        chosen_device("cuda:99")
 
 
 def test_rows_keep_their_order_and_equal_images_are_decoded_once(

@@ -128,8 +128,6 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
 
 
 def test_version_is_described_by_its_card_and_knows_its_data(registered: Registered) -> None:
-    about = mlflow.MlflowClient().get_registered_model(registered.name).description
-    assert "`challenger`: registered last" in about and "`champion` is served" in about
     version = version_of("challenger")
     card = next(
         Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("README.md")
@@ -271,7 +269,7 @@ def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
     again = registered_in_a_run(checkpoint, tmp_path / "again", comparison, keys)
     assert again == replace(first, fresh=False)
     public = SigningSettings(keys.signing.public_key)
-    assert verified(version_of("signed"), tmp_path / "copy", public).model
+    assert verified(version_of("signed"), tmp_path / "copy", public).load()
     with pytest.raises(VersionError, match=r"model\.sig is missing"):
         verified(version_of("challenger"), tmp_path / "unsigned", public)
     run = mlflow.get_run(first.run_id).data

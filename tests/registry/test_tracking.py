@@ -87,8 +87,9 @@ def test_a_registry_that_cannot_be_used_is_named_without_its_password(
         tracking.registered_model("compo-clip")
     assert "secret" not in caught.value.message
     # No store of MLflow's has that name.
-    with pytest.raises(SettingsError, match=r"copy\.to: cannot use postgres://\*\*\*@") as caught:
-        tracking.experiment_in("postgres://me:secret@host/db", "compo", "promotion.copy.to")
+    unknown = TrackingSettings(uri="postgres://me:secret@host/db")
+    with pytest.raises(SettingsError, match=r"uri: cannot use postgres://\*\*\*@") as caught:
+        tracking.configure(unknown, tmp_path)
     assert "secret" not in caught.value.message
 
 

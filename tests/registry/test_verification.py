@@ -160,6 +160,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"tokenizer\.py is a \.py file",
     ),
     "other code": (lambda files: line(files, "model.py", "\nimport os\n"), r"model\.py"),
+    "another decoder": (
+        lambda files: line(files, "code/compo_decoding.py", "\nimport os\n"),
+        r"code/compo_decoding\.py",
+    ),
+    "more code beside the decoder": (
+        lambda files: second_file(files, "../../code/os.py"),
+        r"code/os\.py is a \.py file",
+    ),
     "no export": (
         lambda files: (export_of(files) / "open_clip_config.json").unlink(),
         "artifacts has 0 folders with open_clip_config.json",
@@ -218,7 +226,7 @@ def test_a_changed_version_is_not_used_even_if_its_digests_are_forged(
     make(files)
     forged = sealed(version, forge=True)
     with pytest.raises(VersionError, match=rf"{version.name} version 1 .*{named}") as refusal:
-        verified(forged, tmp_path / "copy", UNSIGNED)
+        verified(forged, tmp_path / "copy", UNSIGNED).load()
     assert str(tmp_path / "copy") not in refusal.value.message
     assert "\n" not in refusal.value.message
 
@@ -239,7 +247,7 @@ def test_a_changed_byte_of_any_file_counts(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(VersionError, match=rf"version 1 .*{path.name} was changed"):
-        verified(version, tmp_path / "copy", UNSIGNED)
+        verified(version, tmp_path / "copy", UNSIGNED).load()
 
 
 def test_a_file_that_was_added_or_removed_counts(
@@ -247,11 +255,11 @@ def test_a_file_that_was_added_or_removed_counts(
 ) -> None:
     (export_of(files) / "README.md").touch()
     with pytest.raises(VersionError, match=r"README\.md was added"):
-        verified(version, tmp_path / "added", UNSIGNED)
+        verified(version, tmp_path / "added", UNSIGNED).load()
     (export_of(files) / "README.md").unlink()
     edit(files, "lineage.json", '"digests": {', '"digests": {"README.md": "d0",')
     with pytest.raises(VersionError, match=r"README\.md is missing"):
-        verified(version, tmp_path / "removed", UNSIGNED)
+        verified(version, tmp_path / "removed", UNSIGNED).load()
 
 
 @pytest.mark.parametrize(
@@ -265,14 +273,14 @@ def test_a_version_without_lineage_is_not_used(
     if content is not None:
         (files / "lineage.json").write_text(content)
     with pytest.raises(VersionError, match=rf"lineage\.json {named}|lineage\.json is {named}"):
-        verified(version, tmp_path / "copy", UNSIGNED)
+        verified(version, tmp_path / "copy", UNSIGNED).load()
 
 
 def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_path: Path) -> None:
     found = verified(version, tmp_path / "copy", UNSIGNED)
     assert (found.folder / "MLmodel").is_file()
     assert found.export.is_relative_to(found.folder)
-    assert found.model.fingerprint == version.tags["fingerprint"]
+    assert found.load().fingerprint == version.tags["fingerprint"]
 
 
 def test_a_probe_may_differ_by_rounding(
@@ -282,7 +290,7 @@ def test_a_probe_may_differ_by_rounding(
     tmp_path: Path,
 ) -> None:
     probe(files, 5e-5)
-    assert verified(sealed(version, forge=True), tmp_path / "copy", UNSIGNED)
+    assert verified(sealed(version, forge=True), tmp_path / "copy", UNSIGNED).load()
 
 
 def test_no_alias_moves_to_a_changed_version(
@@ -317,7 +325,7 @@ def signed(
 def test_a_signed_version_is_verified_with_the_public_key_alone(
     signed: ModelVersion, signing: SigningSettings, tmp_path: Path
 ) -> None:
-    assert verified(signed, tmp_path / "copy", SigningSettings(signing.public_key)).model
+    assert verified(signed, tmp_path / "copy", SigningSettings(signing.public_key)).load()
 
 
 @pytest.mark.parametrize(
@@ -341,7 +349,7 @@ def test_a_file_that_differs_from_the_signed_one_is_named(
 ) -> None:
     change(files)
     with pytest.raises(VersionError, match=rf"version 1 .*{named}") as refusal:
-        verified(signed, tmp_path / "copy", signing)
+        verified(signed, tmp_path / "copy", signing).load()
     assert "\n" not in refusal.value.message
 
 
@@ -349,7 +357,7 @@ def test_a_signature_of_another_key_is_refused(
     signed: ModelVersion, key_pair: KeyPair, tmp_path: Path
 ) -> None:
     with pytest.raises(VersionError, match=r"model\.sig"):
-        verified(signed, tmp_path / "copy", key_pair("theirs"))
+        verified(signed, tmp_path / "copy", key_pair("theirs")).load()
 
 
 def test_signed_code_may_be_of_another_version_of_this_program(
@@ -364,7 +372,7 @@ def test_signed_code_may_be_of_another_version_of_this_program(
         sealed(version, signing)
     earlier = sealed(version, forge=True)
     signatures.sign(files, signing)
-    assert verified(earlier, tmp_path / "copy", signing).model
+    assert verified(earlier, tmp_path / "copy", signing).load()
 
 
 def test_other_files_than_were_logged_are_not_signed(
@@ -397,10 +405,10 @@ def test_the_signed_folder_of_another_version_is_refused(
     tmp_path: Path,
 ) -> None:
     second = sealed(mlflow.MlflowClient().get_model_version(signed.name, "2"), signing)
-    assert verified(second, tmp_path / "second", signing).model
+    assert verified(second, tmp_path / "second", signing).load()
     forged = replaced_by(signed, second, files)
     with pytest.raises(VersionError, match=r"names the version 2, the registry names 1"):
-        verified(forged, tmp_path / "copy", signing)
+        verified(forged, tmp_path / "copy", signing).load()
 
 
 def test_the_signed_folder_of_another_model_is_refused(
@@ -415,9 +423,30 @@ def test_the_signed_folder_of_another_model_is_refused(
     folder = shutil.copytree(files, tmp_path / "other")
     made = client.create_model_version(name, str(folder), signed.run_id, tags=signed.tags)
     other = sealed(made, signing)
-    assert verified(other, tmp_path / "theirs", signing).model
+    assert verified(other, tmp_path / "theirs", signing).load()
     with pytest.raises(VersionError, match=rf"names the name {name}, the registry names"):
-        verified(replaced_by(signed, other, files), tmp_path / "copy", signing)
+        verified(replaced_by(signed, other, files), tmp_path / "copy", signing).load()
+
+
+def test_a_copy_of_a_version_is_that_version(
+    signed: ModelVersion, files: Path, signing: SigningSettings, tmp_path: Path
+) -> None:
+    """MLflow's own copy, and a copy of the copy; no other version with these files and tags."""
+    client, name = mlflow.MlflowClient(), f"copied-{next(numbers)}"
+    copy = client.copy_model_version(f"models:/{signed.name}/{signed.version}", name)
+    again = client.copy_model_version(f"models:/{name}/{copy.version}", f"{name}-again")
+    for number, each in enumerate((copy, again)):
+        found = verified(each, tmp_path / f"{number}", signing)
+        assert (found.lineage.name, found.load().fingerprint) == (
+            signed.name,
+            signed.tags["fingerprint"],
+        )
+    other = client.create_model_version(name, str(files), signed.run_id, tags=signed.tags)
+    with pytest.raises(VersionError, match=rf"names the name {signed.name}"):
+        verified(other, tmp_path / "other", signing)
+    weights_become(files, lambda tensor: tensor + 1)
+    with pytest.raises(VersionError, match="safetensors"):
+        verified(copy, tmp_path / "changed", signing)
 
 
 @pytest.mark.parametrize("tag", ["fingerprint", "base_fingerprint", "data_hash", "files"])
@@ -429,7 +458,7 @@ def test_a_tag_that_is_not_the_lineage_is_refused(
     client.set_model_version_tag(signed.name, signed.version, tag, "other")
     changed = client.get_model_version(signed.name, signed.version)
     with pytest.raises(VersionError, match=rf"names the {tag} \w+, the registry names other"):
-        verified(changed, tmp_path / "copy", signing if keys else UNSIGNED)
+        verified(changed, tmp_path / "copy", signing if keys else UNSIGNED).load()
 
 
 def test_a_version_of_another_run_is_refused(
@@ -437,7 +466,7 @@ def test_a_version_of_another_run_is_refused(
 ) -> None:
     signed._run_id = "0" * 32
     with pytest.raises(VersionError, match=r"names the run_id \w+, the registry names 0000"):
-        verified(signed, tmp_path / "copy", signing)
+        verified(signed, tmp_path / "copy", signing).load()
 
 
 def test_usable_keys_have_no_problem(signing: SigningSettings) -> None:
@@ -492,8 +521,10 @@ def test_bytecode_that_python_writes_when_mlflow_loads_a_version_is_not_taken(
     monkeypatch.setattr(sys, "pycache_prefix", None)
     mlflow.pyfunc.load_model(f"models:/{version.name}/{version.version}")
     assert list((files / "__pycache__").iterdir())
+    (files / "code" / "__pycache__").mkdir(exist_ok=True)
+    (files / "code" / "__pycache__" / "compo_decoding.pyc").touch()
     copy = verified(version, tmp_path / "copy", UNSIGNED).folder
-    assert not (copy / "__pycache__").exists()
+    assert not list(copy.rglob("__pycache__"))
     (files / "__pycache__").rename(export_of(files) / "__pycache__")
     with pytest.raises(VersionError, match=r"__pycache__/.* is a \.pyc file"):
-        verified(version, tmp_path / "other", UNSIGNED)
+        verified(version, tmp_path / "other", UNSIGNED).load()

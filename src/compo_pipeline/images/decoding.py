@@ -2,22 +2,17 @@
 
 Only common still formats are opened (Pillow would hand others to outside programs), an image's
 size is read from its header before a pixel is decoded, and nothing outside the data's root is
-ever touched. What every image becomes is 8-bit RGB:
+ever touched. What every image becomes is 8-bit RGB, by the rules of `compo_decoding`; besides:
 
 - EXIF orientation is applied: widths, heights and pixels are those of the upright image; unless
   `Limits.exif` says otherwise.
-- Of 16 bits the upper 8 count, in grey as in colour.
-- Grey, palettes and CMYK are converted by Pillow; colour profiles are ignored.
-- Transparency is dropped: a pixel has the colour that the file stores for it.
-- Of an animation the first frame counts, and of a HEIC file (extra `heic`) the primary image.
+- Of a HEIC file (extra `heic`) the primary image counts.
 - An array of numpy (`.npy`) is 8-bit [height, width, 3] in BGR, as OpenCV writes frames of videos.
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
 left edge, top edge, width and height, in pixels of the upright image, black where the box is
 outside of it. A name may lead into a tar archive or a Parquet file: `0.tar/000012.jpg`
 (`storage/archives.py`).
-
-`versions/model.py` decodes by the same rules, in code of its own.
 """
 
 from __future__ import annotations
@@ -33,13 +28,12 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
+from compo_decoding import FORMATS, UnsupportedPixels, upright_rgb
 from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.storage import archives, remote
 from compo_pipeline.storage.files import size_and_time
 from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
-# Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
 # By the brands in its first bytes; an AVIF file may have mif1, too.
 _HEIF = re.compile(rb".{4}ftyp(?!.*avi[fs])(?:hei|hev|mif1|msf1)", re.DOTALL)
 DECODING = 1
@@ -50,16 +44,6 @@ PILLOW_LIMIT = 178_956_970
 """Pillow refuses images of more pixels by itself."""
 
 _START = 64  # bytes that tell arrays and HEIF files from others
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class ImageError(ValueError):
@@ -237,17 +221,11 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
             _register_heif()
         image: Image.Image = Image.open(file, formats=("HEIF",) if heif else FORMATS)
         _refuse_oversized(image.width, image.height, limits)
-        if image.mode == "F":
-            raise ImageError("unsupported", "pixels are floats, expected 8 or 16 bits a channel")
-        image.load()
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1)) if limits.exif else None
-        if image.mode == "I" or image.mode.startswith("I;16"):
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        if image.mode != "RGB":
-            image = image.convert("RGB")
-        return image if turn is None else image.transpose(turn)
+        return upright_rgb(image, exif=limits.exif)
     except ImageError:
         raise
+    except UnsupportedPixels as error:
+        raise ImageError("unsupported", str(error)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError("oversized", str(error)) from error
     except UnidentifiedImageError as error:

@@ -1,13 +1,12 @@
-"""Forward passes shared by concurrent requests, and the embeddings of texts asked before."""
+"""Forward passes shared by concurrent requests."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
@@ -97,36 +96,3 @@ class Batcher:
             return
         for waiting, part in zip(batch, parts, strict=True):
             waiting.vectors.set_result(part)
-
-
-class TextCache:
-    """Least-recently-used cache of text embeddings, of a limited number of bytes."""
-
-    def __init__(self, most: int) -> None:
-        """Create an empty cache; one of 0 bytes stays empty."""
-        self._most, self._bytes = most, 0
-        self._vectors: OrderedDict[str, Vectors] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, text: str) -> Vectors | None:
-        """The cached embedding [D] of a text; None if it is not cached."""
-        with self._lock:
-            if text in self._vectors:
-                self._vectors.move_to_end(text)
-            return self._vectors.get(text)
-
-    def put(self, text: str, vector: Vectors) -> None:
-        """Cache the embedding [D] of a text; drop the least recently used ones beyond the limit."""
-        with self._lock:
-            if text not in self._vectors:
-                self._bytes += _entry_bytes(text, vector)
-            # A copy: a view would keep its whole batch.
-            self._vectors[text] = vector.copy()
-            while self._bytes > self._most:
-                self._bytes -= _entry_bytes(*self._vectors.popitem(last=False))
-
-
-def _entry_bytes(text: str, vector: Vectors) -> int:
-    """Approximate memory in bytes of a cached text and its embedding."""
-    # Of the objects and their places, about 300 bytes beside characters and coordinates.
-    return 300 + 4 * len(text) + vector.nbytes

@@ -13,13 +13,14 @@ from typing import Protocol
 
 import psutil
 import torch
+from cachetools import LRUCache
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import WEIGHTS_FILE
 from compo_pipeline.run.compute import use_one_core
-from compo_pipeline.serving.batching import Batcher, TextCache
+from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.exchange import Deployed, Served
 from compo_pipeline.serving.settings import ServingSettings
 from compo_pipeline.serving.telemetry import Metrics
@@ -27,7 +28,7 @@ from compo_pipeline.versions import versions
 from compo_pipeline.versions.model import ImageTextModel, RequestLimits
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, SigningSettings
-from compo_pipeline.versions.verification import load_verified_model, verified_files
+from compo_pipeline.versions.verification import verified
 
 _RETRY = 600  # seconds after which a refused version is tried again
 
@@ -89,7 +90,9 @@ class Deployment:
     def batched(self, loaded: LoadedModel) -> ImageTextModel:
         """Model with the server's request limits, whose requests share forward passes and cache."""
         model = self.alone(loaded)
-        model.cache = TextCache(self.settings.text_cache)
+        if self.settings.text_cache:
+            # Text, objects and their places take up to about 1300 bytes beside the coordinates.
+            model.cache = LRUCache(self.settings.text_cache, lambda vector: 1300 + vector.nbytes)
         for tower, encoder in model.encoders.items():
             observe = self.metrics.batches.labels(tower).observe
             model.encoders[tower] = Batcher(encoder, self.settings.batch, observe, self._computing)
@@ -196,9 +199,9 @@ def load_beside(
         PlainError: there is not enough memory.
     """
     with tempfile.TemporaryDirectory() as folder:
-        files = verified_files(found, Path(folder), signing)
+        files = verified(found, Path(folder), signing)
         _require_memory((files.export / WEIGHTS_FILE).stat().st_size, device)
-        loaded, words = load_verified_model(files).model.to(device), read_words(files.export)
+        loaded, words = files.load().to(device), read_words(files.export)
     return loaded, Served(found.name, int(found.version), loaded.fingerprint), words
 
 

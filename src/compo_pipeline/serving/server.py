@@ -126,7 +126,7 @@ def run(
         found = versions.find(name, alias or "", version, None if model is None else "--model")
         with tempfile.TemporaryDirectory() as folder:
             files = verified(found, Path(folder), registration.signing)
-            loaded, words = files.model.to(device), read_words(files.export)
+            loaded, words = files.load().to(device), read_words(files.export)
         served = Served(found.name, int(found.version), loaded.fingerprint)
         if version is None and alias and settings.reload_seconds:
             follow = partial(Follower, signing=registration.signing, name=name, alias=alias)

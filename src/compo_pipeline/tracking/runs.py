@@ -63,9 +63,28 @@ log = logging.getLogger(__name__)
 
 
 def configure(settings: TrackingSettings, project_path: Path) -> None:
-    """Set MLflow's store and experiment for this process; a missing experiment is created."""
+    """Set MLflow's store and experiment for this process; a missing experiment is created.
+
+    Artefacts of a database in a file are stored beside it; a server configures its own place.
+
+    Raises:
+        SettingsError: the store does not answer, denies access, or was copied or moved.
+    """
     uri = connect(settings, project_path)
-    mlflow.set_experiment(experiment_id=experiment_in(uri, settings.experiment, "tracking.uri"))
+    file = local_file(uri)
+    with store_errors():
+        if file is not None:
+            _create_database(file)
+        client = mlflow.MlflowClient()
+        experiment = client.get_experiment_by_name(settings.experiment)
+        if experiment is None:
+            place = None if file is None else (file.resolve().parent / _ARTEFACTS).as_uri()
+            # Another process may create it meanwhile.
+            with suppress(MlflowException):
+                client.create_experiment(settings.experiment, place, tags=_OF_MODELS)
+        elif _KIND not in experiment.tags:
+            client.set_experiment_tag(experiment.experiment_id, _KIND, _OF_MODELS[_KIND])
+        mlflow.set_experiment(settings.experiment)
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
@@ -148,40 +167,6 @@ def local_file(uri: str) -> Path | None:
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
-def experiment_in(uri: str, name: str, key: str) -> str:
-    """Id of the experiment with a name in an MLflow store, created if it is missing.
-
-    Artefacts of a database in a file are stored beside it; a server configures its own place.
-
-    Args:
-        uri: of the store.
-        name: of the experiment.
-        key: of the setting that names the store.
-
-    Raises:
-        SettingsError: the store does not answer, or denies access.
-    """
-    file = local_file(uri)
-    with store_errors(uri, key):
-        if file is not None:
-            _create_database(file)
-        client = mlflow.MlflowClient(uri)
-        experiment = client.get_experiment_by_name(name)
-        if experiment is not None and _KIND not in experiment.tags:
-            for tag, kind in _OF_MODELS.items():
-                client.set_experiment_tag(experiment.experiment_id, tag, kind)
-        if experiment is None:
-            artefacts = None if file is None else (file.resolve().parent / _ARTEFACTS).as_uri()
-            try:
-                return str(client.create_experiment(name, artefacts, tags=_OF_MODELS))
-            except MlflowException:
-                # Another process may have created it meanwhile.
-                experiment = client.get_experiment_by_name(name)
-                if experiment is None:
-                    raise
-        return str(experiment.experiment_id)
-
-
 def _create_database(file: Path) -> None:
     """Create MLflow's database file if it is missing, atomically and by one process alone.
 
@@ -237,12 +222,8 @@ def registered_model(name: str, key: str = "registration.name") -> RegisteredMod
 
 
 @contextmanager
-def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[None]:
-    """Context manager: errors of an MLflow store become a SettingsError that names the YAML key.
-
-    Args:
-        uri: of the store; None is the configured one.
-        key: of the setting that names it.
+def store_errors() -> Iterator[None]:
+    """Context manager: errors of MLflow's store become a SettingsError that names `tracking.uri`.
 
     Raises:
         SettingsError: the store does not answer, or denies access.
@@ -250,8 +231,8 @@ def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
-        named = uri or mlflow.get_tracking_uri()
-        raise SettingsError(f"{key}: cannot use {named}: {error}") from None
+        named = mlflow.get_tracking_uri()
+        raise SettingsError(f"tracking.uri: cannot use {named}: {error}") from None
 
 
 def open_run(name: str, tags: Mapping[str, str]) -> str:
@@ -288,7 +269,7 @@ def log_into(run_id: str) -> Iterator[RunLog]:
 
 @contextmanager
 def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
-    """Context manager: resume an MLflow run as the active one; an error marks it as failed.
+    """Context manager: an MLflow run goes on, and ends anew; an error marks it as failed.
 
     A finished run keeps its end, so that its duration is that of the training. If the store does
     not know the id, the run that replaces it has another one.
@@ -301,30 +282,24 @@ def adopt(run_id: str, *, adopted_later: bool = False) -> Iterator[RunLog]:
     Raises:
         SettingsError: the store does not answer, or denies access.
     """
+    client = mlflow.MlflowClient()
     with store_errors():
-        configured = experiment_id()
-        run = find(run_id) or _restored_run(run_id)
-        ended = run.info.end_time if run.info.status == "FINISHED" else None
-        # MLflow refuses to resume a run of another experiment than the active one.
-        mlflow.set_experiment(experiment_id=run.info.experiment_id)
-        mlflow.start_run(run_id=run.info.run_id, nested=True)
+        run = (find(run_id) or _restored_run(run_id)).info
+        client.update_run(run.run_id, "RUNNING")
     try:
-        yield RunLog(run.info.run_id)
+        yield RunLog(run.run_id)
     except BaseException as error:
         # A store that does not answer must not hide the error.
         with suppress(MlflowException):
-            mlflow.end_run("FAILED")
-            mlflow.set_experiment(experiment_id=configured)
+            client.set_terminated(run.run_id, "FAILED")
         if not isinstance(error, MlflowException):
             raise
         with store_errors():
             raise
     try:
         with store_errors():
-            mlflow.end_run()
-            if ended is not None:
-                mlflow.MlflowClient().set_terminated(run.info.run_id, "FINISHED", ended)
-            mlflow.set_experiment(experiment_id=configured)
+            ended = run.end_time if run.status == "FINISHED" else None
+            client.set_terminated(run.run_id, "FINISHED", ended)
     except SettingsError as problem:
         if not adopted_later:
             raise

@@ -2,17 +2,20 @@
 
 The file lies in the version's folder and is signed with it, so that the folder of one version
 cannot stand for another one's. What the registry says of the version, in tags that anybody who
-writes there can edit, must be the same.
+writes there can edit, must be the same. A copy by MLflow's `copy_model_version` has the lineage of
+the version that it was made from, which its source names.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import mlflow
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import parse
@@ -24,6 +27,7 @@ from compo_pipeline.versions.signing import UNSIGNED_FILES
 LINEAGE_FILE = "lineage.json"
 # Tag with the digest of all files.
 FILES_TAG = "files"
+_COPIED = re.compile(r"models:/([^/]+)/([0-9]+)")
 _DIGITS = 16
 
 
@@ -52,15 +56,24 @@ class Lineage:
     @classmethod
     def from_registry(cls, version: ModelVersion) -> Lineage:
         """The lineage of a registered version, from its fields and tags in the MLflow registry."""
+        origin = _origin(version)
         return cls(
-            name=version.name,
-            version=int(version.version),
+            name=origin.name,
+            version=int(origin.version),
             run_id=version.run_id or "",
             data_hash=version.tags.get("data_hash"),
             base_fingerprint=version.tags.get("base_fingerprint"),
             fingerprint=version.tags.get("fingerprint"),
             files=version.tags.get(FILES_TAG),
         )
+
+
+def _origin(version: ModelVersion) -> ModelVersion:
+    """The version that a version is a copy of, or the version itself."""
+    copied = _COPIED.fullmatch(version.source or "")
+    if copied is None:
+        return version
+    return _origin(mlflow.MlflowClient().get_model_version(*copied.groups()))
 
 
 def file_digests(folder: Path) -> dict[str, str]:

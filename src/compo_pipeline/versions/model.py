@@ -1,4 +1,5 @@
-"""The served model. MLflow runs this file (models from code), so it imports no compo_pipeline.
+"""The served model. MLflow runs this file (models from code) beside `compo_decoding`, which it
+imports, and imports no compo_pipeline.
 
 The input is a table with the column `image`, the column `text`, or both; `params` has the task and
 the values common to all rows. The output has a row for each input row, in the same order:
@@ -27,13 +28,13 @@ import os
 import reprlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -50,6 +51,8 @@ from mlflow.protos.databricks_pb2 import (
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+
+from compo_decoding import FORMATS, upright_rgb
 
 Vectors: TypeAlias = NDArray[np.float32]
 # Inputs of a tower [B, ...] to embeddings [B, D], of length 1.
@@ -78,27 +81,17 @@ CELLS = {
 }
 CHUNK = 64
 _URL_SAFE = str.maketrans("-_", "+/")
-# Not TIFF: Pillow unpacks whole tiles, gigabytes for an image of one pixel.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM", "AVIF")
 # Longer texts are not looked up as paths.
 MAX_PATH = 1024
 # open_clip's tokenizer takes time in the square of a word's length, and caches each word.
 MAX_WORD = 64
 MAX_CACHED_WORDS = 50_000
+# Longer texts are not put into the cache of embeddings, which are as large as some of them.
+MAX_CACHED_TEXT = 1000
 # Images decoded at once: each may have `RequestLimits.pixels` pixels.
 DECODED = 4
 # Bytes of the longest number in JSON: -7.638926914230008e-05 and its separator.
 NUMBER_BYTES = 24
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 # When the request of this thread runs out of time, in seconds of time.monotonic, and what it had.
 _DEADLINE: ContextVar[tuple[float, int]] = ContextVar("deadline")
 # Whether nobody waits for the answer of this thread's request; a server that knows sets it.
@@ -121,16 +114,6 @@ class InvalidRequest(RequestError):
     def __init__(self, reason: str) -> None:
         """Create the error with its message."""
         super().__init__(reason, error_code=INVALID_PARAMETER_VALUE)
-
-
-class Cache(Protocol):
-    """Interface of a cache of text embeddings."""
-
-    def get(self, text: str) -> Vectors | None:
-        """The cached embedding [D] of a text; None if the text is not in the cache."""
-
-    def put(self, text: str, vector: Vectors) -> None:
-        """Store the embedding [D] of a text in the cache."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +191,9 @@ class ImageTextModel(PythonModel):
         """Load the open_clip folder that is the artefact `model` of the MLflow model."""
         folder = f"local-dir:{context.artifacts['model']}"
         limits = RequestLimits.from_environment(os.environ)
-        device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
+        device = os.environ.get("COMPO_CLIP_DEVICE", "auto")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         model, _, preprocess = open_clip.create_model_and_transforms(folder, device=device)
         self.use(model.eval(), preprocess, open_clip.get_tokenizer(folder), limits)
 
@@ -228,7 +213,8 @@ class ImageTextModel(PythonModel):
             tower: partial(_embeddings, self.model, f"encode_{tower}")
             for tower in ("image", "text")
         }
-        self.cache: Cache | None = None
+        self.cache: MutableMapping[str, Vectors] | None = None
+        self.cache_lock = threading.Lock()
         self.preprocess = preprocess
         self.decoding = threading.Semaphore(DECODED)
         self.tokenize: Any = tokenize
@@ -379,14 +365,17 @@ class ImageTextModel(PythonModel):
             raise InvalidRequest(f"a text is not Unicode: {error.reason}") from error
         if self.cache is None:
             return self._encode(texts, self.tokens, "text")
-        found = {text: self.cache.get(text) for text in texts}
+        with self.cache_lock:
+            found = {text: self.cache.get(text) for text in texts}
         vectors = {text: vector for text, vector in found.items() if vector is not None}
         if missing := [text for text in found if text not in vectors]:
-            for text, vector in zip(
-                missing, self._encode(missing, self.tokens, "text"), strict=True
-            ):
-                self.cache.put(text, vector)
-                vectors[text] = vector
+            vectors |= zip(missing, self._encode(missing, self.tokens, "text"), strict=True)
+            with self.cache_lock:
+                for text in missing:
+                    # A copy: a view would keep its whole batch.
+                    with suppress(ValueError):  # larger than the cache
+                        if len(text) <= MAX_CACHED_TEXT:
+                            self.cache[text] = vectors[text].copy()
         return np.stack([vectors[text] for text in texts])
 
     def _check_length(self, characters: int) -> None:
@@ -439,24 +428,6 @@ def _embeddings(model: torch.nn.Module, encode: str, inputs: torch.Tensor) -> Ve
     vectors: torch.Tensor = getattr(model, encode)(inputs.to(device), normalize=True)
     found: Vectors = vectors.float().cpu().numpy()
     return found
-
-
-def chosen_device(name: str) -> str:
-    """The torch device that a name stands for; `auto` is CUDA if there is a GPU, else the CPU.
-
-    Raises:
-        ValueError: there is no such device here.
-    """
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        raise ValueError(
-            f"COMPO_CLIP_DEVICE is '{name}', which is not available; expected auto, cpu, cuda, "
-            "cuda:<n> or mps"
-        ) from None
-    return name
 
 
 def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
@@ -543,49 +514,37 @@ def check_time() -> None:
         raise RequestError(reason, error_code=DEADLINE_EXCEEDED)
 
 
-def open_image(value: str, limits: RequestLimits) -> Image.Image:
-    """Open an image and read its header alone; its pixels are not decoded.
+def read_image(value: str, limits: RequestLimits) -> Image.Image:
+    """The upright RGB image that a table's cell holds or names.
 
     Raises:
-        InvalidRequest: it is no image, or too large.
+        InvalidRequest: it is no image, too large, or cannot be decoded.
     """
+    content = image_bytes(value, limits)
     try:
-        image: Image.Image = Image.open(io.BytesIO(image_bytes(value, limits)), formats=FORMATS)
+        return upright_rgb(open_image(content, limits))
     except InvalidRequest:
         raise
     except UnidentifiedImageError:
         raise InvalidRequest(f"is not an image, expected one of {', '.join(FORMATS)}") from None
     except Exception as error:
-        # Headers raise many kinds of errors on broken bytes.
+        # Decoders raise many kinds of errors on broken bytes.
         raise InvalidRequest(f"cannot be decoded: {error}") from error
+
+
+def open_image(content: bytes, limits: RequestLimits) -> Image.Image:
+    """Open an image's bytes and read its header alone; its pixels are not decoded.
+
+    Raises:
+        InvalidRequest: it is too large.
+        UnidentifiedImageError: it is no image.
+    """
+    image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
     if image.width * image.height > limits.pixels:
         raise InvalidRequest(
             f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
         )
     return image
-
-
-def read_image(value: str, limits: RequestLimits) -> Image.Image:
-    """Decode one image to upright 8-bit RGB.
-
-    Raises:
-        InvalidRequest: it cannot be decoded, or is too large.
-    """
-    image = open_image(value, limits)
-    try:
-        if image.mode == "F":
-            raise InvalidRequest("has floats as pixels, expected 8 or 16 bits a channel")
-        image.load()
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-        if image.mode == "I" or image.mode.startswith("I;16"):
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        image = image.convert("RGB")
-        return image if turn is None else image.transpose(turn)
-    except InvalidRequest:
-        raise
-    except Exception as error:
-        # Decoders raise many kinds of errors on broken bytes.
-        raise InvalidRequest(f"cannot be decoded: {error}") from error
 
 
 def image_bytes(value: str, limits: RequestLimits) -> bytes:

@@ -38,7 +38,6 @@ from compo_pipeline.versions.verification import (
     VerifiedFiles,
     VersionError,
     verified,
-    verified_files,
 )
 from compo_pipeline.versions.versions import DECISION_TAG, OUTCOME
 
@@ -200,7 +199,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            verified(versions.find(name, PREVIOUS, previous), Path(folder), signing)
+            verified(versions.find(name, PREVIOUS, previous), Path(folder), signing).load()
         decision = Decision(
             name=name,
             version=champion,
@@ -303,7 +302,7 @@ def _judge(
             items that select.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        files = verified_files(challenger, Path(temporary) / "challenger", signing)
+        files = verified(challenger, Path(temporary) / "challenger", signing)
         _require_own_scores(files, alias)
         evidence, ours = files.evidence, files.tables()
         if evidence.selecting:
@@ -342,7 +341,7 @@ def _champion_scores(
 ) -> Table[Score]:
     """The champion's score rows; an error unless these are comparable with the challenger's."""
     try:
-        files = verified_files(champion, folder, signing)
+        files = verified(champion, folder, signing)
         _require_own_scores(files, CHAMPION)
         if differences := challenger.evidence.differences(files.evidence):
             raise Incomparable(

@@ -16,7 +16,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import Array
 from PIL import Image
@@ -38,13 +38,9 @@ from compo_pipeline.versions.lineage import FILES_TAG, file_digests, files_diges
 from compo_pipeline.versions.materials import Material
 from compo_pipeline.versions.model_card import CARD, write_card
 from compo_pipeline.versions.reference import reference_rows
-from compo_pipeline.versions.settings import (
-    CHAMPION,
-    PREVIOUS,
-    RegistrationSettings,
-    SigningSettings,
-)
+from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
 from compo_pipeline.versions.verification import (
+    DECODER,
     SERVED_CODE,
     VersionError,
     download,
@@ -145,7 +141,7 @@ def register(
     settings: RegistrationSettings,
     further: Mapping[str, str] | None = None,
 ) -> Registered:
-    """Log an exported folder to the active run as a model, register it, and sign it if configured.
+    """Log an exported folder to a run as a model, register it, and sign it if configured.
 
     If an intact version of the same checkpoint in the same precision exists, scored in the same way
     and with the same overlaps with the training data, that version gets the alias, and no second
@@ -153,7 +149,7 @@ def register(
 
     Args:
         folder: written by `export_with_card`, with its evidence.
-        run: the active one.
+        run: the one that trained it.
         manifest: of the data (`data_hash`).
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.
@@ -179,9 +175,6 @@ def register(
     # An earlier call may have been killed between a version and its description.
     if not made.description:
         client.update_model_version(name, made.version, _version_description(folder))
-    if not client.get_registered_model(name).description:
-        about = _model_description(comparison.dataset, settings.alias)
-        client.update_registered_model(name, about)
     if settings.alias is not None:
         client.set_registered_model_alias(name, settings.alias, made.version)
     return Registered(
@@ -239,6 +232,7 @@ def _is_same(found: ModelVersion, export: Path, keys: SigningSettings) -> bool:
     try:
         with tempfile.TemporaryDirectory() as folder:
             files = verified(found, Path(folder), keys)
+            files.load()
             same = files.evidence == read_evidence(export)
             return same and reference_rows(files.export) == reference_rows(export)
     except VersionError as error:
@@ -281,9 +275,13 @@ def _new_version(
     settings: RegistrationSettings,
 ) -> ModelVersion:
     """Log the exported model to the MLflow run, register it as a new version, and sign it."""
-    info = mlflow.pyfunc.log_model(
+    info = Model.log(
+        None,
+        mlflow.pyfunc,
         name="model",
+        run_id=run.run_id,
         python_model=str(SERVED_CODE),
+        code_paths=[str(DECODER)],
         artifacts={ARTEFACT: str(folder)},
         signature=_model_signature(),
         input_example=_input_example(),
@@ -300,16 +298,6 @@ def _new_version(
         for file in sign(made, logged, settings.signing):
             mlflow.MlflowClient().log_model_artifact(info.model_id, str(file))
     return made
-
-
-def _model_description(dataset: str, alias: str | None) -> str:
-    """Text that describes the registered model and its aliases."""
-    newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
-    return (
-        f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "
-        f"is its model card. Aliases: {newest}`{CHAMPION}` is served; `{PREVIOUS}` is the former "
-        "champion. `compo-pipeline versions` lists all versions."
-    )
 
 
 def _version_description(folder: Path) -> str:

@@ -1,8 +1,7 @@
 """A version's files: the one check before they are used, probes that are stored with them, loading.
 
-Rollback, rescoring, the page and the server open a version through `verified`, promotion opens it
-through `verified_files`. Nothing of its folder is imported or unpickled there, so that a folder may
-come from a store that others write.
+Whatever opens a version does so through `verified`. Nothing of its folder is imported or unpickled
+there, so that a folder may come from a store that others write.
 
 P probe images, T probe texts, D width of the joint space.
 """
@@ -13,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 from torch import Tensor
 
+import compo_decoding
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
@@ -39,12 +39,13 @@ from compo_pipeline.versions.reference import Reference, read_reference
 from compo_pipeline.versions.settings import SigningSettings
 from compo_pipeline.versions.versions import version_of
 
-# The code that MLflow runs for a version (models from code).
-SERVED_CODE = Path(__file__).with_name("model.py")
+# The code that MLflow runs for a version (models from code), and the file that it imports.
+SERVED_CODE, DECODER = Path(__file__).with_name("model.py"), Path(compo_decoding.__file__)
+_CODE = {Path(SERVED_CODE.name): SERVED_CODE, Path("code", DECODER.name): DECODER}
 PROBES_FILE = "probes.json"
 # Largest difference of a coordinate of a probe's embedding, of length 1, in float32 on a CPU.
 TOLERANCE = 1e-4
-# Endings of a version's files. None is a pickle's, and code is in `SERVED_CODE` alone.
+# Endings of a version's files. None is a pickle's, and code is in `_CODE` alone.
 _ENDINGS = {"", ".json", ".md", ".model", ".parquet", ".safetensors", ".sig", ".txt", ".yaml"}
 _DIGITS = 16
 
@@ -69,50 +70,46 @@ class VerifiedFiles:
     lineage: Lineage
     evidence: Evidence
 
+    def load(self) -> LoadedModel:
+        """Load the model on the CPU, and check its fingerprint and its probe embeddings.
+
+        Raises:
+            VersionError: it is not the model that was registered.
+        """
+        with self._errors():
+            return load_checked(self.export, self.lineage.fingerprint)
+
     def tables(self) -> EvidenceTables:
         """Read the score rows of the version and of its base from the evidence.
 
         Raises:
             VersionError: they cannot be read.
         """
-        with _version_errors(self.lineage.name, self.lineage.version, self.export):
+        with self._errors():
             return read_tables(self.export)
 
+    def reference(self) -> Reference:
+        """Read the reference sample.
 
-@dataclass(frozen=True, slots=True)
-class VerifiedVersion(VerifiedFiles):
-    """Verified local files of a version, with the model loaded from them on the CPU."""
+        Raises:
+            VersionError: it cannot be read.
+            SettingsError: there is none.
+        """
+        with self._errors():
+            reference = read_reference(self.export)
+        if not len(reference.images):
+            raise SettingsError(
+                f"registration.reference_rows: {self.lineage.name} version {self.lineage.version} "
+                "has no reference sample; set it above 0 and `kedro run --pipeline=rescore`, which "
+                "registers the version again with one, or register another version"
+            )
+        return reference
 
-    model: LoadedModel
-
-
-def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedVersion:
-    """Download a version's files, check them against the registry, and load and check its model.
-
-    Args:
-        version: of the registry.
-        folder: of the copy, empty or missing.
-        signing: the configured keys, if any.
-
-    Raises:
-        VersionError: a file is missing, changed, added or cannot be read; names version and file.
-        SettingsError: the public key cannot be used.
-    """
-    return load_verified_model(verified_files(version, folder, signing))
+    def _errors(self) -> AbstractContextManager[None]:
+        return _version_errors(self.lineage.name, self.lineage.version, self.folder)
 
 
-def load_verified_model(files: VerifiedFiles) -> VerifiedVersion:
-    """Load the model of verified files, and check its fingerprint and its probe embeddings.
-
-    Raises:
-        VersionError: it is not the model that was registered.
-    """
-    with _version_errors(files.lineage.name, files.lineage.version, files.folder):
-        model = load_checked(files.export, files.lineage.fingerprint)
-    return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)
-
-
-def verified_files(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedFiles:
+def verified(version: ModelVersion, folder: Path, signing: SigningSettings) -> VerifiedFiles:
     """Download a version's files and check them against the registry; loads no model.
 
     Checks the signature, if a key is configured, that there is no code and no pickle, and the
@@ -142,7 +139,8 @@ def download(uri: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     files = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
     # Python writes it where MLflow runs a version from a store that is a folder.
-    shutil.rmtree(files / "__pycache__", ignore_errors=True)
+    for code in _CODE:
+        shutil.rmtree(files / code.with_name("__pycache__"), ignore_errors=True)
     return files
 
 
@@ -157,13 +155,13 @@ def refuse_code(files: Path, *, signed: bool) -> None:
         ValueError: there is such a file; names it.
     """
     for path in sorted(files.rglob("*")):
-        if path.is_file() and path != files / SERVED_CODE.name and path.suffix not in _ENDINGS:
-            raise ValueError(
-                f"{path.relative_to(files)} is a {path.suffix} file, which no version has"
-            )
-    code = files / SERVED_CODE.name
-    if not signed and code.is_file() and code.read_bytes() != SERVED_CODE.read_bytes():
-        raise ValueError(f"{code.name} is not this program's code, and is not signed")
+        name = path.relative_to(files)
+        if path.is_file() and name not in _CODE and path.suffix not in _ENDINGS:
+            raise ValueError(f"{name} is a {path.suffix} file, which no version has")
+    for name, own in _CODE.items():
+        code = files / name
+        if not signed and code.is_file() and code.read_bytes() != own.read_bytes():
+            raise ValueError(f"{name} is not this program's code, and is not signed")
 
 
 def exported_folder(files: Path) -> Path:
@@ -176,32 +174,6 @@ def exported_folder(files: Path) -> Path:
     if len(found) != 1:
         raise ValueError(f"artifacts has {len(found)} folders with {CONFIG_FILE}, expected one")
     return found[0]
-
-
-def verified_reference(
-    version: ModelVersion, folder: Path, signing: SigningSettings
-) -> tuple[VerifiedFiles, Reference]:
-    """Download and check a version's files as `verified_files` does, and read the reference sample.
-
-    Args:
-        version: of the registry.
-        folder: of the copy, empty or missing.
-        signing: the configured keys, if any.
-
-    Raises:
-        VersionError: as `verified_files`, or the reference cannot be read.
-        SettingsError: the public key cannot be used, or the version has no reference sample.
-    """
-    files = verified_files(version, folder, signing)
-    with _version_errors(version.name, version.version, folder):
-        reference = read_reference(files.export)
-    if not len(reference.images):
-        raise SettingsError(
-            f"registration.reference_rows: {version.name} version {version.version} has no "
-            "reference sample; set it above 0 and `kedro run --pipeline=rescore`, which registers "
-            "the version again with one, or register another version"
-        )
-    return files, reference
 
 
 @contextmanager
@@ -235,7 +207,7 @@ def load_model(
         return load(model, device)
     version = version_of(model.name, "model.name")
     with tempfile.TemporaryDirectory() as folder:
-        loaded = verified(version, Path(folder), signing).model.to(device)
+        loaded = verified(version, Path(folder), signing).load().to(device)
     return replace(loaded, name=f"{version.name} version {version.version}")
 
 

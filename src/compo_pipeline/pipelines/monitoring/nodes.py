@@ -22,7 +22,7 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import versions
 from compo_pipeline.versions.settings import RegistrationSettings
-from compo_pipeline.versions.verification import verified_reference
+from compo_pipeline.versions.verification import verified
 
 
 def measure_requests(
@@ -87,8 +87,8 @@ def _open_version(
     key = "monitoring.alias" if monitoring.version is None else "monitoring.version"
     found = versions.find(registration.name, monitoring.alias, monitoring.version, key)
     with tempfile.TemporaryDirectory() as folder:
-        files, reference = verified_reference(found, Path(folder), registration.signing)
-    return MonitoredVersion.from_lineage(files.lineage, reference)
+        files = verified(found, Path(folder), registration.signing)
+        return MonitoredVersion.from_lineage(files.lineage, files.reference())
 
 
 def _compare_words(

@@ -68,7 +68,7 @@ def rescore_version(
                 f"{manifest['data_hash'][:16]}; use the --env and the data of its training"
             )
         device = choose_device(evaluation.device, key="evaluation.device")
-        model, method = files.model.to(device), read_record(files.export)["method"]
+        model, method = files.load().to(device), read_record(files.export)["method"]
         models: dict[str, Callable[[], LoadedModel]] = {
             BASE: partial(load_base, files.lineage, base, str(device)),
             FINE_TUNED: lambda: model,

@@ -153,6 +153,7 @@ def load_pair(
     with tempfile.TemporaryDirectory() as folder:
         files = verified(version, Path(folder), signing)
         method = read_record(files.export).get("method", "unknown method")
+        tuned = files.load().to(device)
     base_model = load_base(files.lineage, base, device)
     return VersionPair(
         name=version.name,
@@ -160,7 +161,7 @@ def load_pair(
         method=methods.label(method),
         label=label,
         base=base_model,
-        tuned=files.model.to(device),
+        tuned=tuned,
     )
 
 
