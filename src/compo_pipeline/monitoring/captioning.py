@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 from PIL import Image
 
-from compo_pipeline.images.decoding import FORMATS, Limits, inspect
+from compo_decoding import FORMATS
+from compo_pipeline.images.decoding import Limits, inspect
 from compo_pipeline.monitoring.window import Window
 from compo_pipeline.storage.files import atomic_file, write_text
 from compo_pipeline.storage.untrusted import read_csv

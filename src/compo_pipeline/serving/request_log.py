@@ -255,7 +255,7 @@ def _image_values(model: ImageTextModel, cell: str) -> tuple[Any, ...]:
     """Hash, width, height, bytes and content of an image; all None if it cannot be read."""
     try:
         content = image_bytes(cell, model.limits)
-        header = open_image(cell, model.limits)
+        header = open_image(content, model.limits)
     except (InvalidRequest, OSError):
         return (None,) * 5
     digits = hashlib.sha256(content).hexdigest()[:16]

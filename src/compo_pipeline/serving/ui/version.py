@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from PIL import Image
 
+from compo_decoding import FORMATS
 from compo_pipeline.evaluation.analysis.attention import Case
 from compo_pipeline.evaluation.embed import tokenize_texts
-from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
