@@ -75,7 +75,7 @@ def main(store: str, name: str, alias: str, folder: str) -> int:
         wait()
         return opened(int(version.version), 10 * int(version.version))
 
-    promotion.verified_files = slow
+    promotion.verified = slow
     (Path(folder) / f"{alias} starts").touch()
     decided = promotion.promote(name, alias, SETTINGS, SigningSettings())
     sys.stdout.write(json.dumps(asdict(decided)) + "\n")

@@ -40,7 +40,7 @@ from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.model import RequestError
 from compo_pipeline.versions.settings import RegistrationSettings, SigningSettings
 from compo_pipeline.versions.shadow import Agreement, read_agreement
-from compo_pipeline.versions.verification import verified_files
+from compo_pipeline.versions.verification import VerifiedFiles, verified
 from compo_pipeline.versions.versions import find
 
 LEAST = 12
@@ -396,7 +396,7 @@ def test_the_agreement_is_signed_evidence_of_the_challenger(
     registry.serve(Trial("challenger", 1.0), ask_enough)
     found = stored(registry, pair, keys)
     assert (found.requests, found.champion) == (LEAST, pair[0].fingerprint)
-    verified_files(find(registry.name, "challenger", None), tmp_path / "version", keys)
+    verified(find(registry.name, "challenger", None), tmp_path / "version", keys)
     assert read_agreement(find(registry.name, "challenger", None), *"ab", keys) is None
     with pytest.raises(ValueError, match=r"model\.sig: "):
         stored(registry, pair, key_pair("other"))
@@ -561,7 +561,7 @@ def test_a_challenger_that_cannot_be_tried_is_refused(
     registry.serve(Trial("2", 0.1))
 
     loaded: list[Any] = []
-    monkeypatch.setattr(deployments, "load_verified_model", loaded.append)
+    monkeypatch.setattr(VerifiedFiles, "load", loaded.append)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(PlainError, match="1,000 are free"):
         registry.serve(Trial("challenger", 0.1))

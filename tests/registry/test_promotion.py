@@ -110,7 +110,7 @@ def model(
 def test_a_waiver_is_recorded_on_the_version_until_it_is_not_needed(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promotion, "verified_files", Known({3: 35}))
+    monkeypatch.setattr(promotion, "verified", Known({3: 35}))
     rules = {
         "composition": GateRule("rise", role="composition"),
         "zero_shot": GateRule("hold", role="zero_shot"),
@@ -138,7 +138,7 @@ def test_a_version_that_was_scored_on_items_that_select_is_refused(
     def known(version: Any, *_: object) -> Any:
         return made.opened(int(version.version), 35, 20, selecting=selecting)
 
-    monkeypatch.setattr(promotion, "verified_files", known)
+    monkeypatch.setattr(promotion, "verified", known)
     refused = promote(model, "challenger", SETTINGS, UNSIGNED)
     assert (refused.outcome, refused.reason) == ("refused", "Failed: evidence.")
     (check,) = refused.checks
@@ -167,7 +167,7 @@ def tags(name: str, version: int) -> dict[str, str]:
 
 def promoted(name: str, files: Known, **settings: Any) -> Decision:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(promotion, "verified_files", files)
+        patch.setattr(promotion, "verified", files)
         return promote(name, "challenger", replace(SETTINGS, **settings), UNSIGNED)
 
 
