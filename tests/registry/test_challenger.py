@@ -29,7 +29,6 @@ from compo_pipeline.cli import serve
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.serving import challenger as trials
-from compo_pipeline.serving import deployment as deployments
 from compo_pipeline.serving import server as serving
 from compo_pipeline.serving.challenger import Shadow, Trial
 from compo_pipeline.serving.deployment import Deployment
