@@ -103,7 +103,6 @@ DECISIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a fall": ("smoke", "first", gate({}, role="retrieval", must="hold", by=0.0)),
     "no such figure": ("smoke", "first", gate({}, figure="winoground/*", must="rise")),
     "no such slice": ("smoke", "first", gate({}, **COUNTED, slice="length=*")),
-    "no agreement": ("smoke", "first", gate({}, shadow="agreement", at_least=90.0)),
     "too few items": ("smoke", "first", {"items": 1000}),
     "an absent role": ("smoke", "challenger", {"contamination": {"images": None}}),
     "known images": ("smoke", "challenger", gate({"images": 0.0}, **LOOSE)),

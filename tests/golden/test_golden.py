@@ -28,7 +28,6 @@ from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Score
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
-from compo_pipeline.versions.shadow import Agreement
 
 HERE = Path(__file__).parent
 LANGUAGE = "compo_en"
@@ -143,27 +142,19 @@ def decisions() -> dict[str, list[list[Any]]]:
     keys = [key.split("/")[:2] for key in stored("similarities")]
     overlaps = [Overlap(benchmark, subtask, 30, 0, 0, None, 30, 0) for benchmark, subtask in keys]
     known = [replace(overlaps[0], same_bytes=3, same_caption=2), *overlaps[1:]]
-    agreed = Agreement("", "", 2000, 95.0, 94.0, 96.0, "2026-01-01", "2026-02-01")
     rise = GateRule("rise", figure="sugar_crepe_pp/itt/swap_obj")
     hold = GateRule("hold", figure="sugar_crepe/accuracy/add_obj", by=5)
     rules = {
         "composition": GateRule("rise", role="composition"),
         "retrieval": GateRule("hold", role="retrieval", by=20),
         "zero_shot": GateRule("hold", role="zero_shot", by=10),
-        "shadow": GateRule(shadow="agreement", at_least=94),
     }
     gate = Gate(version=1, rules=rules, items=9, skipped=0.1)
     fallen = [
         replace(row, correct=row.correct and row.metric not in ("accuracy", "t2i_r5"))
         for row in ours
     ]
-    passes = {
-        "challenger": ours,
-        "opponent": base,
-        "overlaps": overlaps,
-        "gate": gate,
-        "agreement": agreed,
-    }
+    passes = {"challenger": ours, "opponent": base, "overlaps": overlaps, "gate": gate}
 
     def only(rule: GateRule, **changed: Any) -> dict[str, Any]:
         return {"gate": replace(gate, rules={"one": rule}, **changed)}
@@ -180,9 +171,6 @@ def decisions() -> dict[str, list[list[Any]]]:
         "a role is absent": without("top1"),
         "no such figure": only(replace(rise, figure="winoground/*")),
         "no such slice": only(replace(rise, slice="length=*")),
-        "no agreement": {"agreement": "there is none"},
-        "few requests": {"agreement": replace(agreed, requests=400)},
-        "a low agreement": {"agreement": replace(agreed, low=93.9)},
         "few items": {"gate": replace(gate, items=30)},
         "skipped items": only(replace(hold, by=50), skipped=0.0),
         "not a number": {"challenger": [replace(ours[0], similarities=(math.nan, 0)), *ours[1:]]},

@@ -168,28 +168,6 @@ def test_a_version_that_is_not_the_registered_one_is_refused(
     assert deployment.current.served.version == 2
 
 
-def test_a_second_model_needs_room(
-    registry: Registry,
-    deployment: Deployment,
-    follower: Follower,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    registry.move(2)
-    with monkeypatch.context() as patch:
-        full = SimpleNamespace(available=1000)
-        patch.setattr(deploying, "psutil", SimpleNamespace(virtual_memory=lambda: full))
-        follower.look()
-    assert (reloads(deployment, "refused"), deployment.current.served.version) == (1, 1)
-    assert "bytes of memory, and 1,000 are free" in caplog.text
-    monkeypatch.setattr(deploying, "_RETRY", 0)
-    registry.move(1)
-    follower.look()
-    registry.move(2)
-    follower.look()
-    assert deployment.current.served.version == 2
-
-
 def test_a_registry_that_does_not_answer_changes_nothing(
     registry: Registry,
     deployment: Deployment,

@@ -15,7 +15,6 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.storage.records import Score
 from compo_pipeline.versions.gate import Check, fingerprint, judge
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
-from compo_pipeline.versions.shadow import Agreement
 
 RISE = GateRule("rise", figure="sugar_crepe_pp/itt/swap_att")
 HOLD = GateRule("hold", figure="retrieval/*/raw", by=10)
@@ -111,32 +110,6 @@ def test_a_figure_that_was_not_scored() -> None:
     rules = {**GATE.rules, "zero-shot": GateRule("hold", figure="zero_shot/top1/*", by=3)}
     found = judged(scores(right(36)), scores(right(20)), rules=rules)
     assert "was not scored" in found["zero-shot"] and len(found) == 1
-
-
-IN_USE = GateRule(shadow="agreement", at_least=90, requests=500)
-AGREED = Agreement("c", "d", 600, 95.0, 92.5, 97.0, "2026-03-01T12:00:00", "2026-03-02T12:00:00")
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        (AGREED, None),
-        (replace(AGREED, low=90.0), None),
-        (replace(AGREED, low=89.9), "must be at least 90 and is 89.9"),
-        (replace(AGREED, requests=499), "500 are needed, `compo-pipeline serve --shadow"),
-        ("it was not compared", "it was not compared"),
-    ],
-)
-def test_an_agreement_on_requests(found: Agreement | str, reason: str | None) -> None:
-    gate = replace(GATE, rules={**GATE.rules, "use": IN_USE})
-    checks = judge(scores(right(36)), scores(right(20)), CLEAN, gate, agreement=found)
-    (check,) = [each for each in checks if each.rule == "use"]
-    assert check.passed == (reason is None) and (reason or "") in check.finding
-    assert set(failed(checks)) <= {"use"}
-    if check.enough is not None:
-        lower = replace(gate, rules={"use": replace(IN_USE, at_least=check.enough)})
-        tables = scores(right(36)), scores(right(20))
-        assert failed(judge(*tables, CLEAN, lower, agreement=found)) == {}
 
 
 def test_too_few_items_and_skipped_ones_are_none() -> None:

@@ -31,7 +31,6 @@ from compo_pipeline.versions.promotion import (
     roll_back,
 )
 from compo_pipeline.versions.settings import GateRule, SigningSettings
-from compo_pipeline.versions.shadow import Agreement, write_agreement
 from compo_pipeline.versions.verification import VersionError
 from compo_pipeline.versions.versions import find
 
@@ -190,32 +189,6 @@ def test_the_first_champion_is_compared_with_its_base(model: str) -> None:
     decided = promoted(model, Known({3: 36}, base=20))
     assert at(model) == {"challenger": 3, "champion": 3}
     assert decided.opponent == "its base, b"
-
-
-def test_a_rule_about_answers_in_use_needs_its_evidence(model: str) -> None:
-    in_use = GateRule(shadow="agreement", at_least=90, requests=100)
-    asking = {"gate": replace(SETTINGS.gate, rules={**SETTINGS.gate.rules, "use": in_use})}
-    files = Known({1: 10, 3: 36})
-
-    def finding() -> str:
-        decided = promoted(model, files, **asking)
-        assert (decided.outcome, decided.reason) == (
-            "refused",
-            "Failed: use (agreement in shadow).",
-        )
-        return next(check.finding for check in decided.checks if check.rule == "use")
-
-    assert "promotion.gate.rules.use to null for the first version" in finding()
-    put(model, champion=1)
-    mlflow.MlflowClient().set_model_version_tag(model, "1", "fingerprint", "d" * 64)
-    assert "`compo-pipeline serve --shadow <alias>` does that" in finding()
-    version = find(model, "challenger", None)
-    times = ("2026-03-01T12:00:00+00:00", "2026-03-02T12:00:00+00:00")
-    agreed = Agreement(version.tags["fingerprint"], "d" * 64, 600, 95.0, 89.0, 97.0, *times)
-    write_agreement(version, agreed, UNSIGNED)
-    assert "is 89.0" in finding()
-    write_agreement(version, replace(agreed, low=92.0), UNSIGNED)
-    assert promoted(model, files, **asking).outcome == "promoted"
 
 
 def test_a_worse_challenger_is_refused_with_a_reason(model: str) -> None:

@@ -523,15 +523,6 @@ def test_whoever_asks_before_writing_a_large_body_is_refused_at_once(
         assert connection.recv(1) == b""
 
 
-def test_a_body_over_the_limit_that_does_not_end_is_refused(
-    live: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "_DISCARDING", 0.2)
-    with sent(live, 30_000_000, [b"x" * 100_000]) as connection:
-        response = received(connection)
-        assert response.status == 413 and response.headers["connection"] == "close"
-
-
 def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
     def ask(header: int) -> bytes:
         with socket.create_connection(live, timeout=60) as connection:
@@ -677,15 +668,11 @@ def test_a_busy_port_is_reported_in_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ClickException, match=rf"^--port: cannot listen on 127.0.0.1:{port} \("):
+        with pytest.raises(
+            ClickException, match=rf"^--host, --port: cannot listen on 127.0.0.1:{port} \("
+        ):
             serving.require_free("127.0.0.1", port)
     serving.require_free("127.0.0.1", port)
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.name.invalid"])
-def test_an_address_of_another_machine_is_no_fault_of_the_port(host: str) -> None:
-    with pytest.raises(ClickException, match=rf"^--host: cannot listen on {host}:5001 \("):
-        serving.require_free(host, 5001)
 
 
 def test_an_image_root_may_be_relative(
@@ -719,7 +706,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
     registry.set_registered_model_alias("serve-clip", "champion", "1")
     answering, followed = [], []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))
-    monkeypatch.setattr(serving, "Follower", lambda *_, alias, **__: followed.append(alias))
+    monkeypatch.setattr(serving, "Follower", lambda *given: followed.append(given[3]))
     monkeypatch.chdir(mlflow_project)
     given = ServingSettings(), RegistrationSettings("serve-clip"), TrackingSettings()
     for model_uri, alias, version in (

@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-import psutil
 import torch
 from cachetools import LRUCache
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration.settings import PlainError
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.models.weights import WEIGHTS_FILE
 from compo_pipeline.run.compute import use_one_core
 from compo_pipeline.serving.batching import Batcher
 from compo_pipeline.serving.exchange import Deployed, Served
@@ -113,8 +111,8 @@ class Replaceable(Protocol):
 class Follower:
     """Reloads a served model (champion or challenger) when its alias moves to another version.
 
-    The new version is verified as at the start. One that fails, or finds no memory, is refused, and
-    tried again ten minutes later.
+    The new version is verified as at the start. One that fails is refused, and tried again ten
+    minutes later.
     """
 
     def __init__(
@@ -142,52 +140,48 @@ class Follower:
         self._role, self._does = (
             (CHAMPION, "answers") if challenger is None else ("challenger", "is tried")
         )
-        self._refused: int | None = None
-        self._unreachable, self._next = "", 0.0
+        # What could not be followed, and when that version is tried again.
+        self._problem: tuple[int | None, str] | None = None
+        self._next = 0.0
 
     def look(self) -> None:
         """Load the version that the alias names, unless it is served; errors are only logged."""
-        outcome, version = "unreachable", None
+        version = None
+        current = self._followed.current.served
         try:
             found = versions.find(self._name, self._alias, None)
-            version, self._unreachable = int(found.version), ""
-            if version == self._followed.current.served.version:
-                self._refused = None
+            version = int(found.version)
+            if version == current.version:
+                self._problem = None
                 return
-            if version == self._refused and time.monotonic() < self._next:
+            tried = self._problem is not None and self._problem[0] == version
+            if tried and time.monotonic() < self._next:
                 return
-            outcome = "refused"
             use_one_core()
-            self._followed.swap(*load_beside(found, self._signing, self._device))
-            outcome, self._refused = "served", None
+            self._followed.swap(*load_version(found, self._signing, self._device))
+        except Exception as error:
+            reason = error.message if isinstance(error, PlainError) else repr(error)
+            if (version, reason) != self._problem:
+                log.error(
+                    "serving.reload_seconds: %s version %s stays, as the alias %s cannot be "
+                    "followed: %s",
+                    *(current.model, current.version, self._alias, reason),
+                    exc_info=None if isinstance(error, PlainError) else error,
+                )
+            self._problem, self._next = (version, reason), time.monotonic() + _RETRY
+            outcome = "unreachable" if version is None else "refused"
+        else:
+            self._problem, outcome = None, "served"
             log.info(
                 "%s version %d %s from now on (%s)", self._name, version, self._does, self._alias
             )
-        except Exception as error:  # noqa: BLE001  stores and damaged files raise any
-            self._refuse(version, error)
         self._reloads.labels(self._role, outcome).inc()
 
-    def _refuse(self, version: int | None, error: Exception) -> None:
-        """Log why the served version is not replaced, and set when a new attempt is made."""
-        current = self._followed.current.served
-        reason = error.message if isinstance(error, PlainError) else repr(error)
-        if version is not None:
-            self._refused, self._next = version, time.monotonic() + _RETRY
-        elif reason == self._unreachable:
-            return
-        else:
-            self._unreachable = reason
-        log.error(
-            "serving.reload_seconds: %s version %s stays, as the alias %s cannot be followed: %s",
-            *(current.model, current.version, self._alias, reason),
-            exc_info=None if isinstance(error, PlainError) else error,
-        )
 
-
-def load_beside(
+def load_version(
     found: ModelVersion, signing: SigningSettings, device: str
 ) -> tuple[LoadedModel, Served, frozenset[str] | None]:
-    """Load a second version: model, `/version` record, and words of its training captions.
+    """Load a version: model, `/version` record, and words of its training captions.
 
     Args:
         found: the version.
@@ -196,31 +190,8 @@ def load_beside(
 
     Raises:
         VersionError: its files are not those that were registered.
-        PlainError: there is not enough memory.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = verified(found, Path(folder), signing)
-        _require_memory((files.export / WEIGHTS_FILE).stat().st_size, device)
         loaded, words = files.load().to(device), read_words(files.export)
     return loaded, Served(found.name, int(found.version), loaded.fingerprint), words
-
-
-def _require_memory(weights: int, device: str) -> None:
-    """Raise an error if a second model does not fit into memory beside the served one.
-
-    Args:
-        weights: bytes of its weights; loading holds them twice on the CPU.
-        device: where the model goes.
-
-    Raises:
-        PlainError: it does not.
-    """
-    needed = {"memory": (2 * weights, psutil.virtual_memory().available)}
-    if torch.device(device).type == "cuda":
-        needed[device] = (weights, torch.cuda.mem_get_info(device)[0])
-    for place, (bytes_needed, free) in needed.items():
-        if bytes_needed > free:
-            raise PlainError(
-                f"a second model beside it needs {bytes_needed:,} bytes of {place}, and {free:,} "
-                "are free: restart the server with it alone"
-            )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compo_pipeline import __version__
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.versions.model import Answered, ImageTextModel
+
+
+_ROW = 1000  # bytes of a row beside its cells and vectors
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Exchange:
         params: of the request.
         answered: the answer; None if there is none.
         refusal: why there is none.
+        time: when it was answered.
     """
 
     id: str
@@ -56,6 +61,7 @@ class Exchange:
     params: dict[str, Any] | None = None
     answered: Answered | None = None
     refusal: str | None = None
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def served(self) -> Served:
@@ -66,6 +72,16 @@ class Exchange:
     def task(self) -> str:
         """Name of the task that was answered (such as `rank`); `none` without an answer."""
         return "none" if self.answered is None else self.answered.task
+
+    @property
+    def size(self) -> int:
+        """Bytes of an answered request: its cells, candidates and vectors."""
+        answered, table = self.answered, self.table
+        assert answered is not None and table is not None
+        arrays = answered.images, answered.texts, answered.similarities
+        cells = [*(cell for name in table for cell in table[name]), *(answered.candidates or ())]
+        vectors = sum(each.nbytes for each in arrays if each is not None)
+        return sum(map(len, cells)) + vectors + _ROW * len(table)
 
 
 Observer: TypeAlias = Callable[[Exchange], None]

@@ -9,14 +9,15 @@ n rows of a request, K candidates, D width of the embeddings.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ import pyarrow as pa
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.serving.settings import RequestLogSettings
-from compo_pipeline.serving.waiting import ExchangeQueue, QueuedExchange
+from compo_pipeline.serving.waiting import Worker
 from compo_pipeline.storage.files import is_full_disk
 from compo_pipeline.storage.requests import MOST_ORDERED, REQUESTS, hour_folder, write_requests
 from compo_pipeline.versions.model import InvalidRequest, image_bytes, open_image
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 _QUEUE, _FILE = 200_000_000, 64_000_000
 _TOKENIZED = 64  # texts at once: requests wait for the tokenizer meanwhile
 _BETWEEN_LINES = 60  # seconds between lines about dropped rows
-_LAST = 10  # seconds in which the rows of a server that ends are written
 _DAY = 86_400
 
 log = logging.getLogger(__name__)
@@ -70,21 +70,18 @@ class RequestLog:
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            writable = os.access(folder, os.W_OK | os.X_OK)
+            TemporaryFile(dir=folder).close()
         except OSError as error:
             raise SettingsError(
-                f"serving.log.folder: '{folder}' cannot be made: {error.strerror}"
+                f"serving.log.folder: cannot write to '{folder}': {error.strerror}"
             ) from None
-        if not writable:
-            raise SettingsError(f"serving.log.folder: '{folder}' is not writable")
         self.server, self.written = uuid4().hex[:8], 0
         self._settings, self._folder, self._dropped = settings, folder, dropped
-        self._waiting = ExchangeQueue(_QUEUE)
         self._rows: dict[str, dict[str, list[Any]]] = {}  # columns of a file, by hour
         self._size = self._files = 0
         self._line = float("-inf")
-        self._thread = threading.Thread(target=self._run_thread, name="request log", daemon=True)
-        self._thread.start()
+        self._worker = Worker(self._add_rows, self._flush, settings.flush_seconds, _QUEUE)
+        self.close = self._worker.close
 
     def __call__(self, exchange: Exchange) -> None:
         """Put an answered request into the queue; a sample of the requests, by their ids."""
@@ -93,54 +90,40 @@ class RequestLog:
             return
         if digest("request log", exchange.id) >= self._settings.share * 2**64:
             return
-        queued = QueuedExchange.from_exchange(exchange)
-        if not self._waiting.put(queued):
-            self._drop("queue full", queued.rows)
+        if not self._worker.put(exchange):
+            self._drop("queue full", len(answered.output))
 
-    def close(self) -> None:
-        """Write the queued rows, and end the thread, waiting a few seconds for it."""
-        self._waiting.end()
-        self._thread.join(_LAST)
-
-    def _run_thread(self) -> None:
-        """Write a Parquet file of new rows every `flush_seconds`."""
-        due = time.monotonic() + self._settings.flush_seconds
-        while True:
-            queued = self._waiting.get(due)
-            if queued is not None:
-                self._add_rows(queued)
-            ending = self._waiting.ended and queued is None
-            if ending or self._size > _FILE or time.monotonic() >= due:
-                self._flush()
-                due = time.monotonic() + self._settings.flush_seconds
-            if ending:
-                return
-
-    def _add_rows(self, queued: QueuedExchange) -> None:
-        """Compute the log rows of a queued request, for the next file."""
+    def _add_rows(self, exchange: Exchange) -> None:
+        """Compute the log rows of a request, for the next file."""
+        assert exchange.table is not None
+        count = len(exchange.table)
         try:
-            columns = dict(_columns(queued, self._settings.content))
+            columns = dict(_columns(exchange, self._settings.content))
         except Exception:
-            log.exception("request %s: it cannot be put into the request log", queued.exchange.id)
-            self._drop("cannot be computed", queued.rows)
+            log.exception("request %s: it cannot be put into the request log", exchange.id)
+            self._drop("cannot be computed", count)
             return
         names = REQUESTS.names
-        rows = self._rows.setdefault(hour_folder(queued.time), {name: [] for name in names})
+        rows = self._rows.setdefault(hour_folder(exchange.time), {name: [] for name in names})
         for name, values in rows.items():
-            values += columns.get(name) or [None] * queued.rows
-        self._size += queued.size
+            values += columns.get(name) or [None] * count
+        self._size += exchange.size
+        if self._size > _FILE:
+            self._flush()
 
     def _flush(self) -> None:
         """Write the waiting rows to files, and delete the oldest files."""
         for hour, columns in self._rows.items():
             path = self._folder / hour / f"{self.server}-{self._files:06d}.parquet"
             try:
-                self._require_folder()
+                if not self._folder.is_dir():  # as after an unmount
+                    raise FileNotFoundError(errno.ENOENT, "the folder is gone")
                 write_requests(path, pa.table(columns, schema=REQUESTS))
                 self._files += 1
                 self.written += len(columns["row"])
             except OSError as error:
-                self._drop(_drop_reason(error), len(columns["row"]))
+                reason = os.strerror(error.errno) if error.errno else "cannot be written"
+                self._drop("disk full" if is_full_disk(error) else reason, len(columns["row"]))
             except Exception:
                 log.exception("a file of the request log cannot be written")
                 self._drop("cannot be computed", len(columns["row"]))
@@ -149,11 +132,6 @@ class RequestLog:
             self._delete_oldest()
         except OSError as error:
             self._warn(f"its oldest files cannot be deleted: {error}")
-
-    def _require_folder(self) -> None:
-        """Raise an error if the log's folder is gone, as after an unmount."""
-        if not self._folder.is_dir():
-            raise FileNotFoundError(f"{self._folder} is gone")
 
     def _drop(self, reason: str, rows: int) -> None:
         """Count rows that are not logged, by reason."""
@@ -188,26 +166,15 @@ class RequestLog:
                         (self._folder / folder).rmdir()
 
 
-def _drop_reason(error: OSError) -> str:
-    """Reason why rows could not be written, as one of a few fixed phrases."""
-    if is_full_disk(error):
-        return "disk full"
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return "folder gone"
-    if isinstance(error, PermissionError):
-        return "folder not writable"
-    return "cannot be written"
-
-
-def _columns(queued: QueuedExchange, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+def _columns(exchange: Exchange, content: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """Yield name and values of each log column for a request's rows, without null columns."""
-    exchange, rows = queued.exchange, queued.rows
     answered, table, served = exchange.answered, exchange.table, exchange.served
     assert answered is not None and table is not None
+    rows = len(table)
     yield "row", list(range(rows))
     for name, value in (
         ("request", exchange.id),
-        ("time", queued.time),
+        ("time", exchange.time),
         ("model", served.model),
         ("version", served.version),
         ("fingerprint", served.fingerprint),

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import errno
 import logging
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +27,14 @@ from uuid import uuid4
 
 import torch
 from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
-from prometheus_client import CONTENT_TYPE_LATEST, Gauge
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.run.compute import choose_device, use_cores, use_one_core
 from compo_pipeline.serving import telemetry
 from compo_pipeline.serving.challenger import Shadow, Trial
-from compo_pipeline.serving.deployment import Deployment, Follower
+from compo_pipeline.serving.deployment import Deployment, Follower, load_version
 from compo_pipeline.serving.exchange import Exchange, Observer, Served
 from compo_pipeline.serving.request_log import RequestLog
 from compo_pipeline.serving.settings import ServingSettings
@@ -47,7 +46,6 @@ from compo_pipeline.versions import versions
 from compo_pipeline.versions.model import ENDED, RequestError
 from compo_pipeline.versions.reference import read_words
 from compo_pipeline.versions.settings import CHAMPION, RegistrationSettings
-from compo_pipeline.versions.verification import verified
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -59,7 +57,6 @@ _THREADS = 16
 _SWITCH = 0.0005  # seconds
 _HEADER = 65_536  # bytes of a request's line and header
 _LEFT = "the client left"
-_DISCARDING = 30  # seconds in which a body over the limit is read to its end
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +105,8 @@ def run(
     sys.setswitchinterval(_SWITCH)
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
     csv.field_size_limit(settings.body)
-    follow = None
     if model is not None and Path(model).is_dir():
-        loaded = load(Path(model), device)
+        alias, loaded = None, load(Path(model), device)
         try:
             words = read_words(Path(model))
         except ValueError as error:
@@ -124,23 +120,21 @@ def run(
             else versions.parse_uri(model, "--model")
         )
         found = versions.find(name, alias or "", version, None if model is None else "--model")
-        with tempfile.TemporaryDirectory() as folder:
-            files = verified(found, Path(folder), registration.signing)
-            loaded, words = files.load().to(device), read_words(files.export)
-        served = Served(found.name, int(found.version), loaded.fingerprint)
-        if version is None and alias and settings.reload_seconds:
-            follow = partial(Follower, signing=registration.signing, name=name, alias=alias)
+        loaded, served, words = load_version(found, registration.signing, device)
     deployment = Deployment(loaded, served, settings, words=words, threads=threads)
-    request_log = shadow = follows_challenger = None
+    request_log = shadow = None
+    followers: list[Follower | None] = []
+    if version is None and alias and settings.reload_seconds:
+        signing = registration.signing
+        followers.append(Follower(deployment, signing, served.model, alias, device))
     if settings.log.folder is not None:
         request_log = RequestLog(settings.log, settings.log.folder, deployment.metrics.dropped)
     if trial is not None:
-        shadow, follows_challenger = trial.load(deployment, registration, device)
-    follows_champion = None if follow is None else follow(deployment, device=device)
-    followers = [each for each in (follows_champion, follows_challenger) if each is not None]
+        shadow, follower = trial.load(deployment, registration, device)
+        followers.append(follower)
     observers = [each for each in (request_log, shadow) if each is not None]
     at_end = [observer.close for observer in observers]
-    application = build(deployment, observers, followers, shadow, at_end)
+    application = build(deployment, observers, [*filter(None, followers)], shadow, at_end)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
     uvicorn.run(application, host=host, port=port, **server_options(settings))
@@ -178,74 +172,12 @@ def build(
             SIGTERM nothing else is.
     """
     from starlette.applications import Starlette
-    from starlette.background import BackgroundTask
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    settings, metrics = deployment.settings, deployment.metrics
-    pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
-
-    async def invocations(request: Request) -> Response:
-        start = time.monotonic()
-        exchange = Exchange(uuid4().hex[:12], deployment.current)
-        REQUEST.set(exchange.id)
-        response = await responded(request, exchange)
-        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
-        extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
-        reason = exchange.refusal or f"{exchange.seconds:.3f} s"
-        log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
-        response.headers["x-request-id"] = exchange.id
-        if exchange.served.version is not None:
-            response.headers["x-model-version"] = str(exchange.served.version)
-        metrics.observe(exchange)
-        if observers:
-            response.background = BackgroundTask(_call_observers, observers, exchange)
-        return response
-
-    async def responded(request: Request, exchange: Exchange) -> Response:
-        try:
-            answer = await answered(request, exchange)
-        except Refusal as refusal:
-            exchange.refusal = str(refusal)
-            headers = {"connection": "close"} if refusal.unread else None
-            error = {
-                "error_code": refusal.code,
-                "message": str(refusal),
-                "request_id": exchange.id,
-            }
-            return JSONResponse(error, refusal.status, headers)
-        return Response(answer, media_type=JSON)
-
-    async def answered(request: Request, exchange: Exchange) -> str:
-        try:
-            async with asyncio.timeout(settings.limits.seconds):
-                body = await _read_body(request, settings.body)
-                kind = request.headers.get("content-type", "")
-                answer = partial(_answer, exchange, body, kind)
-                return await _compute_in_thread(request, pool, metrics.queue, answer)
-        except TimeoutError:
-            seconds = settings.limits.seconds
-            reason = f"no answer within {seconds} seconds: split the table, or try later"
-            raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
-
-    async def ping(request: Request) -> Response:
-        return Response("\n", media_type=JSON)
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def version(request: Request) -> Response:
-        return JSONResponse(asdict(deployment.current.served))
-
-    async def metrics_page(request: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-    async def in_shadow(request: Request) -> Response:
-        return JSONResponse({"challenger": None} if shadow is None else shadow.summary())
-
     async def follow() -> None:
         while True:
-            await asyncio.sleep(settings.reload_seconds)
+            await asyncio.sleep(deployment.settings.reload_seconds)
             for follower in followers:
                 await asyncio.to_thread(follower.look)
 
@@ -258,17 +190,103 @@ def build(
         for end in at_end:
             await asyncio.to_thread(end)
 
+    def metrics(_: Request) -> Response:
+        text = generate_latest(deployment.metrics.registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    def in_shadow(_: Request) -> Response:
+        return JSONResponse({"challenger": None} if shadow is None else shadow.summary())
+
     return Starlette(
         routes=[
-            Route("/invocations", invocations, methods=["POST"]),
-            Route("/ping", ping),
-            Route("/health", health),
-            Route("/version", version),
-            Route("/metrics", metrics_page),
+            Route("/invocations", Invocations(deployment, observers).respond, methods=["POST"]),
+            Route("/ping", Response("\n", media_type=JSON)),
+            Route("/health", JSONResponse({"status": "ok"})),
+            Route("/version", lambda _: JSONResponse(asdict(deployment.current.served))),
+            Route("/metrics", metrics),
             Route("/shadow", in_shadow),
         ],
         lifespan=lifespan,
     )
+
+
+class Invocations:
+    """The endpoint `/invocations`: each request is read, answered in a thread, and handed on."""
+
+    def __init__(self, deployment: Deployment, observers: Sequence[Observer]) -> None:
+        """Start the threads' pool; `observers` are called with every exchange."""
+        self._deployment, self._observers = deployment, observers
+        self._settings, self._metrics = deployment.settings, deployment.metrics
+        self._pool = ThreadPoolExecutor(_THREADS, initializer=use_one_core)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a request, or say why not; count and log it, and call the observers."""
+        from starlette.background import BackgroundTask
+        from starlette.responses import JSONResponse, Response
+
+        start = time.monotonic()
+        exchange = Exchange(uuid4().hex[:12], self._deployment.current)
+        REQUEST.set(exchange.id)
+        try:
+            response = Response(await self._answer(request, exchange), media_type=JSON)
+        except Refusal as refusal:
+            exchange.refusal = reason = str(refusal)
+            error = {"error_code": refusal.code, "message": reason, "request_id": exchange.id}
+            response = JSONResponse(error, refusal.status)
+            if refusal.unread:
+                response.headers["connection"] = "close"
+        exchange.status, exchange.seconds = response.status_code, time.monotonic() - start
+        exchange.time = datetime.now(UTC)
+        extra = {"status": exchange.status, "task": exchange.task, "seconds": exchange.seconds}
+        reason = exchange.refusal or f"{exchange.seconds:.3f} s"
+        log.info("request %s: %d, %s", exchange.id, exchange.status, reason, extra=extra)
+        response.headers["x-request-id"] = exchange.id
+        if exchange.served.version is not None:
+            response.headers["x-model-version"] = str(exchange.served.version)
+        self._metrics.observe(exchange)
+        if self._observers:
+            response.background = BackgroundTask(_call_observers, self._observers, exchange)
+        return response
+
+    async def _answer(self, request: Request, exchange: Exchange) -> str:
+        """Read a request and answer it in a thread, within `limits.seconds`."""
+        seconds = self._settings.limits.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                body = await _read_body(request, self._settings.body)
+                kind = request.headers.get("content-type", "")
+                return await self._compute(request, partial(_answer, exchange, body, kind))
+        except TimeoutError:
+            reason = f"no answer within {seconds} seconds: split the table, or try later"
+            raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
+
+    async def _compute(self, request: Request, answer: Callable[[threading.Event], str]) -> str:
+        """Compute the answer to a request in a thread, and cancel it if the client disconnects.
+
+        At the end, for whatever reason, one that waits for a thread is taken from the queue, and
+        one that is computed ends at its next image or batch.
+        """
+        ended, queue = threading.Event(), self._metrics.queue
+
+        def begun() -> str:
+            queue.dec()
+            return answer(ended)
+
+        queue.inc()
+        work = self._pool.submit(copy_context().run, begun)
+        result = asyncio.wrap_future(work)
+        leaving = asyncio.ensure_future(_wait_for_disconnect(request))
+        try:
+            await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise Refusal(400, _LEFT)
+            return result.result()
+        finally:
+            ended.set()
+            if work.cancel():
+                queue.dec()
+            result.cancel()
+            leaving.cancel()
 
 
 def require_free(host: str, port: int) -> None:
@@ -278,21 +296,12 @@ def require_free(host: str, port: int) -> None:
         PlainError: it is in use, or not of this machine.
     """
     try:
-        # Bound as the server binds it: a port whose connections have just ended is free.
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
-        # Of the address itself: no such name, or not of this machine.
-        wrong_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
-        option, other = "--host", "127.0.0.1, or 0.0.0.0 for all of this machine's addresses"
-        if not wrong_host:
-            option, other = "--port", f"another one, such as --port {port % 65535 + 1}"
         raise PlainError(
-            f"{option}: cannot listen on {host}:{port} ({error.strerror}); give {other}"
+            f"--host, --port: cannot listen on {host}:{port} ({error.strerror}); give another "
+            "port, or 127.0.0.1 or 0.0.0.0 as host"
         ) from None
 
 
@@ -304,66 +313,20 @@ async def _read_body(request: Request, limit: int) -> bytes:
     """
     from starlette.requests import ClientDisconnect
 
-    body = bytearray()
-    length = request.headers.get("content-length", "")
-    too_long = length.isdecimal() and int(length) > limit
     reason = f"the body has more than {limit} bytes: split the table"
-    if too_long and "expect" in request.headers:
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit and "expect" in request.headers:
         raise Refusal(413, reason, unread=True)
-    chunks = request.stream()
+    body = bytearray()
     try:
-        async for chunk in chunks:
-            body += chunk
-            if too_long or len(body) > limit:
-                raise Refusal(413, reason, unread=not await _discard_rest(chunks))
+        async for chunk in request.stream():
+            if len(body) <= limit:
+                body += chunk
     except ClientDisconnect:
         raise Refusal(400, _LEFT) from None
+    if len(body) > limit:
+        raise Refusal(413, reason)
     return bytes(body)
-
-
-async def _discard_rest(chunks: AsyncIterator[bytes]) -> bool:
-    """Discard the rest of a request's body; return whether it ended in time."""
-    try:
-        async with asyncio.timeout(_DISCARDING):
-            async for _ in chunks:
-                pass
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _compute_in_thread(
-    request: Request,
-    pool: ThreadPoolExecutor,
-    queue: Gauge,
-    answer: Callable[[threading.Event], str],
-) -> str:
-    """Compute the answer to a request in a thread, and cancel it if the client disconnects.
-
-    At the end, for whatever reason, one that waits for a thread is taken from the queue, and one
-    that is computed ends at its next image or batch.
-    """
-    ended = threading.Event()
-
-    def begun() -> str:
-        queue.dec()
-        return answer(ended)
-
-    queue.inc()
-    work = pool.submit(copy_context().run, begun)
-    result = asyncio.wrap_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(request))
-    try:
-        await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not result.done():
-            raise Refusal(400, _LEFT)
-        return result.result()
-    finally:
-        ended.set()
-        if work.cancel():
-            queue.dec()
-        result.cancel()
-        leaving.cancel()
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -14,7 +14,6 @@ from prometheus_client import (
     Histogram,
     Info,
     ProcessCollector,
-    generate_latest,
 )
 
 from compo_pipeline.run.console import LineHandler
@@ -93,10 +92,6 @@ class Metrics:
         if answered is not None:
             self._rows.labels(task).inc(len(answered.output))
             self._images.labels(task).inc(0 if answered.images is None else len(answered.images))
-
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
 
 
 def log_json() -> None:

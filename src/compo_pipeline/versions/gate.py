@@ -33,7 +33,6 @@ from compo_pipeline.evaluation.roles import (
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.versions.settings import Contamination, Gate, GateRule
-from compo_pipeline.versions.shadow import COLLECT, Agreement
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.contamination import Overlap
@@ -90,7 +89,6 @@ def judge(
     titles: Mapping[str, str] | None = None,
     slices: ItemSlices = MappingProxyType({}),
     waive: Collection[Role] = (),
-    agreement: Agreement | str = "",
 ) -> tuple[Check, ...]:
     """Check a challenger's scores against its opponent's by the gate's rules; returns every check.
 
@@ -102,7 +100,6 @@ def judge(
         titles: of benchmarks that are not the official ones.
         slices: of the items, for rules that name some.
         waive: roles of which nothing needs to be scored.
-        agreement: of the models on requests that were answered, or why there is none.
     """
     tables = {
         name: renamed(scores, name)
@@ -123,9 +120,7 @@ def judge(
     absent = {rule.role for rule in gate.rules.values() if rule.role is not None} - roles.keys()
     figures: list[Check] = []
     for name, rule in gate.rules.items():
-        if rule.shadow is not None:
-            figures.append(_agreement_check(name, rule, agreement))
-        elif rule.role is None:
+        if rule.role is None:
             figures += _metric_checks(name, rule, rows, gate)
         elif rule.role in roles:
             figures += _role_checks(name, rule, roles[rule.role], gate)
@@ -226,25 +221,6 @@ def _metric_check(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
     key = f"promotion.gate.rules.{name}.by"
     numbers, enough = _compared_metric(row), None if passed else enough
     return Check(name, _metric_label(row), passed, finding, numbers, key, enough)
-
-
-def _agreement_check(name: str, rule: GateRule, found: Agreement | str) -> Check:
-    """The check whether two models rank the candidate texts of enough requests alike."""
-    assert rule.at_least is not None
-    subject, key = "agreement in shadow", f"promotion.gate.rules.{name}"
-    if isinstance(found, str):
-        return Check(name, subject, False, found)
-    shown = f"{found.value:.1f}% of {found.requests} requests from {found.since} to {found.until}"
-    if found.requests < rule.requests:
-        finding = f"{shown}; {rule.requests} are needed, `{COLLECT}` collects more"
-        return Check(name, subject, False, finding, key=f"{key}.requests")
-    passed = found.low >= rule.at_least
-    finding = (
-        f"lower end of the interval must be at least {rule.at_least:g} and is {found.low:.1f} "
-        f"({shown})"
-    )
-    enough = None if passed else math.floor(10 * found.low) / 10
-    return Check(name, subject, passed, finding, key=f"{key}.at_least", enough=enough)
 
 
 def _no_fall_check(name: str, row: Row, sets: int, gate: Gate) -> Check:

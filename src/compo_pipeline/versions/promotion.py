@@ -33,7 +33,6 @@ from compo_pipeline.versions.settings import (
     PromotionSettings,
     SigningSettings,
 )
-from compo_pipeline.versions.shadow import COLLECT, Agreement, read_agreement
 from compo_pipeline.versions.verification import (
     VerifiedFiles,
     VersionError,
@@ -328,7 +327,6 @@ def _judge(
             evidence.titles,
             ours.slices,
             settings.waive,
-            _find_agreement(challenger, champion, settings, signing),
         )
 
 
@@ -355,31 +353,6 @@ def _champion_scores(
             f"{error.message}; or delete the alias '{CHAMPION}', and the challenger is compared "
             "with its base"
         ) from error
-
-
-def _find_agreement(
-    challenger: ModelVersion,
-    champion: ModelVersion | None,
-    settings: PromotionSettings,
-    signing: SigningSettings,
-) -> Agreement | str:
-    """The stored agreement of challenger and champion on requests, or a text why it is missing."""
-    asking = [name for name, rule in settings.gate.rules.items() if rule.shadow is not None]
-    if not asking:
-        return ""
-    instead = " and ".join(f"promotion.gate.rules.{name}" for name in asking)
-    if champion is None:
-        return f"there is no champion to compare with; set {instead} to null for the first version"
-    # Both are of verified files.
-    pair = challenger.tags["fingerprint"], champion.tags["fingerprint"]
-    try:
-        found = read_agreement(challenger, *pair, signing)
-    except ValueError as error:
-        return f"{error}; `{COLLECT}` stores another one"
-    return found or (
-        f"version {challenger.version} was not compared with version {champion.version} in use: "
-        f"`{COLLECT}` does that and stores the result when it ends, or set {instead} to null"
-    )
 
 
 def _require_own_scores(files: VerifiedFiles, alias: str) -> None:

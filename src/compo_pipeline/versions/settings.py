@@ -47,10 +47,6 @@ Alias = Annotated[
 UngatedAlias = Annotated[Alias, AfterValidator(_refuse_promotion_alias)]
 
 
-# Different requests from which on an agreement in shadow is shown.
-LEAST_REQUESTS = 500
-
-
 # Rows of the sample that is stored with a version.
 MOST_REFERENCE_ROWS = 5000
 
@@ -112,48 +108,32 @@ class RegistrationSettings:
 
 @settings
 class GateRule:
-    """Settings of one gate rule: a condition on a benchmark role, on metrics or on served requests.
+    """Settings of one gate rule: a condition on a benchmark role, or on metrics.
 
     Every set of the role, or metric that the pattern matches, must satisfy it.
     """
 
-    must: Literal["rise", "hold"] | None = None
+    must: Literal["rise", "hold"]
     """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
-    `-by`. For a role to rise, the mean over its sets must, and no set may fall significantly. Null:
-    of a rule with `shadow`."""
+    `-by`. For a role to rise, the mean over its sets must, and no set may fall significantly."""
     role: Role | None = None
     """What the rule is about, by whichever sets were scored; docs/how-to/promotion.md lists which
-    metric a set is. Null: `figure` or `shadow`."""
+    metric a set is. Null: `figure`."""
     figure: str | None = None
-    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text. Null: `role`
-    or `shadow`."""
+    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text. Null:
+    `role`."""
     by: NonNegativeFloat = 0.0
     """Points."""
     slice: SlicePattern | None = None
     """Only within the slices of the items that this pattern matches, such as `attribute=red` or
     `length=*`, of a kind that `evaluation.slices` names; every one must satisfy it. Null: all
     items. For figures alone."""
-    shadow: Literal["agreement"] | None = None
-    """`agreement`: the 95% interval of the share of requests whose candidates both models order
-    alike is not below `at_least`; `compo-pipeline serve --shadow` measures it. Null: `role` or
-    `figure`."""
-    at_least: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Per cent. For `shadow` alone."""
-    requests: PositiveInt = LEAST_REQUESTS
-    """The least number of different requests that were compared. For `shadow` alone."""
 
     def __post_init__(self) -> None:
-        """Refuse a rule about several or none of its subjects, and keys of another one."""
-        given = [each for each in (self.role, self.figure, self.shadow) if each is not None]
-        if len(given) != 1:
-            got = "several" if given else "none"
-            raise ValueError(f"role: expected one of role, figure and shadow, got {got}")
-        if (self.must is None) != (self.shadow is not None):
-            expected = "rise or hold, got null" if self.shadow is None else "null beside shadow"
-            raise ValueError(f"must: expected {expected}")
-        if (self.at_least is None) != (self.shadow is None):
-            expected = "null without" if self.shadow is None else "a number from 0 to 100 beside"
-            raise ValueError(f"at_least: expected {expected} shadow")
+        """Refuse a rule about a role and a figure, or about neither."""
+        if (self.role is None) == (self.figure is None):
+            got = "none" if self.role is None else "both"
+            raise ValueError(f"role: expected one of role and figure, got {got}")
         if self.slice is not None and self.figure is None:
             raise ValueError("slice: expected null for a rule about a role; name a figure instead")
 
