@@ -164,7 +164,7 @@ def test_images_are_those_of_their_hashes(draw: Draw, log: Log) -> None:
     hashes = [hashlib.sha256(each or b"").hexdigest()[:16] for each in contents]
     hashes[3] = "0" * 16
     folder = log(draw(5, 0), image_hash=hashes, image_bytes=contents)
-    since = NOW - timedelta(days=1)
-    found = dict(image_bytes(folder, since, NOW, hashes))
+    window = read(folder)
+    found = dict(image_bytes(folder, window, hashes))
     assert found == {hashes[0]: b"one", hashes[1]: b"two"}
-    assert dict(image_bytes(folder, since, NOW, hashes[:1])) == {hashes[0]: b"one"}
+    assert dict(image_bytes(folder, window, hashes[:1])) == {hashes[0]: b"one"}

@@ -22,15 +22,13 @@ from mlflow.exceptions import MlflowException
 from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset, PageDataset
+from compo_pipeline.datasets.catalog import JsonDataset, PageDataset
 from compo_pipeline.models.loading import load
 from compo_pipeline.monitoring.report import ALARM_STATUS, Alarm, check
 from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.pipeline_registry import register_pipelines
-from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
 from compo_pipeline.storage.requests import REQUESTS, hour_folder, write_requests
-from compo_pipeline.storage.untrusted import read_csv
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.reference import REFERENCE, WORDS
@@ -113,7 +111,7 @@ def write_log(folder: Path, fingerprint: str, shift: float = 0.0, content: bool 
 
 
 @pytest.fixture
-def run(shipped: RunSettings, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Runs the pipeline; returns the stored report."""
 
     def start(folder: Path | None, **settings: Any) -> dict[str, Any]:
@@ -124,16 +122,12 @@ def run(shipped: RunSettings, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "params:registration": RegistrationSettings(NAME),
             "params:serving.log.folder": None if folder is None else str(folder),
             "params:language.model": "compo_en",
-            "params:data": shipped.data,
-            "params:dataset": "toy",
             "params:site": site,
-            "params:paths.requested_images": str(tmp_path / "requests"),
         }
         stored = JsonDataset(filepath=str(tmp_path / "monitoring.json"))
         outputs = {
             "monitoring": stored,
             "monitoring_report": PageDataset(filepath=str(report), page="monitoring.html"),
-            "requested_images": FolderDataset(filepath=str(tmp_path / "requests")),
         }
         memory = {name: MemoryDataset(value, copy_mode="assign") for name, value in inputs.items()}
         SequentialRunner().run(
@@ -172,12 +166,6 @@ def test_drift_is_reported_logged_and_an_alarm(
     page = (tmp_path / "report" / "monitoring.html").read_text()
     assert f"<h1>Requests of {NAME} version 1</h1>" in page and "<svg" in page
     assert "gyrocopter" in page and page.count("data:image/jpeg;base64,") >= 4
-    assert "format: table" in page
-    table = read_csv(tmp_path / "requests" / "requests.csv")
-    assert {row["requested_text"] for row in table} <= {*TEXTS, NEW}
-    for row in table:
-        content = (tmp_path / "requests" / row["image"]).read_bytes()
-        assert row["image"] == f"images/{hashlib.sha256(content).hexdigest()[:16]}.jpg"
     (logged,) = mlflow.search_runs(
         search_all_experiments=True, filter_string=f"tags.fingerprint = '{fingerprint}'",
         order_by=["start_time DESC"], max_results=1, output_format="list",
@@ -199,7 +187,6 @@ def test_without_content_the_page_names_the_setting(
     page = (tmp_path / "report" / "monitoring.html").read_text()
     assert "serving.log.content: [images]" in page and "serving.log.content: [texts]" in page
     assert "data:image" not in page
-    assert read_csv(tmp_path / "requests" / "requests.csv") == []
 
 
 def test_texts_of_clients_are_escaped(

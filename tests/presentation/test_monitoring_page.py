@@ -57,7 +57,7 @@ def test_numbers_that_were_compared_are_drawn() -> None:
 
     def measured(*tested: str) -> Measured:
         figures = [figure(name, 0.5 if name in tested else None) for name in FIGURES]
-        return Measured(compared, figures, nothing, [], {}, [])
+        return Measured(compared, figures, nothing, [], {})
 
     (plot,) = draw(measured("images", "cosines", "tokens", "words"))
     assert "cosine of image and text" in plot.svg and "words of the text" in plot.svg

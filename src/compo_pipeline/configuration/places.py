@@ -21,8 +21,6 @@ class PathSettings:
     embeddings: str
     """Embeddings by every model that `kedro run --pipeline=benchmark` has scored; deleting them is
     always safe."""
-    requested_images: str
-    """Logged images that are worth captioning; reports of monitoring add to them."""
     model_output: str
     """Results of the runs of a dataset, in <method>/<variant>/seed=<n>."""
     tuning: str

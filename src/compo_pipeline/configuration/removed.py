@@ -31,6 +31,8 @@ REMOVED = {
     **dict.fromkeys(("monitoring.quantile", "monitoring.hardest", "monitoring.seed"), _CONSTANT),
     "data.shares_seed": _CONSTANT,
     "evaluation.attention": "kedro run --pipeline=attention",
+    "monitoring.images": "the images of the request log (docs/how-to/monitoring.md)",
+    "paths.requested_images": "the images of the request log (docs/how-to/monitoring.md)",
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
     "promotion.settle": "nothing: a champion that moved meanwhile ends the promotion",

@@ -5,7 +5,7 @@ n requests, m rows of the reference, D width of the joint space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,8 +166,8 @@ def outside_shares(window: Window, distances: Distances) -> list[OutsideShare]:
 
 def hardest(
     window: Window, distances: Distances, margins: Floats, count: int
-) -> dict[str, NDArray[np.int64]]:
-    """Indices of the hardest requests by each ranking (margins, distances), one of each cluster.
+) -> dict[str, list[HardRequest]]:
+    """The hardest requests by each number of `LISTS`, one of each cluster.
 
     Args:
         window: the requests.
@@ -175,55 +175,21 @@ def hardest(
         margins: over texts of the reference [n].
         count: of each list.
     """
+    numbers = window.margins, margins, distances.images, distances.texts
     found = {}
-    for name, values in _ranking_values(window, distances, margins).items():
+    for name, values in zip(LISTS, numbers, strict=True):
         farthest_first = -values if name.endswith("distance") else values
-        found[name] = _smallest(farthest_first, window.clusters, count)
-    return found
-
-
-def hard_requests(
-    window: Window, distances: Distances, margins: Floats, lists: Mapping[str, Iterable[int]]
-) -> dict[str, list[HardRequest]]:
-    """Convert the indices of the hardest requests to HardRequest objects, by ranking."""
-    values = _ranking_values(window, distances, margins)
-    return {
-        name: [
+        found[name] = [
             HardRequest(
                 str(window.requests[place]),
                 int(window.rows[place]),
                 window.hashes[place],
                 window.captions[place],
-                float(values[name][place]),
+                float(values[place]),
             )
-            for place in places
+            for place in _smallest(farthest_first, window.clusters, count)
         ]
-        for name, places in lists.items()
-    }
-
-
-def worth_captioning(
-    window: Window, distances: Distances, lists: Mapping[str, NDArray[np.int64]], count: int
-) -> list[str]:
-    """Hashes of images that are worth captioning: of hard and of out-of-distribution requests.
-
-    The hardest requests come first, in turn of each list, then those out of distribution, the
-    farthest first.
-    """
-    far = np.flatnonzero(distances.outside("images") | distances.outside("texts"))
-    far = far[np.argsort(-np.nan_to_num(distances.images[far]), kind="stable")]
-    longest = max((len(places) for places in lists.values()), default=0)
-    turns = [
-        places[turn] for turn in range(longest) for places in lists.values() if turn < len(places)
-    ]
-    hashes = (window.hashes[place] for place in (*turns, *far))
-    return list(dict.fromkeys(name for name in hashes if name is not None))[:count]
-
-
-def _ranking_values(window: Window, distances: Distances, margins: Floats) -> dict[str, Floats]:
-    """The values [n] of all requests in each ranking, such as margins and distances."""
-    numbers = window.margins, margins, distances.images, distances.texts
-    return dict(zip(LISTS, numbers, strict=True))
+    return found
 
 
 def _smallest(values: Floats, clusters: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -38,30 +38,8 @@ class Alarm(PlainError):
 
 
 @dataclass(frozen=True, eq=False)
-class MonitoredVersion:
-    """A registered version whose requests are monitored, with its reference sample.
-
-    Attributes:
-        name: of the registered model.
-        version: its number.
-        fingerprint: of its weights.
-        reference: its sample and words.
-    """
-
-    name: str
-    version: int
-    fingerprint: str
-    reference: Reference
-
-    @classmethod
-    def from_lineage(cls, lineage: Lineage, reference: Reference) -> MonitoredVersion:
-        """Build from a version's lineage and its reference sample."""
-        return cls(lineage.name, lineage.version, lineage.fingerprint or "", reference)
-
-
-@dataclass(frozen=True, eq=False)
 class Measured:
-    """Measurements of a window of requests: drift, distances, hardest requests, images to caption.
+    """Measurements of a window of requests: drift, distances, hardest requests.
 
     Attributes:
         compared: values of requests and reference.
@@ -69,7 +47,6 @@ class Measured:
         distances: of all requests from the reference.
         outside: shares out of distribution.
         hardest: lists of the hardest requests.
-        worth: hashes of images worth captioning.
     """
 
     compared: Compared
@@ -77,7 +54,6 @@ class Measured:
     distances: Distances
     outside: Sequence[OutsideShare]
     hardest: dict[str, list[HardRequest]]
-    worth: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,20 +76,19 @@ def measure(window: Window, reference: Reference, settings: MonitoringSettings) 
     distances = far.measure_distances(window, reference, settings)
     given = np.where(window.given[:, None], window.texts, np.nan)
     over_others = margins(window.images, given, reference.texts[:OTHERS])
-    lists = far.hardest(window, distances, over_others, _HARDEST)
     return Measured(
         compared,
         measure_drift(compared, SEED),
         distances,
         far.outside_shares(window, distances),
-        far.hard_requests(window, distances, over_others, lists),
-        far.worth_captioning(window, distances, lists, settings.images),
+        far.hardest(window, distances, over_others, _HARDEST),
     )
 
 
 def summary(
     window: Window,
-    version: MonitoredVersion,
+    version: Lineage,
+    reference: Reference,
     measured: Measured,
     words: Words,
     settings: MonitoringSettings,
@@ -142,7 +117,7 @@ def summary(
             "image_hash": window.hashes[there][0],
             "requests": int(window.sizes[largest]),
         },
-        "reference": len(version.reference.images),
+        "reference": len(reference.images),
         "left_out": window.left_out,
         "figures": [asdict(each) for each in measured.figures],
         "outside": [asdict(each) for each in measured.outside],

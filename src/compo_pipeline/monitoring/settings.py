@@ -33,8 +33,6 @@ class MonitoringSettings:
     """Probability of an alarm of a report where nothing has drifted."""
     neighbours: PositiveInt = 10
     """A request is as far from the reference as the neighbour of this number."""
-    images: PositiveInt = 500
-    """The most images that a report adds to those worth captioning."""
 
     def __post_init__(self) -> None:
         """Refuse a window that ends before it begins."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -192,27 +192,20 @@ def read_window(
 
 
 def image_bytes(
-    folder: Path, since: datetime, until: datetime, hashes: Sequence[str]
+    folder: Path, window: Window, hashes: Collection[str | None]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield hash and bytes of the logged images with the given hashes, each once.
+    """Yield hash and bytes of a window's logged images with the given hashes.
 
     Args:
         folder: of the log.
-        since: when the window begins.
-        until: when it ends.
+        window: the time window.
         hashes: of the images.
     """
-    wanted = set(hashes)
     columns = ("image_hash", "image_bytes")
-    for batch in read_requests(folder, since, until, columns):
-        there = pc.and_(
-            pc.is_in(batch.column("image_hash"), pa.array(sorted(wanted), pa.string())),
-            pc.is_valid(batch.column("image_bytes")),
-        )
-        for row in batch.filter(there).to_pylist():
-            name, content = row["image_hash"], row["image_bytes"]
-            if name in wanted and hashlib.sha256(content).hexdigest().startswith(name):
-                wanted.remove(name)
+    for batch in read_requests(folder, window.since, window.until, columns):
+        for name, content in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            own = name in hashes and content is not None
+            if own and hashlib.sha256(content).hexdigest().startswith(name):
                 yield name, content
 
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.monitoring.captioning import TABLE, image_files
 from compo_pipeline.monitoring.distances import LISTS
 from compo_pipeline.monitoring.drift import EMBEDDINGS
 from compo_pipeline.monitoring.report import Measured
@@ -41,7 +40,6 @@ def files(
     report: Mapping[str, Any],
     measured: Measured,
     images: Path,
-    lines: str,
     facts: Mapping[str, str],
 ) -> dict[str, str | bytes]:
     """The page of a monitoring report, and its plot.
@@ -49,11 +47,9 @@ def files(
     Args:
         report: of `monitoring.report.summary`.
         measured: what was measured, for the plot.
-        images: folder of `monitoring.captioning`.
-        lines: YAML that adds that folder to a training.
+        images: folder of the logged images, by hash.
         facts: about the run.
     """
-    logged = image_files(images)
     largest = report["largest_cluster"]["requests"]
     counts = (
         f"{report['requests']:,} requests of {report['clusters']:,} images (or texts without one); "
@@ -68,8 +64,7 @@ def files(
             *draw(measured),
             _outside_table(report),
             *_word_sections(report),
-            *_hardest_requests(measured, images, logged),
-            _worth_captioning(measured, images, logged, lines),
+            *_hardest_requests(measured, images),
             pages.Text(f"{left_out}." if left_out else "Nothing.", title="Left out"),
         ],
         [sentence(report), counts],
@@ -172,50 +167,26 @@ def _word_sections(report: Mapping[str, Any]) -> Iterator[pages.Table | pages.Te
         yield pages.Text("Every word of these texts is in the training captions.")
 
 
-def _hardest_requests(
-    measured: Measured, images: Path, files: Mapping[str, str]
-) -> Iterator[pages.Cards]:
+def _hardest_requests(measured: Measured, images: Path) -> Iterator[pages.Cards | pages.Text]:
     """Lists of the hardest requests, with their images where the log has them."""
+    if not any(images.iterdir()):
+        yield pages.Text("The log has no images: `serving.log.content: [images]` logs them.")
+
+    def shown(name: str | None) -> pages.ImageCard | None:
+        there = name is not None and (images / name).exists()
+        return pages.image_card(images, str(name), Limits()) if there else None
+
     for name, own in measured.hardest.items():
         cards = [
             pages.Card(
                 [f"{each.request}, row {each.row}", f"{each.value:.3f}"],
-                [pages.Side("", _logged_image(each.image_hash, images, files), each.caption or "")],
+                [pages.Side("", shown(each.image_hash), each.caption or "")],
             )
             for each in own
         ]
         if cards:
             title = f"Hardest requests: {len(own)} of the {LISTS[name]}"
             yield pages.Cards(cards, small=True, title=title)
-
-
-def _logged_image(
-    image_hash: str | None, images: Path, files: Mapping[str, str]
-) -> pages.ImageCard | None:
-    """Image of a request where the log has it."""
-    path = files.get(image_hash or "")
-    return None if path is None else pages.image_card(images, path, Limits())
-
-
-def _worth_captioning(
-    measured: Measured, images: Path, files: Mapping[str, str], lines: str
-) -> pages.Text:
-    """What can be done with the images of the hardest requests."""
-    title, worth = "Worth captioning", len(measured.worth)
-    if logged := len(files.keys() & set(measured.worth)):
-        text = (
-            f"{logged:,} of {worth:,} images of the hardest requests, and of those out of "
-            f"distribution, are in `{images}` with a table `{TABLE}`. These lines caption them and "
-            "train on them (docs/how-to/monitoring.md):"
-        )
-        return pages.Text(text, lines, title=title)
-    if not worth:
-        return pages.Text("No request is worth captioning.", title=title)
-    return pages.Text(
-        f"{worth:,} images of the hardest requests, and of those out of distribution, are worth "
-        "captioning, but the log has no images: `serving.log.content: [images]` logs them.",
-        title=title,
-    )
 
 
 def sentence(report: Mapping[str, Any]) -> str:

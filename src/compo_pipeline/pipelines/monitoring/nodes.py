@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.monitoring import report
-from compo_pipeline.monitoring.captioning import add_images, request_rows, source_lines
-from compo_pipeline.monitoring.report import SEED, Measured, MonitoredVersion, Words
+from compo_pipeline.monitoring.report import SEED, Measured, Words
 from compo_pipeline.monitoring.settings import MonitoringSettings
 from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
@@ -42,35 +40,35 @@ def measure_requests(
             request of the version in it.
         VersionError: the version's files are not those that were registered.
     """
-    version = _open_version(monitoring, registration)
+    key = "monitoring.alias" if monitoring.version is None else "monitoring.version"
+    found = versions.find(registration.name, monitoring.alias, monitoring.version, key)
+    with tempfile.TemporaryDirectory() as folder:
+        files = verified(found, Path(folder), registration.signing)
+        version, reference = files.lineage, files.reference()
     place = None if log_folder is None else Path(log_folder)
-    width = version.reference.images.shape[1]
-    window = read_window(place, version.fingerprint, width, monitoring, datetime.now(UTC))
-    measured = report.measure(window, version.reference, monitoring)
-    words = _compare_words(window, version, monitoring, language_model)
-    return report.summary(window, version, measured, words, monitoring), window, measured
-
-
-def add_requested_images(window: Window, measured: Measured, log_folder: str, folder: str) -> Path:
-    """Add the logged images that are worth captioning to a folder, which is returned."""
-    found = image_bytes(Path(log_folder), window.since, window.until, measured.worth)
-    add_images(request_rows(window, measured.worth), found, Path(folder))
-    return Path(folder)
+    width = reference.images.shape[1]
+    window = read_window(place, version.fingerprint or "", width, monitoring, datetime.now(UTC))
+    measured = report.measure(window, reference, monitoring)
+    words = _compare_words(window, reference.counts, monitoring, language_model)
+    said = report.summary(window, version, reference, measured, words, monitoring)
+    return said, window, measured
 
 
 def write_monitoring(
     monitoring: Mapping[str, Any],
+    window: Window,
     measured: Measured,
-    requested_images: Path,
-    data: DataSettings,
-    dataset: str,
+    log_folder: str,
     site: Site,
 ) -> dict[str, str | bytes]:
     """Page of the monitoring report; prints what has drifted."""
     monitoring_page.show(monitoring)
-    lines = source_lines(requested_images, data.root, dataset, data.sources)
-    facts = site.facts("monitoring")
-    return monitoring_page.files(monitoring, measured, requested_images, lines, facts)
+    wanted = {each.image_hash for own in measured.hardest.values() for each in own} - {None}
+    with tempfile.TemporaryDirectory() as images:
+        for image, content in image_bytes(Path(log_folder), window, wanted):
+            (Path(images) / image).write_bytes(content)
+        facts = site.facts("monitoring")
+        return monitoring_page.files(monitoring, measured, Path(images), facts)
 
 
 def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
@@ -80,25 +78,13 @@ def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
     tracking.log_figures(f"monitoring-{name}-{version}", tags, report.metrics(monitoring), page)
 
 
-def _open_version(
-    monitoring: MonitoringSettings, registration: RegistrationSettings
-) -> MonitoredVersion:
-    """The monitored model version, verified, with its stored reference sample."""
-    key = "monitoring.alias" if monitoring.version is None else "monitoring.version"
-    found = versions.find(registration.name, monitoring.alias, monitoring.version, key)
-    with tempfile.TemporaryDirectory() as folder:
-        files = verified(found, Path(folder), registration.signing)
-        return MonitoredVersion.from_lineage(files.lineage, files.reference())
-
-
 def _compare_words(
-    window: Window, version: MonitoredVersion, monitoring: MonitoringSettings, language_model: str
+    window: Window, counts: Mapping[str, int], monitoring: MonitoringSettings, language_model: str
 ) -> Words:
     """Word frequencies of logged texts against training captions; empty without texts."""
     places = window.one_of_each(SEED)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]
-    counts = version.reference.counts
     parses = partial(parses_of, language_model)
     shifts = word_shifts(texts, counts, monitoring.alpha)
     return Words(len(texts), shifts, new_words(texts, counts, parses))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.monitoring.nodes import (
-    add_requested_images,
     log_monitoring,
     measure_requests,
     write_monitoring,
@@ -31,24 +30,12 @@ def create_pipeline() -> Pipeline:
                 name="measure_requests",
             ),
             node(
-                add_requested_images,
-                inputs=[
-                    "request_window",
-                    "measured_requests",
-                    "params:serving.log.folder",
-                    "params:paths.requested_images",
-                ],
-                outputs="requested_images",
-                name="add_requested_images",
-            ),
-            node(
                 write_monitoring,
                 inputs=[
                     "monitoring",
+                    "request_window",
                     "measured_requests",
-                    "requested_images",
-                    "params:data",
-                    "params:dataset",
+                    "params:serving.log.folder",
                     "params:site",
                 ],
                 outputs="monitoring_report",
