@@ -204,7 +204,8 @@ def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) 
     broken.write_bytes(b"no image at all")
     emptied(page)
     page.upload("#image input[type=file]", broken)
-    page.wait("document.querySelector('#problem').innerText.includes('not an image of')")
+    page.click("#compare")
+    page.wait("document.body.innerText.includes('not_an_image: not one of JPEG')")
 
 
 @dataclass

@@ -49,18 +49,6 @@ def test_scores_are_the_models_own(
     assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
 
 
-def test_a_bad_upload_is_explained_beside_it(image: Path, tmp_path: Path) -> None:
-    half = image.read_bytes()[: image.stat().st_size // 2]
-    for content, told in ((b"", "empty"), (b"%PDF-1.7", "JPEG, PNG"), (half, "incomplete")):
-        upload = tmp_path / "upload.png"
-        upload.write_bytes(content)
-        assert told in page._upload_problem(str(upload))
-
-
-def test_a_good_upload_has_no_problem(image: Path) -> None:
-    assert page._upload_problem(str(image)) == page._upload_problem(None) == ""
-
-
 @pytest.mark.parametrize(
     ("best", "message"), [((0, 0), "choose the same"), ((0, 1), "choose different captions")]
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError, pip_install
-from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.presentation.pages import render, thumbnail
 from compo_pipeline.serving.ui.version import (
@@ -28,7 +28,6 @@ from compo_pipeline.serving.ui.version import (
     VersionPair,
     captions_of,
     checked_length,
-    image_problem,
 )
 
 if TYPE_CHECKING:
@@ -133,7 +132,6 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
                 )
                 # The unchanged file: this project's decoding has limits and explains refusals.
                 image.preprocess = lambda given: given and given.path
-                problem = gr.HTML(padding=False, elem_id="problem")
             with gr.Column(scale=3):
                 captions = gr.Textbox(
                     first["captions"],
@@ -159,10 +157,6 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
         )
         maps = gr.HTML(padding=False, elem_id="maps")
         _bind(pair, image, captions, compare, scores, phrase, maps)
-        # Checked at once: uploads, examples and clearing are all changes.
-        image.change(
-            _upload_problem, image, problem, api_visibility="private", show_progress="hidden"
-        )
     return page
 
 
@@ -204,13 +198,8 @@ def _bind(
             if not text.strip():
                 raise InputError("Type a phrase first.")
             typed = checked_length(text.strip())
-            try:
-                return attention_figure(
-                    pair.attention(_uploaded_path(file), typed), typed, pair.label
-                )
-            except NoPatches as error:
-                text = f"There is no attention to show: {error.reason}."
-                return _render_template("message.html", text=text, alert=False)
+            maps = pair.attention(_uploaded_path(file), typed)
+            return attention_figure(maps, typed, pair.label)
 
     # One at a time: models and matplotlib are shared.
     once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
@@ -231,22 +220,8 @@ def _user_errors() -> Iterator[None]:
 
     try:
         yield
-    except ImageError as error:
-        raise gr.Error(image_problem(error), print_exception=False) from error
-    except InputError as error:
+    except (ImageError, InputError, NoPatches) as error:
         raise gr.Error(str(error), print_exception=False) from error
-
-
-def _upload_problem(file: str | None) -> str:
-    """HTML message about an uploaded image that cannot be used; empty if it can."""
-    if file is None:
-        return ""
-    path = Path(file)
-    try:
-        load(path.parent, path.name, Limits())
-    except ImageError as error:
-        return _render_template("message.html", text=image_problem(error), alert=True)
-    return ""
 
 
 def _uploaded_path(file: str | None) -> Path:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from PIL import Image
 
-from compo_decoding import FORMATS
 from compo_pipeline.evaluation.analysis.attention import Case
 from compo_pipeline.evaluation.embed import tokenize_texts
-from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.images.decoding import Limits, load
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
@@ -33,17 +32,6 @@ if TYPE_CHECKING:
 MAX_CAPTIONS = 100
 # A tokenizer takes time in the square of a word's length.
 MAX_CHARACTERS = 1000
-# Messages for the user, by the reasons of an ImageError.
-_UNUSABLE = {
-    "empty": "This file is empty.",
-    "not_an_image": (
-        f"This file is not an image of a supported format ({', '.join(FORMATS)}). Convert it "
-        "first, an iPhone's HEIC for instance to JPEG."
-    ),
-    "oversized": "This image is too large: {}.",
-    "truncated": "This image file is incomplete: its end is missing. Upload it again.",
-    "corrupt": "This image file is damaged and cannot be decoded: {}.",
-}
 
 
 class InputError(ValueError):
@@ -164,12 +152,6 @@ def load_pair(
         base=base_model,
         tuned=tuned,
     )
-
-
-def image_problem(error: ImageError) -> str:
-    """Message for the user that says why an uploaded image cannot be used, from its error."""
-    detail = str(error).removeprefix(f"{error.reason}: ")
-    return _UNUSABLE.get(error.reason, "This file cannot be used: {}.").format(detail)
 
 
 def captions_of(text: str) -> list[str]:
