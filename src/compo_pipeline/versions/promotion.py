@@ -22,8 +22,6 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.benchmarks.items import Role
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.storage.records import Score
-from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import gate, versions
 from compo_pipeline.versions.gate import Check
@@ -264,7 +262,8 @@ def _decide(
     try:
         checks = _judge(challenger, champion, alias, settings, signing)
     except VersionError as error:
-        checks = (Check("files", "", False, error.message),)
+        other = f"; without the alias '{CHAMPION}' a challenger is compared with its base"
+        checks = (Check("files", "", False, error.message + (other if champion else "")),)
     except Incomparable as error:
         checks = (Check("evidence", "", False, error.message),)
     failed = [
@@ -301,66 +300,48 @@ def _judge(
             items that select.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        files = verified(challenger, Path(temporary) / "challenger", signing)
-        _require_own_scores(files, alias)
-        evidence, ours = files.evidence, files.tables()
-        if evidence.selecting:
-            named = ", ".join(f"{name} ({key})" for name, key in evidence.selecting.items())
-            raise Incomparable(
-                f"version {files.lineage.version} was scored on items that select weights or "
-                f"settings: {named}; {_rescoring_hint(alias)}"
-            )
-        if champion is None:
-            if evidence.base != files.lineage.base_fingerprint:
-                raise Incomparable(
-                    f"version {files.lineage.version} has scores of another base than the one that "
-                    f"it was fine-tuned from; {_rescoring_hint(alias)}"
-                )
-            theirs = ours.base
-        else:
-            theirs = _champion_scores(champion, Path(temporary) / "champion", files, alias, signing)
+        ours = verified(challenger, Path(temporary) / "challenger", signing)
+        theirs = None
+        if champion is not None:
+            theirs = verified(champion, Path(temporary) / "champion", signing)
+        _require_comparable(ours, theirs, alias)
+        scores = ours.tables()
         return gate.judge(
-            ours.version,
-            theirs,
-            evidence.overlaps,
+            scores.version,
+            scores.base if theirs is None else theirs.tables().version,
+            ours.evidence.overlaps,
             settings.gate,
-            evidence.titles,
-            ours.slices,
+            ours.evidence.titles,
+            scores.slices,
             settings.waive,
         )
 
 
-def _champion_scores(
-    champion: ModelVersion,
-    folder: Path,
-    challenger: VerifiedFiles,
-    alias: str,
-    signing: SigningSettings,
-) -> Table[Score]:
-    """The champion's score rows; an error unless these are comparable with the challenger's."""
-    try:
-        files = verified(champion, folder, signing)
-        _require_own_scores(files, CHAMPION)
-        if differences := challenger.evidence.differences(files.evidence):
+def _require_comparable(ours: VerifiedFiles, theirs: VerifiedFiles | None, alias: str) -> None:
+    """Refuse evidence of other weights, of items that select, or of another way of scoring."""
+    number, evidence = ours.lineage.version, ours.evidence
+    for files, name in ((ours, alias), (theirs, CHAMPION)):
+        if files is not None and files.evidence.version != files.lineage.fingerprint:
             raise Incomparable(
-                f"versions {challenger.lineage.version} and {files.lineage.version} were not "
-                f"scored in the same way ({'; '.join(differences)}); {_rescoring_hint(CHAMPION)}, "
-                f"registration.rescore={alias} the challenger"
+                f"version {files.lineage.version} has scores of other weights than its own, as "
+                f"those of a registration.precision of fp16; {_rescoring_hint(name)}"
             )
-        return files.tables().version
-    except VersionError as error:
-        raise VersionError(
-            f"{error.message}; or delete the alias '{CHAMPION}', and the challenger is compared "
-            "with its base"
-        ) from error
-
-
-def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
-    """Refuse a version whose evidence was computed from weights other than the version's."""
-    if files.evidence.version != files.lineage.fingerprint:
+    if evidence.selecting:
+        named = ", ".join(f"{name} ({key})" for name, key in evidence.selecting.items())
         raise Incomparable(
-            f"version {files.lineage.version} has scores of other weights than its own, as those "
-            f"of a registration.precision of fp16; {_rescoring_hint(alias)}"
+            f"version {number} was scored on items that select weights or settings: {named}; "
+            f"{_rescoring_hint(alias)}"
+        )
+    if theirs is None and evidence.base != ours.lineage.base_fingerprint:
+        raise Incomparable(
+            f"version {number} has scores of another base than the one that it was fine-tuned "
+            f"from; {_rescoring_hint(alias)}"
+        )
+    if theirs is not None and (differences := evidence.differences(theirs.evidence)):
+        raise Incomparable(
+            f"versions {number} and {theirs.lineage.version} were not scored in the same way "
+            f"({'; '.join(differences)}); {_rescoring_hint(CHAMPION)}, "
+            f"registration.rescore={alias} the challenger"
         )
 
 
