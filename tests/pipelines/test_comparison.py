@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.evaluation.suite import compare_runs
 from compo_pipeline.pipelines.comparison.nodes import run_cells
 from compo_pipeline.pipelines.comparison.pipeline import create_pipeline
-from compo_pipeline.project.resources import check_resources
+from compo_pipeline.project.problems import check_resources
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import record_json, write_json

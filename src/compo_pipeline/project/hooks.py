@@ -20,7 +20,6 @@ from kedro.framework.hooks import hook_impl
 from rich.text import Text
 
 from compo_pipeline.configuration.settings import PlainError, SettingsError, plain, replaced
-from compo_pipeline.project import resources
 from compo_pipeline.project.settings import (
     check_runner,
     check_settings,
@@ -100,11 +99,13 @@ class ProjectHooks:
                 that writes the same run.
             MissingInput: an input of the pipeline does not exist.
         """
+        from compo_pipeline.project.problems import check_inputs, check_resources
+
         check_settings(self._settings, pipeline, self._place)
         check_runner(str(run_params["runner"]), self._settings, pipeline)
         refresh_all(plain(self._settings), read_parameters(pipeline))
-        resources.check_inputs(pipeline, catalog)
-        resources.check_resources(self._settings, pipeline, catalog)
+        check_inputs(pipeline, catalog)
+        check_resources(self._settings, pipeline, catalog)
         self._lock_run(pipeline, catalog)
 
     def _lock_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
@@ -181,12 +182,14 @@ class ProjectHooks:
         self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> str:
         """Hint at the command that writes a damaged catalog file again."""
+        from compo_pipeline.project.problems import writer_of
+
         own = path.resolve()
         for entry in sorted(pipeline.datasets()):
             dataset: Any = catalog.get(entry)
             filepath = dataset._describe().get("filepath") if dataset else None
             if filepath and Path(filepath).resolve() in (own, *own.parents):
-                writer = resources.writer_of(entry)
+                writer = writer_of(entry)
                 if writer:
                     command = self._settings.command
                     again = next_steps.kedro_run(writer, command.env, command.params)

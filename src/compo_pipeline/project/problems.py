@@ -62,13 +62,72 @@ class Run(NamedTuple):
         return self.settings.data.generated is not None and self.writes("source", "suite")
 
 
-def problems(run: Run) -> Iterator[str]:
-    """Yield errors for inputs, models and settings of a run that are missing or unusable."""
+def check_resources(
+    parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+) -> None:
+    """Raise an error if inputs, models or settings of a run are missing or unusable.
+
+    Args:
+        parameters: the project's.
+        pipeline: the one that is about to run.
+        catalog: Kedro's.
+
+    Raises:
+        SettingsError: one line for each problem.
+    """
+    run, found = Run(parameters, pipeline, catalog), dict[str, None]()
     for check in _CHECKS:
         try:
-            yield from check(run)
+            found |= dict.fromkeys(check(run))
         except SettingsError as error:
-            yield from error.message.splitlines()
+            found |= dict.fromkeys(error.message.splitlines())
+    if found:
+        raise SettingsError("\n".join(found))
+
+
+class MissingInput(PlainError, FileNotFoundError):
+    """Error: an input of the pipeline does not exist yet."""
+
+
+def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+    """Raise an error if a catalog entry that the pipeline reads does not exist.
+
+    Args:
+        pipeline: the one that is about to run.
+        catalog: Kedro's.
+
+    Raises:
+        MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
+    """
+    from kedro.io import AbstractDataset
+
+    missing = []
+    for entry in sorted(name for name in pipeline.inputs() if not name.startswith(PARAMS)):
+        dataset: Any = catalog[entry]
+        # Kedro reports datasets without a check of their own as missing.
+        can_check = type(dataset)._exists is not AbstractDataset._exists
+        if not can_check or catalog.exists(entry):
+            continue
+        described: Mapping[str, Any] = dataset._describe()
+        path = described.get("filepath")  # absolute
+        place = os.path.relpath(path) if path else str(dict(described))
+        writer = writer_of(entry)
+        by = f"written by `kedro run --pipeline={writer}`" if writer else "written by no pipeline"
+        missing.append(f"  {entry}: {place}, {by}")
+    if missing:
+        raise MissingInput(
+            "missing inputs:\n" + "\n".join(missing) + "\nRun these (`--pipeline=train_eval` runs "
+            "all of a training) with the same --env and --params: dataset, method, variant, seed "
+            "and models name the folders"
+        )
+
+
+def writer_of(entry: str) -> str | None:
+    """Name of the pipeline that writes a catalog entry; None if none does."""
+    from kedro.framework.project import pipelines
+
+    # Those of the whole chain are registered first, in its order.
+    return next((name for name in pipelines if entry in pipelines[name].all_outputs()), None)
 
 
 def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
@@ -505,23 +564,6 @@ def _cells(run: Run) -> Iterator[str]:
                 yield f"comparison_sets.{name}.cells.{label}: {line}"
 
 
-def _folders(run: Run) -> Iterator[str]:
-    """Yield errors for output folders that are not writable."""
-    found: dict[Path, tuple[str, Path]] = {}
-    for entry in sorted(run.pipeline.all_outputs()):
-        if entry in run.catalog and "filepath" in (described := run.catalog[entry]._describe()):
-            place = Path(described["filepath"])
-            # An output may be an existing folder.
-            there = next(parent for parent in (place, *place.parents) if parent.exists())
-            found.setdefault(there if there.is_dir() else there.parent, (entry, place))
-    for folder, (entry, place) in found.items():
-        if not os.access(folder, os.W_OK | os.X_OK):
-            yield (
-                f"{folder}: cannot be written to, and {os.path.relpath(place)} (catalog entry "
-                f"{entry}) belongs there"
-            )
-
-
 _CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
     _signing,
     _selecting_items,
@@ -540,5 +582,4 @@ _CHECKS: tuple[Callable[[Run], Iterator[str]], ...] = (
     _models,
     _attention,
     _cells,
-    _folders,
 )
