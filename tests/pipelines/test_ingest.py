@@ -452,29 +452,6 @@ def test_images_of_several_sources_are_found_by_content(
     }
 
 
-def test_a_near_copy_that_another_source_holds_out_is_found(
-    tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Rescaled and compressed again; without a rule it is counted alone."""
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    for number in range(4):
-        noise = Image.effect_noise((9, 8), 200).resize((360, 240)).convert("RGB")
-        noise.save(tmp_path / "a" / f"{number}.jpg", quality=95)
-    with Image.open(tmp_path / "a" / "0.jpg") as image:
-        image.resize((180, 120)).save(tmp_path / "b" / "0.jpg", quality=60)
-    Image.effect_noise((90, 80), 200).save(tmp_path / "b" / "1.jpg")
-    write_source(tmp_path / "a", {f"{n}.jpg": CAPTION for n in range(3)}, {"3.jpg": CAPTION})
-    write_source(tmp_path / "b", {"1.jpg": CAPTION}, {"0.jpg": CAPTION})
-    _, valid, quarantine, report, _ = two_sources()
-    assert quarantine == [] and len(valid) == 6
-    assert report["near_duplicates"] == {"a": 1, "b": 1}
-    assert "1 images of the source a look like one of another" in caplog.text
-    rule = RowRule("near_leaks", values=(False,))
-    _, _, (entry,), _, _ = two_sources({"no_near_leak": rule})
-    assert (entry.sample_id, entry.rule) == ("a/train-0", "no_near_leak")
-
-
 def test_each_source_has_a_sample_of_its_own(
     tmp_path: Path, two_sources: Callable[..., tuple[Any, ...]]
 ) -> None:

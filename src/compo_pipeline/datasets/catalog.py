@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from kedro_datasets._typing import HTMLPreview, JSONPreview, TablePreview
 
 
-_LARGEST_RECEIVED = 2**20  # bytes
-
-
 class _PathDataset(AbstractDataset[Any, Any]):
     """Kedro dataset of a local file or folder."""
 
@@ -141,14 +138,11 @@ class ReceivedJsonDataset(_PathDataset):
         """Read the JSON object of the file; an empty one where there is no file.
 
         Raises:
-            DatasetError: the file is too large, or holds something else.
+            DatasetError: the file holds something else.
         """
         path = self._filepath
         if not path.exists():
             return {}
-        size = path.stat().st_size
-        if size > _LARGEST_RECEIVED:
-            raise DatasetError(f"{path} has {size} bytes, expected at most {_LARGEST_RECEIVED}")
         try:
             content = untrusted.read_json(path)
         except ValueError as error:

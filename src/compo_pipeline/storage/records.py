@@ -52,8 +52,7 @@ class Fact:
     where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
     flags say whether an earlier row holds the same sample_id, or, in the same split, the same
     image and caption, and whether the same image (by bytes) is in a later split: of a
-    leak the row that trains is the one to drop, so that held-out data stay. `near_leaks` says the
-    same of an image of another source that looks alike (by perceptual hash).
+    leak the row that trains is the one to drop, so that held-out data stay.
     """
 
     row: int
@@ -70,7 +69,6 @@ class Fact:
     repeats_id: bool
     repeats_pair: bool
     leaks: bool
-    near_leaks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from compo_pipeline.datasets.readers.record import (
 )
 from compo_pipeline.datasets.settings import SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
-from compo_pipeline.images.perceptual import near_maximum
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.hashing import file_hash
@@ -97,7 +96,6 @@ def ingest(
     used = chain.from_iterable(own for own, _ in chosen.values())
     preparation = Preparation(settings.sentences)
     root, splits = Path(source["root"]), source["splits"]
-    order = [HELD_OUT, *splits, CARVED]
     unparseable: list[Rejected] = []
     words = Words()
     if captions is not None:
@@ -111,7 +109,7 @@ def ingest(
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     if held_out:
         rows = carve(rows, measured, trains, held_out)
-    facts = facts_of(rows, words, measured, order)
+    facts = facts_of(rows, words, measured, [HELD_OUT, *splits, CARVED])
     errors = Counter(
         error.partition(":")[0] for error in measured.column("error").to_pylist() if error
     )
@@ -136,10 +134,9 @@ def ingest(
     }
     if len(records) > 1:
         rows, shared = _with_shared_images(rows, facts)
-        facts, near = _with_near_leaks(rows, facts, order, root, settings, engine)
         report |= {"rows_by_source": _rows_by(rows, "source"), "images_of_several_sources": shared}
-        report["near_duplicates"] = near
-        _log_duplicates(report)
+        for names, count in shared.items():
+            log.warning("%d images are the same in the sources %s.", count, names)
     fingerprint = "" if captions is None else captions.fingerprint
     manifest = manifest_of(root, chain.from_iterable(splits.values()), measured, fingerprint)
     return Ingested(rows, facts, unparseable, report, manifest)
@@ -149,59 +146,6 @@ def _rows_by(rows: Table[Caption], column: str) -> dict[str, int]:
     """Numbers of rows by the value of a column."""
     counts = rows.column(column).value_counts().to_pylist()
     return {each["values"]: each["counts"] for each in counts}
-
-
-def _log_duplicates(report: Mapping[str, Any]) -> None:
-    """Log the numbers of images that occur in several sources."""
-    for names, count in report["images_of_several_sources"].items():
-        log.warning("%d images are the same in the sources %s.", count, names)
-    for name, count in report["near_duplicates"].items():
-        if count:
-            text = "%d images of the source %s look like one of another (perceptual hash)."
-            log.warning(text, count, name)
-
-
-def _with_near_leaks(
-    rows: Table[Caption],
-    facts: Table[Fact],
-    splits: Sequence[str],
-    root: Path,
-    settings: IngestSettings,
-    engine: PrepareSettings,
-) -> tuple[Table[Fact], dict[str, int]]:
-    """Measurements (`Fact`) with `near_leaks` set, and near-duplicate images per source.
-
-    `near_leaks` marks the rows whose image looks like one in a later split of another source.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    numbers, first = rows.codes("image"), np.unique(rows.codes("image"), return_index=True)[1]
-    distinct = facts.take(first)
-    readable = np.asarray(distinct.column("decode_error").is_null())
-    if not readable.any():
-        return facts, {}
-    shown = distinct.where(readable)
-    sums = shown.column("image_hash").to_pylist()
-    paths = dict(zip(shown.column("image").to_pylist(), sums, strict=True))
-    by_path = images.perceptual_hashes(root, paths, settings, engine)
-    hashes, of_image = np.unique(np.array(list(by_path.values()), np.uint64), return_inverse=True)
-    place = np.full(len(first), -1)
-    place[readable] = of_image
-    place = place[numbers]
-    whole = place >= 0
-    names = rows.column("source").unique().to_pylist()
-    owners = rows.codes("source")
-    ranks = np.asarray(pc.index_in(facts.column("split"), value_set=pa.array(splits)), np.int64)
-    latest = np.full((len(hashes), len(names)), -1)
-    np.maximum.at(latest, (place[whole], owners[whole]), ranks[whole])
-    near = near_maximum(hashes, latest)[place]
-    near[np.arange(len(rows)), owners] = -1
-    elsewhere = np.where(whole, near.max(1), -1)
-    alike = np.unique(np.stack([owners, numbers])[:, elsewhere >= 0], axis=1)[0]
-    counts = np.bincount(alike, minlength=len(names)).tolist()
-    flags = pa.chunked_array([pa.array(ranks < elsewhere)])
-    return facts.with_columns(near_leaks=flags), dict(zip(names, counts, strict=True))
 
 
 def _with_shared_images(
@@ -416,7 +360,6 @@ def facts_of(
         "repeats_id": _is_repeated(captions.codes("sample_id")),
         "repeats_pair": _is_repeated(pairs),
         "leaks": rank < last[content],
-        "near_leaks": np.zeros(len(captions), bool),
     }
     return Table(Fact, pa.table(columns, schema=schema(Fact)))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # bad rows of a rule that results and errors name
 _OF_IMAGES = "decode_error"
-_LEAKS = ("leaks", "near_leaks")
+_LEAKS = "leaks"
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
@@ -226,10 +226,10 @@ def _advice(result: Mapping[str, Any]) -> str:
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
     # Unreadable images are useless whatever the rules are, and so are rows without a sentence;
     # figures of images that trained are no figures.
-    needed = (_OF_IMAGES, "sentences", *_LEAKS)
+    needed = (_OF_IMAGES, "sentences", _LEAKS)
     optional = [name for name, rule in broken.items() if rule["column"] not in needed]
     ways = ["Fix the data"]
-    if any(rule["column"] in _LEAKS for rule in broken.values()):
+    if any(rule["column"] == _LEAKS for rule in broken.values()):
         ways = [
             "Give each split images of its own, or name the same file for several splits "
             "(data.splits), which data.shares divides"
