@@ -34,10 +34,8 @@ from numpy.typing import NDArray
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.evaluation import evaluate
-from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
-from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import score_suite
 from compo_pipeline.models.loading import LoadedModel
@@ -163,9 +161,7 @@ def measured(items: int, models: int) -> Mapping[str, float]:
         with watched() as peaks:
             settings = EvaluationSettings(), BenchmarksSettings()
             store = folder / "embeddings"
-            scores, suite = score_suite(
-                BenchmarkItems(tasks, {}), loaders, *settings, store, TrainingRows()
-            )
+            scores, suite = score_suite(tasks, loaders, *settings, store)
             write_rows(table, scores, Score)
             rows = len(scores)
             del scores

@@ -17,7 +17,7 @@ from compo_pipeline.configuration.settings import (
     parse,
     plain,
 )
-from compo_pipeline.evaluation.settings import SuiteSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import Parameters
 
@@ -203,5 +203,7 @@ def test_a_removed_name_is_answered_with_its_replacement():
         cli.commands["run"].main(["--pipeline=copy"], standalone_mode=False)
     with pytest.raises(SystemExit, match=r"no command 'worker'; it was removed: use torchrun"):
         main(["worker"])
-    with pytest.raises(SettingsError, match=r"suite\.diff: .*removed: use kedro run --pipeline="):
-        parse(SuiteSettings, {"diff": {"model": "a"}}, "suite")
+    with pytest.raises(
+        SettingsError, match=r"evaluation\.attention: .*removed: use kedro run --pipe"
+    ):
+        parse(EvaluationSettings, {"attention": {}}, "evaluation")

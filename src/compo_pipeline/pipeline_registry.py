@@ -44,7 +44,7 @@ SUMS = {
 # First steps of a pipeline that are those of another one: the other, and what they make.
 FIRST_STEPS = {
     "diagnosis": ("evaluation", ("training_run",)),
-    "rescore": ("evaluation", ("sliced_items", "training_rows")),
+    "rescore": ("evaluation", ("benchmark_items", "item_slices", "training_rows")),
     "tuning": ("training", ("training_inputs",)),
 }
 _ALL = f"Run all of {TRAIN_EVAL[0]} to {TRAIN_EVAL[-1]}: a training and its evaluation."

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from tests.evaluating import evaluate
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.analysis import wise_ft
-from compo_pipeline.evaluation.analysis.wise_ft import RatioResult, load_ends, sweep
+from compo_pipeline.evaluation.analysis.wise_ft import load_ends, sweep
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import give_bias, load
@@ -44,9 +45,9 @@ def subtasks(tmp_path: Path) -> list[Subtask]:
     ]
 
 
-def by_key(figures: list[RatioResult], ratio: float) -> dict[tuple[str, str, str], RatioResult]:
+def by_key(figures: pd.DataFrame, ratio: float) -> dict[tuple[str, str, str], Any]:
     """Of single metrics, without the means of roles."""
-    own = [f for f in figures if f.ratio == ratio and f.benchmark != wise_ft.MEANS]
+    own = [f for f in figures.itertuples() if f.ratio == ratio and f.benchmark != wise_ft.MEANS]
     return {(f.benchmark, f.metric, f.name): f for f in own}
 
 
@@ -73,7 +74,11 @@ def test_the_means_of_the_roles_are_those_of_their_sets(
 ) -> None:
     found = sweep(subtasks, load(tiny_model(0)), load(tiny_model(1, 1)), (0.0, 1.0), SETTINGS)
     for ratio in (0.0, 1.0):
-        means = {f.name: f for f in found if f.benchmark == wise_ft.MEANS and f.ratio == ratio}
+        means = {
+            f.name: f
+            for f in found.itertuples()
+            if f.benchmark == wise_ft.MEANS and f.ratio == ratio
+        }
         values = {key[1]: figure.value for key, figure in by_key(found, ratio).items()}
         assert means["composition"].value == values["accuracy"]
         both_ways = (values["i2t_r5"] + values["t2i_r5"]) / 2
@@ -136,7 +141,7 @@ def test_marks_are_corrected_over_all_metrics_and_ratios(
         if ps[place] >= 0.05 / (len(ps) - rank):
             break
         expected[place] = "above"
-    assert [one.significance for one in found if one.ratio] == list(expected.values())
+    assert found.significance[found.ratio > 0].tolist() == list(expected.values())
     assert set(expected.values()) == {"above", "level"} and len(ps) == 14
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.evaluating import evaluate
 
 from compo_pipeline.benchmarks import sugar_crepe
 from compo_pipeline.benchmarks.items import Item, Subtask
@@ -19,7 +20,6 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
     audit,
-    evaluate,
     left_out_lines,
     loaders,
     score_models,

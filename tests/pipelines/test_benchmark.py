@@ -1,4 +1,3 @@
-import hashlib
 import json
 import re
 import shutil
@@ -33,8 +32,6 @@ from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.published import read_published
 from compo_pipeline.evaluation.settings import (
     EvaluationSettings,
-    SuiteSettings,
-    TrainingTables,
 )
 from compo_pipeline.evaluation.suite import (
     listed_models,
@@ -48,8 +45,7 @@ from compo_pipeline.pipelines.benchmark.nodes import log_suite
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import record_json, write_files
-from compo_pipeline.storage.records import Caption, Fact, Score
-from compo_pipeline.storage.table_files import read_rows, write_rows
+from compo_pipeline.storage.records import Score
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.settings import TrackingSettings
 from compo_pipeline.versions.settings import RegistrationSettings
@@ -60,8 +56,6 @@ DEFAULTS = {
     "evaluation": CPU,
     "generator_settings": {},
     "registration": RegistrationSettings(),
-    "chosen": SuiteSettings(),
-    "language_model": "compo_en",
     "site": Site(),
 }
 SCORED = "suite_scores", "suite"
@@ -97,7 +91,7 @@ def run(name: str, *wanted: str, **given: Any) -> list[Any]:
     whole = register_pipelines()[name]
     nodes = [node for node in whole.nodes if not given.keys() & set(node.outputs)]
     asked = Pipeline(nodes).to_outputs(*wanted)
-    own = {"language_model": "language.model", "embeddings": "paths.embeddings", "chosen": "suite"}
+    own = {"embeddings": "paths.embeddings"}
     values = {**DEFAULTS, **given}
     values |= {f"params:{own.get(k, k)}": value for k, value in values.items() if k != "suite"}
     held = {entry: values.get(entry, NOTHING) for entry in asked.datasets()}
@@ -354,97 +348,6 @@ def scored(
         embeddings=str(tmp_path / "stored"),
     )
     return scores, suite
-
-
-@pytest.fixture
-def training(benchmarks: BenchmarksSettings, tmp_path: Path) -> dict[str, str]:
-    """Tables of a dataset of its own, with one of the benchmarks' images and one caption; and with
-    another image and caption of them in its test split.
-    """
-    root = tmp_path / "dataset"
-    root.mkdir()
-    rows = (("mine.png", "0.png", "0 RED cubes.", "train"), ("1.png", "1.png", "cubes", "test"))
-    captions, facts = [], []
-    for number, (name, source, text, split) in enumerate(rows):
-        content = (tmp_path / "images" / source).read_bytes()
-        (root / name).write_bytes(content)
-        captions.append(Caption(name, name, name, 40, 40, (text,), "x", split))
-        found = hashlib.sha256(content).hexdigest()
-        facts.append(
-            Fact(number, name, name, split, found, None, 40, 40, 1, 1, 3, False, False, False)
-        )
-    write_rows(root / "captions.parquet", captions, Caption)
-    write_rows(root / "facts.parquet", facts, Fact)
-    tables = {kind: str(root / f"{kind}.parquet") for kind in ("captions", "facts")}
-    return {**tables, "root": str(root)}
-
-
-def test_the_training_rows_that_are_named_are_searched_for(
-    benchmarks: BenchmarksSettings,
-    training: dict[str, str],
-    tiny_model: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
-    named = enumerate(("a", "b"))
-    models = {"two": {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in named}}
-    data = DataSettings(tmp_path / "absent", "coco_captions", {})
-    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True, slices=("binding",))
-    suite = SuiteSettings(training=TrainingTables(**training))
-    asked = {
-        "model_lists": models,
-        "benchmarks": benchmarks,
-        "evaluation": evaluation,
-        "data": data,
-        "chosen": suite,
-        "embeddings": str(tmp_path / "stored"),
-    }
-    scores, found = run("benchmark", *SCORED, **asked)
-    known = "right seen, wrong unseen"
-    for own in found.overlaps:
-        assert (own.images, own.same_bytes, own.same_name, own.near) == (4, 1, 0, 1)
-        assert own.captions == 4 + (own.benchmark == "sugar_crepe_pp")
-        assert (own.same_caption, own.bindings) == (1, {known: 4})
-    asked |= {"suite": found, "suite_scores": scores}
-    (page,) = run("benchmark", "suite_report", **asked)
-    folder = written(page, tmp_path / "page")
-    assert all(known in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"facts": None}, r"suite\.training: captions, facts: "),
-        ({"captions": "absent.parquet"}, r"suite\.training\.captions: .*absent\.parquet"),
-        ({"facts": "{captions}"}, r"suite\.training\.facts: .*captions\.parquet.*columns"),
-        ({"root": "{captions}"}, r"evaluation\.perceptual_hash: .*mine\.png"),
-        ("other split", r"suite\.training\.captions: .*'train' \(splits: test\)"),
-        ("other dataset", r"suite\.training\.facts: .*of the same dataset"),
-    ],
-)
-def test_training_rows_that_cannot_be_searched_are_named(
-    benchmarks: BenchmarksSettings, training: dict[str, str], change: Any, named: str
-) -> None:
-    if isinstance(change, dict):
-        training |= {key: value and value.format(**training) for key, value in change.items()}
-    else:
-        kind, row_type = ("captions", Caption) if change == "other split" else ("facts", Fact)
-        rows = read_rows(Path(training[kind]), row_type)
-        write_rows(Path(training[kind]), rows[1:], row_type)
-    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True)
-    models = {"two": {"a": {"name": "local-dir:absent"}}}
-    data = DataSettings(Path("absent"), "coco_captions", {})
-    with pytest.raises(SettingsError, match=named):
-        suite = parse(SuiteSettings, {"training": training}, "suite")
-        run(
-            "benchmark",
-            *SCORED,
-            model_lists=models,
-            benchmarks=benchmarks,
-            evaluation=evaluation,
-            data=data,
-            chosen=suite,
-            embeddings="unused",
-        )
 
 
 def _with_verdicts(scores: list[Score], right: dict[str, set[str]]) -> list[Score]:

@@ -298,8 +298,8 @@ def test_the_report_says_what_training_asked_for(done: DataCatalog) -> None:
 def test_a_review_of_older_items_ends_the_evaluation(done: DataCatalog) -> None:
     review = {**done.load("foils_review"), "fingerprint": "beef"}
     nodes = register_pipelines()["evaluation"].only_nodes("evaluation.write_report")
-    read = {name: done.load(name) for name in nodes.inputs() - {"sliced_items"}}
-    read |= {"sliced_items": None, "foils_review": review}
+    read = {name: done.load(name) for name in nodes.inputs() - {"benchmark_items"}}
+    read |= {"benchmark_items": None, "foils_review": review}
     older = DataCatalog({name: MemoryDataset(value) for name, value in read.items()})
     with pytest.raises(SettingsError, match="foils_review: the review is one of other items"):
         SequentialRunner().run(nodes, older)

@@ -12,13 +12,13 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from tests.evaluating import evaluate
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import parse, plain
 from compo_pipeline.datasets.catalog import PageDataset
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import scored_items
 from compo_pipeline.models.loading import load

@@ -26,12 +26,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from PIL import Image
+from tests.evaluating import evaluate
 from tests.waiting import until
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare, run_pairs
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
-from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison, evaluate
+from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import load

@@ -16,9 +16,8 @@ from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
-from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import scored_items
+from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.rescore.nodes import rescore_version
@@ -59,7 +58,8 @@ def models(tiny_model: Callable[..., Path]) -> tuple[Path, Path]:
 class Asked(NamedTuple):
     """What a version is scored again with."""
 
-    items: BenchmarkItems
+    items: list[Subtask]
+    slices: ItemSlices
     known: TrainingRows
     captions: list[Caption]
     manifest: dict[str, Any]
@@ -81,7 +81,8 @@ def asked(subtask: Subtask, models: tuple[Path, Path]) -> Asked:
         split="train",
     )
     return Asked(
-        items=BenchmarkItems([subtask], {}),
+        items=[subtask],
+        slices={},
         known=training_rows([caption], [], subtask.images, EVALUATION),
         captions=[caption],
         manifest={"data_hash": DATA},

@@ -33,7 +33,7 @@ from compo_pipeline.benchmarks.items import (
     sets_of,
 )
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import (
     ACCEPTED,
@@ -49,7 +49,7 @@ from compo_pipeline.run.engines import LOCAL, map_partitions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.hashing import files_hash, hash_of
 from compo_pipeline.storage.records import Caption, Fact
-from compo_pipeline.storage.tables import Row, Splits, Table, splits_of
+from compo_pipeline.storage.tables import Splits, Table, splits_of
 
 log = logging.getLogger(__name__)
 
@@ -127,39 +127,6 @@ def image_id(path: str) -> str:
 def normalise_text(text: str) -> str:
     """The words of a text in lower case, without punctuation and extra spaces."""
     return " ".join(_WORDS.findall(text.lower()))
-
-
-def read_training_tables(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact]]:
-    """Read the training captions and facts from the tables that `suite.training` names.
-
-    Raises:
-        SettingsError: a table cannot be read, or they have no training rows or no facts about them.
-    """
-    if tables.captions is None or tables.facts is None:
-        return [], []
-    captions = _open_training_table(tables.captions, Caption, "captions")
-    facts = _open_training_table(tables.facts, Fact, "facts")
-    rows = training_captions(captions)
-    if not rows:
-        splits = ", ".join(sorted(captions.column("split").unique().to_pylist()))
-        raise SettingsError(
-            f"suite.training.captions: {tables.captions} has no rows of the split "
-            f"'{TRAINING_SPLIT}' (splits: {splits})"
-        )
-    if (facts.places("image", rows.column("image")) < 0).all():
-        raise SettingsError(
-            f"suite.training.facts: {tables.facts} has no image of {tables.captions}; expected the "
-            "facts of the same dataset"
-        )
-    return rows, facts
-
-
-def _open_training_table(path: str, row_type: type[Row], key: str) -> Table[Row]:
-    """Open one of the tables of `suite.training`; errors name its YAML key."""
-    try:
-        return Table.open(Path(path), row_type)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"suite.training.{key}: {path}: {error}") from error
 
 
 def training_rows(

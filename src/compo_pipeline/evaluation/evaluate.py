@@ -14,6 +14,8 @@ from typing import Any
 
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, sets_of, sources, titles
+from compo_pipeline.benchmarks.loading import not_run_labels
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import (
     BASE,
@@ -31,13 +33,13 @@ from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.metrics import benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind
-from compo_pipeline.evaluation.slices import ItemSlices, Parser, item_slices
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Caption, Score
+from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
@@ -178,34 +180,6 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkItems:
-    """Benchmark subtasks with their items, and the slices that each item belongs to."""
-
-    subtasks: Sequence[Subtask]
-    """The items."""
-    slices: ItemSlices
-    """Slices of each item."""
-
-    @classmethod
-    def with_slices(
-        cls,
-        subtasks: Sequence[Subtask],
-        kinds: Iterable[SliceKind],
-        captions: Iterable[Caption],
-        parser: Parser,
-        rows: Iterable[Caption] = (),
-    ) -> BenchmarkItems:
-        """Benchmark items with the slices of the given kinds.
-
-        `captions` of training are for `binding`, `rows` of all splits for `source`.
-        """
-        chosen = frozenset(kinds)
-        sentences = (text for row in captions for text in row.sentences)
-        source_of = {row.image: row.source for row in rows} if "source" in chosen else {}
-        return cls(subtasks, item_slices(subtasks, chosen, parser, sentences, source_of))
-
-
-@dataclass(frozen=True, slots=True)
 class ScoredModels:
     """Score rows of several models on the same items, with chance levels and audits.
 
@@ -260,25 +234,29 @@ def score_models(
 
 def compare_run(
     scored: ScoredModels,
-    items: BenchmarkItems,
+    subtasks: Sequence[Subtask],
+    slices: ItemSlices,
     known: TrainingRows,
     dataset: str,
     settings: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
 ) -> Comparison:
     """Compare the scored models of a run in all metrics, on all items and within slices.
 
     Args:
         scored: the models.
-        items: what they were scored on.
+        subtasks: what they were scored on.
+        slices: of the items.
         known: what identifies the training rows.
         dataset: name of the data, for the record.
         settings: least number of items of a slice, processes.
+        benchmarks: which were asked for, for the record.
     """
     names = {role: model.name for role, model in scored.models.items()}
-    pairs, labels = run_pairs(names), titles(items.subtasks)
+    pairs, labels = run_pairs(names), titles(subtasks)
     rows, sliced = as_one_family(
         compare([scored.rows], names, pairs, scored.chance, labels),
-        compare_slices([scored.rows], names, pairs, items.slices, settings.slice_items, labels),
+        compare_slices([scored.rows], names, pairs, slices, settings.slice_items, labels),
     )
     return Comparison(
         dataset=dataset,
@@ -286,39 +264,14 @@ def compare_run(
         conclusions=summary_lines(rows),
         rows=rows,
         audits=scored.audits,
-        overlaps=tuple(count_overlaps(items.subtasks, known, settings.workers, items.slices)),
+        overlaps=tuple(count_overlaps(subtasks, known, settings.workers, slices)),
         titles=labels,
-        sources=sources(items.subtasks),
+        sources=sources(subtasks),
         slices=sliced,
-        scored=tuple(scores_fingerprints(items.subtasks, settings)),
+        scored=tuple(scores_fingerprints(subtasks, settings)),
+        suite=benchmarks.suite or "",
+        not_run=not_run_labels(benchmarks),
     )
-
-
-def evaluate(
-    subtasks: Sequence[Subtask],
-    models: Mapping[str, Callable[[], LoadedModel]],
-    fine_tuned: str,
-    label: str,
-    dataset: str,
-    known: TrainingRows,
-    settings: EvaluationSettings,
-    slices: ItemSlices = MappingProxyType({}),
-) -> tuple[Table[Score], Comparison]:
-    """Score the models of a run on every subtask, and compare them.
-
-    Args:
-        subtasks: what is scored.
-        models: loaders by role; one model is in memory at a time.
-        fine_tuned: name of the fine-tuned model in the scores.
-        label: its name for readers.
-        dataset: name of the data, for the record.
-        known: what identifies the training rows.
-        settings: batches, precision.
-        slices: of the items, which are compared too.
-    """
-    scored = score_models(subtasks, models, settings, named={FINE_TUNED: (fine_tuned, label)})
-    items = BenchmarkItems(subtasks, slices)
-    return scored.rows, compare_run(scored, items, known, dataset, settings)
 
 
 def loaders(

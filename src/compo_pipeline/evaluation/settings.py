@@ -40,38 +40,12 @@ class EvaluationSettings:
     slices: tuple[SliceKind, ...] = ()
     """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
     item's first right text; `binding`: whether its attribute-object pairs are in the training
-    captions, which are all parsed for it (those of `suite.training` for a list of models);
-    `source`: of foils and retrieval, the source of the image's row (`data.sources`)."""
+    captions, which are all parsed for it; `source`: of foils and retrieval, the source of the
+    image's row (`data.sources`)."""
     slice_items: PositiveInt = 50
     """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
     """Number of items shown in the report of each kind: fixed, broken, still wrong."""
-
-
-@settings
-class TrainingTables:
-    """Settings of the tables with the training rows of a list's models."""
-
-    captions: str | None = None
-    """The valid captions, `data/03_primary/<dataset>/captions.parquet`."""
-    facts: str | None = None
-    """Their facts, `data/02_intermediate/<dataset>/facts.parquet`."""
-    root: str | None = None
-    """Folder that the captions' image paths are below, for `evaluation.perceptual_hash`; null is
-    `data.root`."""
-
-    def __post_init__(self) -> None:
-        """Check that neither is given alone."""
-        if (self.captions is None) != (self.facts is None):
-            raise ValueError("captions, facts: name both tables of a dataset, or neither")
-
-
-@settings
-class SuiteSettings:
-    """Settings of a benchmark suite's reports over a list of models."""
-
-    training: TrainingTables = field(default_factory=TrainingTables)
-    """The training rows that the items are searched for; without them nothing is searched."""
 
 
 @settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.benchmarks.averages import Key
-from compo_pipeline.benchmarks.items import titles
+from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
@@ -22,8 +22,7 @@ from compo_pipeline.evaluation.comparison import (
     merge_comparisons,
     renamed,
 )
-from compo_pipeline.evaluation.contamination import TrainingRows, count_overlaps
-from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison, score_models
+from compo_pipeline.evaluation.evaluate import Comparison, score_models
 from compo_pipeline.evaluation.published import PublishedResults, published_results
 from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
@@ -145,33 +144,28 @@ def _find_entry(name: str, key: str, known: Mapping[str, Any], where: str) -> An
 
 
 def score_suite(
-    items: BenchmarkItems,
+    subtasks: Sequence[Subtask],
     models: Mapping[str, Callable[[], LoadedModel]],
     settings: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     store: Path,
-    known: TrainingRows,
 ) -> tuple[Table[Score], Comparison]:
     """Score a list of models on every subtask, and compare each with the first.
 
     Args:
-        items: what is scored, with the slices that `known` decides.
+        subtasks: what is scored.
         models: loaders by name, the baseline first; one model is in memory at a time.
         settings: batches, precision.
         benchmarks: which benchmarks, for the record.
         store: folder of stored embeddings, and of the rows until the process ends.
-        known: what identifies training rows, whose overlap with the items is counted.
     """
-    scored, labels = score_models(items.subtasks, models, settings, store), titles(items.subtasks)
+    scored, labels = score_models(subtasks, models, settings, store), titles(subtasks)
     baseline, *others = scored.models
     names, pairs = {name: name for name in scored.models}, [(name, baseline) for name in others]
     return scored.rows, Comparison(
         models=scored.models,
         rows=tuple(compare([scored.rows], names, pairs, scored.chance, labels)),
         audits=scored.audits,
-        overlaps=tuple(count_overlaps(items.subtasks, known, settings.workers, items.slices))
-        if known.names
-        else (),
         titles=labels,
         suite=benchmarks.suite or "",
         not_run=not_run_labels(benchmarks),

@@ -7,6 +7,7 @@ space.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.timm_model import TimmModel
 from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
+from PIL.Image import Image
 from torch import Tensor, nn
 
 # As CLIP was trained, and as open_clip trains all models, SigLIP's too.
@@ -26,6 +28,14 @@ GROUPS, FEWEST, FEWEST_ON_GPU = 4, 32, 512
 def encode_images(model: Any, pixels: Tensor) -> Tensor:
     """Image embeddings [m, D], float32 and normalised, of pixels [m, 3, H, W]."""
     return F.normalize(model.encode_image(pixels).float(), dim=-1)
+
+
+@torch.inference_mode()
+def embed(loaded: Any, images: Iterable[Image], texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Embeddings [m, D] of a few images and [K, D] of a few texts under a `LoadedModel`."""
+    pixels = torch.stack([loaded.preprocess(image) for image in images]).to(loaded.device)
+    tokens = loaded.tokenize(list(texts)).to(loaded.device)
+    return encode_images(loaded.model, pixels), encode_texts(loaded.model, tokens)
 
 
 def image_projection(model: Any) -> tuple[Any, str] | None:

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import open_clip
-import torch
 from PIL import Image
 from torch import Tensor
 
 from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.models import checkpoints, hf_import, sources, weights
-from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.encoding import embed
 from compo_pipeline.models.export import write
 from compo_pipeline.models.loading import LoadedModel, build, load
 from compo_pipeline.models.settings import HUB_PREFIX, LOCAL_PREFIX, PublishedLayout, is_file
@@ -332,7 +331,7 @@ def _verify(source: LoadedModel, written: LoadedModel) -> None:
     """
     apart = max(
         float((one - other).abs().max())
-        for one, other in zip(_probe_embeddings(source), _probe_embeddings(written), strict=True)
+        for one, other in zip(_embed_noise(source), _embed_noise(written), strict=True)
     )
     if not apart <= TOLERANCE:
         raise SettingsError(
@@ -341,11 +340,8 @@ def _verify(source: LoadedModel, written: LoadedModel) -> None:
         )
 
 
-@torch.no_grad()
-def _probe_embeddings(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+def _embed_noise(loaded: LoadedModel) -> tuple[Tensor, Tensor]:
     """Embeddings of two images of random pixels, one wide and one high, and of two texts."""
     noise = np.random.default_rng(0).integers(0, 256, (2, 90, 60, 3), dtype=np.uint8)
     images = [Image.fromarray(noise[0]), Image.fromarray(noise[1]).rotate(90, expand=True)]
-    pixels = torch.stack([loaded.preprocess(image) for image in images])
-    texts = loaded.tokenize(list(weights.PROBES[:2]))
-    return encode_images(loaded.model, pixels), encode_texts(loaded.model, texts)
+    return embed(loaded, images, weights.PROBES[:2])

@@ -71,8 +71,6 @@ def files(
             if own[change]
         ),
     ]
-    if suite.overlaps:
-        sections.append(tables.overlaps_table(suite.overlaps, suite.benchmarks))
     models = [(name, model.weights, model.fingerprint[:16]) for name, model in suite.models.items()]
     sections.append(
         pages.Table(("model", "weights", "fingerprint"), models, ["weights"], title="Models")

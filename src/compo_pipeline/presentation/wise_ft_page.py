@@ -33,7 +33,7 @@ def files(
     """The page with the metrics of each ratio of base and fine-tuned weights, and their table.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`, with `measured_on`.
+        frame: of `wise_ft.sweep`, with `measured_on`.
         facts: about the run.
         links: related pages.
         command: of those that do not exist yet, with NAME for the pipeline.
@@ -93,7 +93,7 @@ def describe_choice(frame: pd.DataFrame) -> str:
     """A sentence on the WiSE-FT ratio chosen on the validation items, or why there is none.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`, with `measured_on`.
+        frame: of `wise_ft.sweep`, with `measured_on`.
     """
     validation, reported = (frame[frame.measured_on == one] for one in (VALIDATION, REPORTED))
     if validation.empty:
@@ -138,7 +138,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
+        frame: of `wise_ft.sweep`, of the reported or of the validation items.
     """
     columns = {role: _role_means(frame, role).set_index("ratio").value for role in _AXES}
     return pd.DataFrame({role: column for role, column in columns.items() if len(column)})
@@ -151,7 +151,7 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
     is the only one.
 
     Args:
-        frame: rows of `wise_ft.RatioResult`, of the reported or of the validation items.
+        frame: of `wise_ft.sweep`, of the reported or of the validation items.
     """
     means = summary(frame)
     if means.empty:

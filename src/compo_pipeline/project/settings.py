@@ -51,7 +51,7 @@ from compo_pipeline.datasets.recaption.settings import KEY as RECAPTION
 from compo_pipeline.datasets.recaption.settings import LocalCaptionerSettings, RecaptionSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.analysis.settings import AttentionSettings
-from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings, SuiteSettings
+from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.settings import LanguageSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
@@ -145,7 +145,6 @@ class Parameters:
     spaces: Open[Open[Any]] = field(default_factory=dict)
     """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
     bounds."""
-    suite: SuiteSettings = field(default_factory=SuiteSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
     """Values that `--params variant=<name>` stands for, by dotted key: for all, and by method in

@@ -22,11 +22,10 @@ import numpy as np
 import torch
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
-from torch import Tensor
 
 import compo_decoding
 from compo_pipeline.configuration.settings import PlainError, SettingsError
-from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.encoding import embed
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES
@@ -242,8 +241,8 @@ def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel
 
 def write_probes(export: Path) -> None:
     """Write the embeddings of fixed probe images and texts into an exported model's folder."""
-    embeddings = _probe_embeddings(load(export))
-    content = {kind: values.tolist() for kind, values in embeddings.items()}
+    embeddings = embed(load(export), _probe_images(), PROBES)
+    content = dict(zip(("images", "texts"), (each.tolist() for each in embeddings), strict=True))
     (export / PROBES_FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -261,7 +260,8 @@ def load_checked(export: Path, registered: str | None) -> LoadedModel:
             f"{expected}"
         )
     stored = read_json(export / PROBES_FILE)
-    for kind, computed in _probe_embeddings(model).items():
+    embeddings = embed(model, _probe_images(), PROBES)
+    for kind, computed in zip(("images", "texts"), embeddings, strict=True):
         difference = (computed - torch.tensor(stored[kind])).abs().max().item()
         # A difference that is not a number is above it too.
         if not difference <= TOLERANCE:
@@ -270,16 +270,6 @@ def load_checked(export: Path, registered: str | None) -> LoadedModel:
                 f"at most {TOLERANCE:g} is allowed"
             )
     return model
-
-
-@torch.inference_mode()
-def _probe_embeddings(model: LoadedModel) -> dict[str, Tensor]:
-    """Embeddings of the generated probe images [P, D] and of the probe texts [T, D]."""
-    pixels = torch.stack([model.preprocess(image) for image in _probe_images()])
-    return {
-        "images": encode_images(model.model, pixels),
-        "texts": encode_texts(model.model, model.tokenize(list(PROBES))),
-    }
 
 
 def _probe_images() -> Iterator[Image.Image]:

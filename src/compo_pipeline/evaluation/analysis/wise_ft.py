@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
     Row,
-    Significance,
     compare,
     merge_comparisons,
 )
@@ -47,32 +46,6 @@ COMPOSITION: Role = "composition"
 """The role that a mixture is chosen by."""
 RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Shares of the fine-tuned weights in a sweep, from the base alone on."""
-
-
-@dataclass(frozen=True, slots=True)
-class RatioResult:
-    """One metric of the interpolated model at one ratio, with 95% intervals, in per cent.
-
-    For the mean over the sets of a role, `benchmark` is `MEANS`, `name` is the role, and `sets` has
-    the labels of its sets. The difference from the base is paired on the same items;
-    `significance` follows Holm's correction over all metrics and ratios.
-    """
-
-    ratio: float
-    benchmark: str
-    metric: str
-    name: str
-    label: str
-    headline: bool
-    items: int
-    value: float
-    low: float
-    high: float
-    against_base: float
-    against_base_low: float
-    against_base_high: float
-    significance: Significance
-    sets: str = ""
 
 
 def load_ends(
@@ -105,8 +78,13 @@ def sweep(
     tuned: LoadedModel,
     ratios: Sequence[float],
     settings: EvaluationSettings,
-) -> list[RatioResult]:
+) -> pd.DataFrame:
     """Score the interpolated model in every metric and role at every ratio.
+
+    A row of the table is a metric at a ratio, in per cent with 95% intervals; of the mean over the
+    sets of a role, `benchmark` is `MEANS`, `name` the role, and `sets` has the labels of its sets.
+    The difference from the base is paired on the same items; `significance` follows Holm's
+    correction over all metrics and ratios.
 
     Images are encoded once where the image tower is the same.
 
@@ -151,11 +129,11 @@ def sweep(
             ]
     # The base against itself is no comparison.
     others = merge_comparisons([rows for ratio, rows in tables.items() if ratio])
-    return [
-        replace(one, sets=sets[one.name]) if one.benchmark == MEANS else one
+    return pd.DataFrame(
+        figures
         for ratio, rows in tables.items()
-        for one in _results_at_ratio(ratio, others if ratio else rows)
-    ]
+        for figures in _ratio_figures(ratio, others if ratio else rows, sets)
+    )
 
 
 def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
@@ -165,7 +143,7 @@ def best_ratio(table: pd.DataFrame) -> pd.Series[Any] | None:
     corrected or not. None where no ratio has.
 
     Args:
-        table: rows of `RatioResult`.
+        table: of `sweep`.
     """
     own = table[(table.benchmark == MEANS) & (table.name == COMPOSITION)]
     fell = set(table[table.headline & (table.against_base_high < 0)].ratio)
@@ -188,7 +166,7 @@ def choose_ratio(
     """
     evaluation = EvaluationSettings(device=device)
     ends = load_ends(loaders(base, None, checkpoint, device), read_record(checkpoint)["training"])
-    table = pd.DataFrame(sweep(items, *ends, RATIOS, evaluation))
+    table = sweep(items, *ends, RATIOS, evaluation)
     best = best_ratio(table)
     if best is None:
         log.warning(
@@ -227,24 +205,26 @@ def _model_name(ratio: float) -> str:
     return f"ratio {ratio!r}"
 
 
-def _results_at_ratio(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
-    """Yield the result of each comparison row at one mixing ratio."""
+def _ratio_figures(
+    ratio: float, rows: Iterable[Row], sets: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each comparison row at one mixing ratio, by column of the table."""
+    name = _model_name(ratio)
     for row in rows:
-        estimate, difference = row.values[_model_name(ratio)], row.difference_of(_model_name(ratio))
+        difference = row.difference_of(name)
         assert difference is not None
-        yield RatioResult(
-            ratio=ratio,
-            benchmark=row.benchmark,
-            metric=row.metric,
-            name=row.name,
-            label=row.label,
-            headline=row.headline,
-            items=row.items,
-            value=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            against_base=difference.value,
-            against_base_low=difference.low,
-            against_base_high=difference.high,
-            significance=difference.significance,
-        )
+        yield {
+            "ratio": ratio,
+            "benchmark": row.benchmark,
+            "metric": row.metric,
+            "name": row.name,
+            "label": row.label,
+            "headline": row.headline,
+            "items": row.items,
+            **asdict(row.values[name]),
+            "against_base": difference.value,
+            "against_base_low": difference.low,
+            "against_base_high": difference.high,
+            "significance": difference.significance,
+            "sets": sets[row.name] if row.benchmark == MEANS else "",
+        }

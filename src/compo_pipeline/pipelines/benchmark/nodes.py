@@ -7,18 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.generators import GENERATORS
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.comparison import by_model
-from compo_pipeline.evaluation.contamination import read_training_tables, training_rows
 from compo_pipeline.evaluation.differences import item_changes
-from compo_pipeline.evaluation.evaluate import BenchmarkItems, Comparison
-from compo_pipeline.evaluation.settings import EvaluationSettings, SliceKind, SuiteSettings
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
-from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.run.provenance import Site
@@ -30,16 +29,9 @@ from compo_pipeline.versions.verification import open_models
 
 
 def gather_items(
-    benchmarks: BenchmarksSettings,
-    data: DataSettings,
-    generator_settings: Any,
-    suite: SuiteSettings,
-    evaluation: EvaluationSettings,
-    language_model: str,
-) -> BenchmarkItems:
-    """Items of all enabled benchmarks, in slices by attribute-object pairs of training captions.
-
-    The captions are those of `suite.training`; generated data are generated first.
+    benchmarks: BenchmarksSettings, data: DataSettings, generator_settings: Any
+) -> list[Subtask]:
+    """Items of all enabled benchmarks; generated data are generated first.
 
     Raises:
         SettingsError: no benchmark is on.
@@ -53,16 +45,11 @@ def gather_items(
             "benchmarks: none has a folder of files; name the folder of all at benchmarks.root, or "
             "one at benchmarks.sets.<name>.root"
         )
-    captions, _ = read_training_tables(suite.training)
-    kinds: set[SliceKind] = {"binding"} if captions and "binding" in evaluation.slices else set()
-    parser = partial(parses_of, language_model)
-    return BenchmarkItems.with_slices(subtasks, kinds, captions, parser)
+    return subtasks
 
 
 def score_models(
-    items: BenchmarkItems,
-    suite: SuiteSettings,
-    data: DataSettings,
+    items: Sequence[Subtask],
     models: str,
     model_lists: Mapping[str, Any],
     registration: RegistrationSettings,
@@ -71,29 +58,25 @@ def score_models(
     embeddings: str,
 ) -> tuple[Table[Score], Comparison]:
     """Score the listed models on every item, and compare each with the first one."""
-    captions, facts = read_training_tables(suite.training)
-    known = training_rows(captions, facts, Path(suite.training.root or data.root), evaluation)
     listed = listed_models(models, model_lists)
     opened = open_models(listed, evaluation.device, registration.signing)
-    return score_suite(items, opened, evaluation, benchmarks, Path(embeddings), known)
+    return score_suite(items, opened, evaluation, benchmarks, Path(embeddings))
 
 
 def find_changes(
-    suite: Comparison, suite_scores: Sequence[Score], items: BenchmarkItems
+    suite: Comparison, suite_scores: Sequence[Score], items: Sequence[Subtask]
 ) -> list[ItemChange]:
     """Items that a model of the list gets right and the first one wrong, or the other way."""
     baseline, *others = suite.models
     return [
-        change
-        for name in others
-        for change in item_changes(suite_scores, items.subtasks, (baseline, name))
+        change for name in others for change in item_changes(suite_scores, items, (baseline, name))
     ]
 
 
 def write_report(
     suite: Comparison,
     changes: Sequence[ItemChange],
-    items: BenchmarkItems,
+    items: Sequence[Subtask],
     models: str,
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
@@ -105,14 +88,13 @@ def write_report(
         "list": models,
         "benchmarks": str(benchmarks.root or "folders of their own"),
         **suite.settings,
-        "training rows": "counted among the items" if suite.overlaps else "none (suite.training)",
     }
     suite_page.show(suite)
     _, *others = suite.models
     count = -(-evaluation.gallery // max(1, len(others)))
     cards = {
         name: hardest_cards(
-            items.subtasks, [one for one in changes if one.model == name], suite.benchmarks, count
+            items, [one for one in changes if one.model == name], suite.benchmarks, count
         )
         for name in others
     }

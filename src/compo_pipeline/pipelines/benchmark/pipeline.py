@@ -23,9 +23,6 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:data",
                     "params:generator_settings",
-                    "params:suite",
-                    "params:evaluation",
-                    "params:language.model",
                 ],
                 outputs="suite_items",
                 name="gather_items",
@@ -34,8 +31,6 @@ def create_pipeline() -> Pipeline:
                 score_models,
                 inputs=[
                     "suite_items",
-                    "params:suite",
-                    "params:data",
                     "params:models",
                     "params:model_lists",
                     "params:registration",

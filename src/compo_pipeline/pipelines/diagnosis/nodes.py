@@ -12,8 +12,6 @@ from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
-from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import BenchmarkItems
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.foils.build import shortage
@@ -54,8 +52,7 @@ def diagnose_models(
     opened = open_models(
         listed_models(models, model_lists), evaluation.device, registration.signing
     )
-    items, store = BenchmarkItems(subtasks, {}), Path(embeddings)
-    _, suite = score_suite(items, opened, evaluation, benchmarks, store, TrainingRows())
+    _, suite = score_suite(subtasks, opened, evaluation, benchmarks, Path(embeddings))
     base, rows = suite.reference, suite.rows
     return {name: asdict(diagnose(rows, base, name, training_run)) for name in suite.models}
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from compo_pipeline.benchmarks import loading
 from compo_pipeline.benchmarks.foils import NAME as FOILS
+from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
 from compo_pipeline.counterfactuals.contract import Opening
@@ -37,16 +37,14 @@ from compo_pipeline.evaluation.comparison import (
     run_metrics,
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
-from compo_pipeline.evaluation.contamination import TrainingRows, training_captions, training_rows
+from compo_pipeline.evaluation.contamination import training_captions
 from compo_pipeline.evaluation.evaluate import (
-    BenchmarkItems,
     Comparison,
     ScoredModels,
-    compare_run,
     loaders,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import scored_items
+from compo_pipeline.evaluation.slices import ItemSlices, item_slices, scored_items
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
@@ -64,7 +62,7 @@ from compo_pipeline.run.provenance import Site
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, Score, ScoredItem
+from compo_pipeline.storage.records import Caption, Foil, Rejected, Score, ScoredItem
 from compo_pipeline.storage.tables import Splits, Table
 from compo_pipeline.storage.tables import training_rows as rows_of
 from compo_pipeline.tracking import runs as tracking
@@ -78,37 +76,24 @@ CAPTIONS = 300
 """Training captions on which rules are measured, at most."""
 
 
-def gather_items(
+def slice_items(
+    items: Sequence[Subtask],
     valid_captions: Sequence[Caption],
-    foils: Sequence[Foil],
-    benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,
     language_model: str,
     split: Splits,
-    root: Path,
-) -> BenchmarkItems:
-    """Items of all enabled benchmarks, with slices by training captions, sources and texts."""
-    items = loading.gather(benchmarks, valid_captions, root, foils)
-    if benchmarks.root is None and benchmarks.foils.split is None:
-        text = "benchmarks.root is null: models are judged by retrieval over the split '%s' alone."
-        log.info(text, benchmarks.retrieval.split)
-    training, parser = training_captions(valid_captions, split), partial(parses_of, language_model)
-    return BenchmarkItems.with_slices(items, evaluation.slices, training, parser, valid_captions)
-
-
-def identify_training_rows(
-    valid_captions: Sequence[Caption],
-    facts: Sequence[Fact],
-    root: Path,
-    evaluation: EvaluationSettings,
-    split: Splits,
-) -> TrainingRows:
-    """Hashes of training images and captions, to find them among benchmark items."""
-    return training_rows(valid_captions, facts, root, evaluation, split)
+) -> ItemSlices:
+    """Slices that each benchmark item belongs to, by training captions, sources and texts."""
+    kinds = frozenset(evaluation.slices)
+    captions = training_captions(valid_captions, split)
+    sentences = (text for row in captions for text in row.sentences)
+    source_of = {row.image: row.source for row in valid_captions} if "source" in kinds else {}
+    return item_slices(items, kinds, partial(parses_of, language_model), sentences, source_of)
 
 
 def score_models(
-    items: BenchmarkItems,
+    items: Sequence[Subtask],
+    slices: ItemSlices,
     checkpoint: Path,
     control_checkpoint: Path,
     run: Mapping[str, Any],
@@ -119,24 +104,8 @@ def score_models(
     control = control_checkpoint if evaluation.control else None
     models, method = loaders(model, control, checkpoint, evaluation.device), run["method"]
     named = {FINE_TUNED: (method, run.get("label", method))}
-    scored = evaluate.score_models(items.subtasks, models, evaluation, named=named)
-    return scored.rows, list(scored_items(items.subtasks, items.slices)), scored
-
-
-def compare_models(
-    scored: ScoredModels,
-    items: BenchmarkItems,
-    known: TrainingRows,
-    dataset: str,
-    evaluation: EvaluationSettings,
-    benchmarks: BenchmarksSettings,
-) -> tuple[Comparison, dict[str, Any]]:
-    """Comparison of the scored models, and its headline figures for DVC."""
-    compared = compare_run(scored, items, known, dataset, evaluation)
-    comparison = replace(
-        compared, suite=benchmarks.suite or "", not_run=loading.not_run_labels(benchmarks)
-    )
-    return comparison, headline_figures(comparison.rows)
+    scored = evaluate.score_models(items, models, evaluation, named=named)
+    return scored.rows, list(scored_items(items, slices)), scored
 
 
 def describe_training(
@@ -187,7 +156,7 @@ def diagnose_run(comparison: Comparison, training_run: TrainingRun) -> Diagnosis
 def write_report(
     comparison: Comparison,
     scores: Sequence[Score],
-    items: BenchmarkItems,
+    items: Sequence[Subtask],
     diagnosis: Diagnosis,
     foils: Sequence[Foil],
     foils_report: Mapping[str, Any],
@@ -208,7 +177,7 @@ def write_report(
     found, split = comparison, benchmarks.foils.split
     drawn = review.draw(foils, split, foils_report["fingerprint"])
     noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
-    cards = sampled_cards(items.subtasks, scores, found, evaluation.gallery)
+    cards = sampled_cards(items, scores, found, evaluation.gallery)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     return report.files(
@@ -232,10 +201,13 @@ def log_evaluation(
     foils_report: Mapping[str, Any],
     foils: FoilSettings,
     benchmarks: BenchmarksSettings,
-) -> None:
+) -> dict[str, Any]:
     """Log metrics, comparison and report to the MLflow run, and print the comparison.
 
     The control's metrics go to its own run.
+
+    Returns:
+        The headline figures, for DVC.
     """
     found, split = comparison, benchmarks.foils.split
     with tracking.adopt(run["run_id"]) as record:
@@ -252,6 +224,7 @@ def log_evaluation(
         record.artefact(written, "report")
     why = "" if split is None else shortage(foils_report, split, foils)
     show_comparison(found, coverage_lines(found.rows, why))
+    return headline_figures(found.rows)
 
 
 def _facts(

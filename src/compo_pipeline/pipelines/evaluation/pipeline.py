@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.benchmarks.loading import gather
+from compo_pipeline.evaluation.contamination import training_rows
+from compo_pipeline.evaluation.evaluate import compare_run
 from compo_pipeline.pipelines.evaluation.nodes import (
-    compare_models,
     describe_training,
     diagnose_run,
-    gather_items,
-    identify_training_rows,
     log_evaluation,
     score_models,
+    slice_items,
     write_report,
 )
 
@@ -21,21 +22,25 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                gather_items,
-                inputs=[
-                    "valid_captions",
-                    "foils",
-                    "params:benchmarks",
-                    "params:evaluation",
-                    "params:language.model",
-                    "params:views.split",
-                    "params:data.root",
-                ],
-                outputs="sliced_items",
+                gather,
+                inputs=["params:benchmarks", "valid_captions", "params:data.root", "foils"],
+                outputs="benchmark_items",
                 name="gather_items",
             ),
             node(
-                identify_training_rows,
+                slice_items,
+                inputs=[
+                    "benchmark_items",
+                    "valid_captions",
+                    "params:evaluation",
+                    "params:language.model",
+                    "params:views.split",
+                ],
+                outputs="item_slices",
+                name="slice_items",
+            ),
+            node(
+                training_rows,
                 inputs=[
                     "valid_captions",
                     "facts",
@@ -49,7 +54,8 @@ def create_pipeline() -> Pipeline:
             node(
                 score_models,
                 inputs=[
-                    "sliced_items",
+                    "benchmark_items",
+                    "item_slices",
                     "checkpoint",
                     "control_checkpoint",
                     "run",
@@ -60,16 +66,17 @@ def create_pipeline() -> Pipeline:
                 name="score_models",
             ),
             node(
-                compare_models,
+                compare_run,
                 inputs=[
                     "scored_run",
-                    "sliced_items",
+                    "benchmark_items",
+                    "item_slices",
                     "training_rows",
                     "params:dataset",
                     "params:evaluation",
                     "params:benchmarks",
                 ],
-                outputs=["comparison", "metrics"],
+                outputs="comparison",
                 name="compare_models",
             ),
             node(
@@ -101,7 +108,7 @@ def create_pipeline() -> Pipeline:
                 inputs=[
                     "comparison",
                     "scores",
-                    "sliced_items",
+                    "benchmark_items",
                     "diagnosis",
                     "foils",
                     "foils_report",
@@ -127,7 +134,7 @@ def create_pipeline() -> Pipeline:
                     "params:foils",
                     "params:benchmarks",
                 ],
-                outputs=None,
+                outputs="metrics",
                 name="log_evaluation",
             ),
         ],

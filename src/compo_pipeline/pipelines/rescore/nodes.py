@@ -11,12 +11,14 @@ from typing import Any
 
 import mlflow
 
+from compo_pipeline.benchmarks.items import Subtask
+from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import TrainingRows
-from compo_pipeline.evaluation.evaluate import BenchmarkItems, evaluate
+from compo_pipeline.evaluation.evaluate import compare_run, score_models
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import scored_items
+from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
@@ -33,7 +35,8 @@ from compo_pipeline.versions.verification import load_base, verified
 
 
 def rescore_version(
-    items: BenchmarkItems,
+    items: Sequence[Subtask],
+    slices: ItemSlices,
     known: TrainingRows,
     valid_captions: Sequence[Caption],
     manifest: Mapping[str, Any],
@@ -73,13 +76,15 @@ def rescore_version(
             BASE: partial(load_base, files.lineage, base, str(device)),
             FINE_TUNED: lambda: model,
         }
-        about = method, method, version.tags["dataset"]
-        scores, comparison = evaluate(
-            items.subtasks, models, *about, known, evaluation, items.slices
-        )
-        rows = {role: scores.having("model", [one.name]) for role, one in comparison.models.items()}
+        named = {FINE_TUNED: (method, method)}
+        scored = score_models(items, models, evaluation, named=named)
+        about = known, version.tags["dataset"], evaluation, BenchmarksSettings()
+        comparison = compare_run(scored, items, slices, *about)
+        rows = {
+            role: scored.rows.having("model", [one.name]) for role, one in comparison.models.items()
+        }
         evidence = Evidence.from_comparison(comparison)
-        write_evidence(files.export, evidence, rows, scored_items(items.subtasks, items.slices))
+        write_evidence(files.export, evidence, rows, scored_items(items, slices))
         most = registration.reference_rows
         write_reference(files.export, model, valid_captions, root, most, evaluation)
         tags = {"rescored_from": f"models:/{name}/{version.version}"}

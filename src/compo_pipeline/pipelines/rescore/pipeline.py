@@ -14,7 +14,8 @@ def create_pipeline() -> Pipeline:
             node(
                 rescore_version,
                 inputs=[
-                    "sliced_items",
+                    "benchmark_items",
+                    "item_slices",
                     "training_rows",
                     "valid_captions",
                     "manifest",

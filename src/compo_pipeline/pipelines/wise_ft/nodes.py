@@ -51,9 +51,7 @@ def score_mixtures(
     except SettingsError as error:
         log.warning("No ratio is chosen: %s", error.message)
     tables = [
-        pd.DataFrame(sweep(tasks, *load_ends(models, record), RATIOS, evaluation)).assign(
-            measured_on=name
-        )
+        sweep(tasks, *load_ends(models, record), RATIOS, evaluation).assign(measured_on=name)
         for name, tasks in items.items()
         if tasks
     ]

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from PIL import Image
 
 from compo_pipeline.evaluation.analysis.attention import Case
 from compo_pipeline.evaluation.embed import tokenize_texts
 from compo_pipeline.images.decoding import Limits, load
 from compo_pipeline.methods import registry as methods
-from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.encoding import embed
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
@@ -182,11 +181,8 @@ def checked_length(text: str) -> str:
     return text
 
 
-@torch.inference_mode()
 def _cosines(loaded: LoadedModel, image: Image.Image, captions: Sequence[str]) -> list[float]:
     """Cosine similarities [K] of an image with each caption under a model."""
-    device = loaded.device
-    u = encode_images(loaded.model, loaded.preprocess(image)[None].to(device))
-    t = encode_texts(loaded.model, loaded.tokenize(list(captions)).to(device))
+    u, t = embed(loaded, [image], captions)
     cosines: list[float] = (t @ u[0]).tolist()
     return cosines
