@@ -24,12 +24,11 @@ from compo_pipeline.benchmarks.sugar_crepe import ADD, REPLACE, SWAP
 from compo_pipeline.benchmarks.suites import CLIC_DRAW, SUITES
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.availability import benchmark_availability
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Audit, ComparedModel, Comparison
-from compo_pipeline.evaluation.published import read_published
+from compo_pipeline.evaluation.published import aggregate_rows, read_published
 from compo_pipeline.evaluation.settings import (
     EvaluationSettings,
 )

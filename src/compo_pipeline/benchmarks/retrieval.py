@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from compo_pipeline.benchmarks.averages import ALL
 from compo_pipeline.benchmarks.files import Record, files_of, read_file, read_files
 from compo_pipeline.benchmarks.items import (
     COCO_PHOTOS,
     FILES,
     FLICKR_PHOTOS,
-    UNKNOWN,
     Benchmark,
     Download,
     Item,
@@ -263,69 +263,59 @@ def _retrieval_subtask(
     return Subtask(benchmark, name, ("retrieval",), images, normalised)
 
 
-def _declare_benchmark(
-    name: str,
-    label: str,
-    load: Callable[[Path, Path], list[Subtask]] | None,
-    source: str = "",
-    files: tuple[str, ...] = FILES,
-    download: Download = UNKNOWN,
-    parts: tuple[str, ...] = (),
-) -> Benchmark:
-    """The declaration of a retrieval benchmark, with recall at 1 and 5 as headlines."""
-    return Benchmark(
-        name=name,
-        role="retrieval",
-        label=label,
-        load=load,
-        headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
-        source=source,
-        files=files,
-        download=download,
-        parts=parts,
-    )
-
-
-RETRIEVAL = replace(_declare_benchmark(NAME, "Retrieval", None), unnamed=("raw", "clic"))
-COCO = _declare_benchmark(
-    "coco",
-    "COCO retrieval",
-    _load_coco,
-    f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; images: "
-    "COCO's folder with val2017 and val2014",
+RETRIEVAL = Benchmark(
+    name=NAME,
+    role="retrieval",
+    label="Retrieval",
+    load=None,
+    headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+    unnamed=("raw", "clic"),
+)
+_OF_FILES = replace(RETRIEVAL, unnamed=(ALL,))
+COCO = replace(
+    _OF_FILES,
+    name="coco",
+    label="COCO retrieval",
+    load=_load_coco,
+    source=f"cocodataset.org: captions_val2017.json; or {_KARPATHY}: dataset_coco.json; or both; "
+    "images: COCO's folder with val2017 and val2014",
     download=Download("1 GB of val2017, 6 GB of val2014", "CC BY 4.0", COCO_PHOTOS),
     parts=("clic", "karpathy"),
 )
-FLICKR30K = _declare_benchmark(
-    "flickr30k",
-    "Flickr30k retrieval",
-    _load_flickr30k,
-    f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
+FLICKR30K = replace(
+    _OF_FILES,
+    name="flickr30k",
+    label="Flickr30k retrieval",
+    load=_load_flickr30k,
+    source=f"{_KARPATHY}: dataset_flickr30k.json; images: flickr30k-images of "
     "shannon.cs.illinois.edu/DenotationGraph",
     download=Download("4 GB", images=FLICKR_PHOTOS),
     parts=("karpathy", "clic"),
 )
-FLICKR8K = _declare_benchmark(
-    "flickr8k",
-    "Flickr8k retrieval",
-    _load_flickr8k,
-    f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
+FLICKR8K = replace(
+    _OF_FILES,
+    name="flickr8k",
+    label="Flickr8k retrieval",
+    load=_load_flickr8k,
+    source=f"{_KARPATHY}: dataset_flickr8k.json; images: Flicker8k_Dataset of its authors' form",
     download=Download("1 GB", images=FLICKR_PHOTOS),
     parts=("karpathy",),
 )
-DOCCI = _declare_benchmark(
-    "docci",
-    "DOCCI retrieval",
-    _load_docci,
-    "google.github.io/docci: docci_descriptions.jsonlines; its images",
+DOCCI = replace(
+    _OF_FILES,
+    name="docci",
+    label="DOCCI retrieval",
+    load=_load_docci,
+    source="google.github.io/docci: docci_descriptions.jsonlines; its images",
     download=Download(annotations="CC BY 4.0", images="CC BY 4.0"),
     parts=("test", "test_whole"),
 )
-IIW = _declare_benchmark(
-    "iiw",
-    "IIW retrieval",
-    _load_iiw,
-    "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
+IIW = replace(
+    _OF_FILES,
+    name="iiw",
+    label="IIW retrieval",
+    load=_load_iiw,
+    source="the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
     "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
     files=(*FILES, "*/data.jsonl"),
     download=Download(annotations="CC BY 4.0", images="of DOCCI CC BY 4.0; of the others unknown"),
@@ -335,11 +325,12 @@ IIW = _declare_benchmark(
         for part in (name, f"{name}_whole")
     ),
 )
-URBAN1K = _declare_benchmark(
-    "urban1k",
-    "Urban-1k retrieval",
-    _load_urban1k,
-    "huggingface.co/datasets/BeichenZhang/Urban1k: its folders caption and image",
+URBAN1K = replace(
+    _OF_FILES,
+    name="urban1k",
+    label="Urban-1k retrieval",
+    load=_load_urban1k,
+    source="huggingface.co/datasets/BeichenZhang/Urban1k: its folders caption and image",
     files=_URBAN1K_FILES,
     parts=("test", "test_whole"),
 )

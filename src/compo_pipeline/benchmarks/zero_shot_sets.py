@@ -239,9 +239,8 @@ def _read_food101(folder: Path) -> _SetContent:
     file = read_file(folder / "food-101/meta/test.json", dict)
     classes = sorted(file.content)
     images = [
-        (f"food-101/images/{image}.jpg", number)
+        (f"food-101/images/{image}.jpg", classes.index(name))
         for name in file.content
-        for number in (classes.index(name),)
         for image in file.texts(name)
     ]
     return _SetContent(classes, images)

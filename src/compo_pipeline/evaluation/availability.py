@@ -119,8 +119,7 @@ def _inspect_benchmark(
         missing=tuple(
             f"{name}: {text}"
             for (_, name), tasks in sets.items()
-            for text, count in (_missing_images(tasks, there),)
-            if count
+            if (text := _missing_images(tasks, there))
         ),
         absent=tuple(
             sorted(f"{root / name}" for (root, name, _), found in there.items() if not found)
@@ -131,12 +130,9 @@ def _inspect_benchmark(
     )
 
 
-def _missing_images(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> tuple[str, int]:
-    """Text that says how many images of the subtasks are missing, and their number.
-
-    The text has some of their names.
-    """
+def _missing_images(tasks: Iterable[Subtask], there: Mapping[ImagePlace, bool]) -> str:
+    """How many images of the subtasks are missing, with some of their names; empty if none is."""
     own = {each for task in tasks for item in task.items for each in task.image_locations(item)}
     absent = sorted(name for _, name, _ in (each for each in own if not there[each]))
     names = ", ".join(absent[:_NAMED]) + (", ..." if len(absent) > _NAMED else "")
-    return f"{len(absent):,} of {len(own):,} ({names})", len(absent)
+    return f"{len(absent):,} of {len(own):,} ({names})" if absent else ""

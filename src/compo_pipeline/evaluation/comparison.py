@@ -23,7 +23,6 @@ from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import (
     KEY,
     MetricMean,
-    ReportedMetric,
     reported_metrics,
     score_frame,
 )
@@ -193,30 +192,24 @@ def compare_means(
     Items whose images have the same name, in any benchmark, are of one image. Without chance
     levels; `p_holm` is not corrected.
     """
-    return [_mean_row(mean, scored, pairs) for mean in means]
-
-
-def _mean_row(
-    mean: MetricMean, scored: Mapping[Key, ScoredPart], pairs: Sequence[Pair]
-) -> Row | None:
-    """The comparison row of one mean over subtasks; None if a subtask has no scored item."""
-    parts = [scored[key] for key in mean.weights if key in scored and len(scored[key].items)]
-    if len(parts) < len(mean.weights):
-        return None
-    metrics = {metric for _, metric, _ in mean.weights}
-    measured = _measured_fields(
-        _renumber_images(parts), list(mean.weights.values()), pairs, verdicts=not metrics & GRADED
-    )
-    return Row(
-        benchmark="",
-        metric="mean",
-        name=mean.label,
-        label=mean.label,
-        headline=False,
-        averaged=len(parts) > 1,
-        chance=None,
-        **measured,
-    )
+    rows: list[Row | None] = []
+    for mean in means:
+        parts = [scored[key] for key in mean.weights if key in scored and len(scored[key].items)]
+        row = None
+        if len(parts) == len(mean.weights):
+            graded = any(metric in GRADED for _, metric, _ in mean.weights)
+            row = _row(
+                *(_renumber_images(parts), list(mean.weights.values()), pairs, graded),
+                benchmark="",
+                metric="mean",
+                name=mean.label,
+                label=mean.label,
+                headline=False,
+                averaged=len(parts) > 1,
+                chance=None,
+            )
+        rows.append(row)
+    return rows
 
 
 def _renumber_images(parts: Sequence[ScoredPart]) -> list[ScoredPart]:
@@ -344,17 +337,25 @@ def _compare_parts(
             continue
         parts = dict(zip(kept, _renumber_images([scored[key] for key in kept]), strict=True))
         for metric in reported_metrics(items, titles):
-            members = {
-                (metric.benchmark, metric.metric, part): weight
-                for part, weight in metric.weights.items()
-            }
+            members = metric.mean.weights
             if not members.keys() <= parts.keys():
                 continue  # an average over fewer subtasks than it names would be another metric
             level = None
             if members.keys() <= chance.keys():
                 level = 100 * sum(weight * chance[key] for key, weight in members.items())
-            own = [parts[key] for key in members]
-            rows.append(_metric_row(metric, own, list(members.values()), level, pairs))
+            own, weights = [parts[key] for key in members], list(members.values())
+            rows.append(
+                _row(
+                    *(own, weights, pairs, metric.metric in GRADED),
+                    benchmark=metric.benchmark,
+                    metric=metric.metric,
+                    name=metric.name,
+                    label=metric.label,
+                    headline=metric.headline,
+                    averaged=metric.averaged,
+                    chance=level,
+                )
+            )
     return rows
 
 
@@ -408,45 +409,30 @@ def renamed(scores: Iterable[Score], label: str) -> Table[Score]:
     return table.with_columns(model=pa.chunked_array([pa.repeat(label, len(table))]))
 
 
-def _metric_row(
-    metric: ReportedMetric,
+def _row(
     parts: Sequence[ScoredPart],
     weights: Sequence[float],
-    chance: float | None,
     pairs: Sequence[Pair],
+    graded: bool,
+    **named: Any,
 ) -> Row:
-    """The comparison row of one reported metric, from the items of its subtasks."""
-    return Row(
-        benchmark=metric.benchmark,
-        metric=metric.metric,
-        name=metric.name,
-        label=metric.label,
-        headline=metric.headline,
-        averaged=metric.averaged,
-        chance=chance,
-        **_measured_fields(parts, weights, pairs, verdicts=metric.metric not in GRADED),
-    )
-
-
-def _measured_fields(
-    parts: Sequence[ScoredPart], weights: Sequence[float], pairs: Sequence[Pair], *, verdicts: bool
-) -> dict[str, Any]:
-    """Item counts, values and differences of a comparison row, as keyword arguments."""
+    """The comparison row of a mean over subtasks, from their items and the row's names."""
     by_model = {
         model: [statistics.Part(part.values[model], part.image) for part in parts]
         for model in parts[0].values
     }
     one_table = len(parts) == 1 and all(len(of) == 1 for of in parts[0].values.values())
     values, differences = row_statistics(
-        by_model, pairs, weights, exact=verdicts and one_table, verdicts=verdicts
+        by_model, pairs, weights, exact=one_table and not graded, verdicts=not graded
     )
-    return {
-        "items": sum(len(part.image) for part in parts),
-        "skipped": sum(len(part.skipped) for part in parts),
-        "images": len(np.unique(np.concatenate([part.image for part in parts]))),
-        "values": values,
-        "differences": differences,
-    }
+    return Row(
+        **named,
+        items=sum(len(part.image) for part in parts),
+        skipped=sum(len(part.skipped) for part in parts),
+        images=len(np.unique(np.concatenate([part.image for part in parts]))),
+        values=values,
+        differences=differences,
+    )
 
 
 def row_statistics(

@@ -56,18 +56,17 @@ def item_slices(
     if "binding" in kinds:
         for parse in parser(dict.fromkeys(captions)).values():
             seen.update(bindings(parse))
-    return {
-        (task.benchmark, task.name, item.item): tuple(
-            dict.fromkeys(
+    found = {}
+    for task in tasks:
+        of_rows = source_of if task.benchmark in _OF_ROWS else {}
+        for item in task.items:
+            names = (
                 f"{kind}={value}"
                 for kind in sorted(kinds)
                 for value in _slices_of_kind(kind, item, parses, seen, of_rows)
             )
-        )
-        for task in tasks
-        for of_rows in [source_of if task.benchmark in _OF_ROWS else {}]
-        for item in task.items
-    }
+            found[task.benchmark, task.name, item.item] = tuple(dict.fromkeys(names))
+    return found
 
 
 def scored_items(

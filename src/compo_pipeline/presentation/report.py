@@ -9,11 +9,10 @@ import pandas as pd
 import yaml
 
 from compo_pipeline.diagnosis.diagnose import Diagnosis
-from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, ROLES, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.published import published_results
+from compo_pipeline.evaluation.published import aggregate_rows, published_results
 from compo_pipeline.presentation import pages, plots, tables
 from compo_pipeline.presentation.diagnosis_page import (
     ENVIRONMENT,

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from rich.console import Console
 from rich.text import Text
 
-from compo_pipeline.evaluation.aggregates import aggregate_rows
 from compo_pipeline.evaluation.availability import BenchmarkAvailability
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.published import aggregate_rows
 from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
 from compo_pipeline.presentation import pages, plots, tables
 from compo_pipeline.run.console import table as plain_table

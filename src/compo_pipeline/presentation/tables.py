@@ -10,11 +10,10 @@ import rich.table
 from rich.console import Console
 from rich.text import Text
 
-from compo_pipeline.evaluation.aggregates import AggregateRow
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Estimate, Row
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.published import PublishedResults
+from compo_pipeline.evaluation.published import AggregateRow, PublishedResults
 from compo_pipeline.presentation.pages import Cell, CellLike, Table, counted
 from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal

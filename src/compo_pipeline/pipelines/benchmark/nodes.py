@@ -48,7 +48,7 @@ def gather_items(
     return subtasks
 
 
-def score_models(
+def score_listed(
     items: Sequence[Subtask],
     models: str,
     model_lists: Mapping[str, Any],

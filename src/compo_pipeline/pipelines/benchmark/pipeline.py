@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.benchmark.nodes import (
     find_changes,
     gather_items,
     log_suite,
-    score_models,
+    score_listed,
     write_report,
 )
 
@@ -28,7 +28,7 @@ def create_pipeline() -> Pipeline:
                 name="gather_items",
             ),
             node(
-                score_models,
+                score_listed,
                 inputs=[
                     "suite_items",
                     "params:models",

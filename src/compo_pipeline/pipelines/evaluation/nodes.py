@@ -28,7 +28,6 @@ from compo_pipeline.diagnosis.negatives import (
     asked_changes,
 )
 from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
-from compo_pipeline.evaluation import evaluate
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -42,6 +41,7 @@ from compo_pipeline.evaluation.evaluate import (
     Comparison,
     ScoredModels,
     loaders,
+    score_models,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, item_slices, scored_items
@@ -91,7 +91,7 @@ def slice_items(
     return item_slices(items, kinds, partial(parses_of, language_model), sentences, source_of)
 
 
-def score_models(
+def score_run(
     items: Sequence[Subtask],
     slices: ItemSlices,
     checkpoint: Path,
@@ -104,7 +104,7 @@ def score_models(
     control = control_checkpoint if evaluation.control else None
     models, method = loaders(model, control, checkpoint, evaluation.device), run["method"]
     named = {FINE_TUNED: (method, run.get("label", method))}
-    scored = evaluate.score_models(items, models, evaluation, named=named)
+    scored = score_models(items, models, evaluation, named=named)
     return scored.rows, list(scored_items(items, slices)), scored
 
 

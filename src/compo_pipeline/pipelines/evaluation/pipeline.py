@@ -11,7 +11,7 @@ from compo_pipeline.pipelines.evaluation.nodes import (
     describe_training,
     diagnose_run,
     log_evaluation,
-    score_models,
+    score_run,
     slice_items,
     write_report,
 )
@@ -52,7 +52,7 @@ def create_pipeline() -> Pipeline:
                 name="identify_training_rows",
             ),
             node(
-                score_models,
+                score_run,
                 inputs=[
                     "benchmark_items",
                     "item_slices",
