@@ -26,7 +26,7 @@ from tests.pages.pages import (
 )
 
 from compo_pipeline import cli
-from compo_pipeline.evaluation.suite import find_comparison_set, listed_models
+from compo_pipeline.evaluation.suite import find_entry, listed_models
 from compo_pipeline.project import commands as without_project
 from compo_pipeline.project.settings import (
     RunSettings,
@@ -154,7 +154,7 @@ def test_a_run_is_accepted_before_it_looks_for_data(
         check_settings(settings, chosen)
         check_runner(str(given["runner"]), settings, chosen)
         listed_models(settings.models, settings.model_lists)
-        find_comparison_set(settings.set, settings.comparison_sets)
+        find_entry(settings.set, "set", settings.comparison_sets, "comparison_sets")
 
     run = click.Command("run", params=cli.kedro_run.params, callback=accept)
     monkeypatch.setattr(cli, "kedro_run", run)

@@ -16,6 +16,7 @@ from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset
 from compo_pipeline.methods.views import single_view
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import Site
@@ -60,7 +61,7 @@ def catalog(
     asked = [single_view(row, row.sentences, ("A red key.",), "{}") for row in captions]
     asked[0] = single_view(captions[0], ("A red cup.",), ("A red key.",), "{}")
     write_rows(tmp_path / "views" / "epoch=00.parquet", asked, View)
-    models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate("ab")}
+    models = {name: ModelSettings(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
     benchmarks = replace(shipped.benchmarks, foils=FoilBenchmarkSettings("test"))
 
     def build(**changes: Any) -> DataCatalog:

@@ -164,7 +164,7 @@ def test_forged_evidence_is_replaced_by_what_the_files_give(
     (overlap,) = files.evidence.overlaps
     assert (overlap.images, overlap.same_bytes, overlap.captions) == (IMAGES, 0, 2 * IMAGES)
     assert overlap.same_caption == 2
-    tables, (task,) = files.tables(), asked.items.subtasks
+    tables, (task,) = files.tables(), asked.items
     for rows, folder in ((tables.version, models[1]), (tables.base, models[0])):
         model = load(folder)
         for row, item in zip(rows, task.items, strict=True):

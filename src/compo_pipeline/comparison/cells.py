@@ -14,7 +14,8 @@ from compo_pipeline.configuration import keys
 from compo_pipeline.configuration.settings import PlainError, SettingsError, leaves, nearest, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import SCORING
-from compo_pipeline.evaluation.suite import find_comparison_set
+from compo_pipeline.evaluation.settings import ComparisonSet
+from compo_pipeline.evaluation.suite import find_entry
 from compo_pipeline.methods import registry
 from compo_pipeline.run.next_steps import arguments, options
 from compo_pipeline.run.provenance import CommandOptions
@@ -131,7 +132,7 @@ def find_cells(
     Raises:
         SettingsError: there is no such set, or a cell cannot be run so on this dataset.
     """
-    chosen = find_comparison_set(name, sets)
+    chosen = parse(ComparisonSet, find_entry(name, "set", sets, KEY), f"{KEY}.{name}")
     shared = _options_for_cells(command.params, name)
     cells: dict[str, dict[str, Any]] = {}
     labels: dict[tuple[str, str], str] = {}

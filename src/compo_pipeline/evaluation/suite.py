@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from compo_pipeline.benchmarks.averages import Key
 from compo_pipeline.benchmarks.items import Subtask, titles
 from compo_pipeline.benchmarks.loading import not_run_labels
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.benchmarks.suites import SUITES, Aggregate
-from compo_pipeline.configuration.settings import NAME_PATTERN, SettingsError, nearest, parse
+from compo_pipeline.configuration.settings import SettingsError, nearest
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -24,12 +23,14 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.evaluate import Comparison, score_models
 from compo_pipeline.evaluation.published import PublishedResults, published_results
-from compo_pipeline.evaluation.settings import ComparisonSet, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.compute import choose_device, environment
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
+
+Entry = TypeVar("Entry")
 
 COMPOSITIONAL = (
     *SUITES["fsc"].aggregates[0].members,
@@ -88,53 +89,31 @@ def same_models(comparison: Comparison) -> list[str]:
     return found
 
 
-def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
+def listed_models(
+    name: str, lists: Mapping[str, Mapping[str, ModelSettings]]
+) -> Mapping[str, ModelSettings]:
     """Settings of the models in a list of `model_lists`, the baseline first.
 
-    Args:
-        name: of the list (`models`).
-        lists: the YAML key `model_lists`: names of models to their settings, by list.
-
     Raises:
-        SettingsError: there is no such list, a name cannot be that of a folder, a model cannot be
-            configured so, or two are the same.
+        SettingsError: there is no such list, or no model in it.
     """
-    models = _find_entry(name, "models", lists, "model_lists")
-    if not models:
+    if not (models := find_entry(name, "models", lists, "model_lists")):
         raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
-    found: dict[str, ModelSettings] = {}
-    for model, values in models.items():
-        if not re.search(NAME_PATTERN, model):
-            raise SettingsError(
-                f"model_lists.{name}: '{model}' becomes the name of a folder; expected letters, "
-                "digits, '_', '.' and '-', the first a letter or digit"
-            )
-        own = parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
-        if same := [other for other, known in found.items() if known == own]:
-            raise SettingsError(
-                f"model_lists.{name}.{model}: it is the same model as '{same[0]}', with equal "
-                "settings; remove one"
-            )
-        found[model] = own
-    return found
+    return models
 
 
-def find_comparison_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
-    """The settings of a named set of trainings in `comparison_sets`.
+def find_entry(name: str, key: str, known: Mapping[str, Entry], where: str) -> Entry:
+    """Value of a name in a mapping of settings; an error names the nearest if it is absent.
 
     Args:
-        name: of the set (`set`).
-        sets: the YAML key `comparison_sets`.
+        name: that is searched.
+        key: YAML key of the name.
+        known: values by name.
+        where: their YAML key.
 
     Raises:
-        SettingsError: there is no such set, or a cell cannot be configured so.
+        SettingsError: there is no such name.
     """
-    chosen = _find_entry(name, "set", sets, "comparison_sets")
-    return parse(ComparisonSet, chosen, f"comparison_sets.{name}")
-
-
-def _find_entry(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
-    """Value of a key in a mapping; raises an error with the nearest key if it is absent."""
     if name not in known:
         raise SettingsError(
             f"{key}: there is no '{name}' in {where}{nearest(name, known)} "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.presentation.item_cards import hardest_cards
 from compo_pipeline.run.provenance import Site
@@ -51,7 +51,7 @@ def gather_items(
 def score_listed(
     items: Sequence[Subtask],
     models: str,
-    model_lists: Mapping[str, Any],
+    model_lists: Mapping[str, Mapping[str, ModelSettings]],
     registration: RegistrationSettings,
     benchmarks: BenchmarksSettings,
     evaluation: EvaluationSettings,

@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.suite import listed_models, score_suite
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.presentation import diagnosis_page as page
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.records import Foil
@@ -28,7 +29,7 @@ def diagnose_models(
     foils_report: Mapping[str, Any],
     training_run: TrainingRun,
     models: str,
-    model_lists: Mapping[str, Any],
+    model_lists: Mapping[str, Mapping[str, ModelSettings]],
     registration: RegistrationSettings,
     foil_settings: FoilSettings,
     benchmarks: BenchmarksSettings,
@@ -58,7 +59,10 @@ def diagnose_models(
 
 
 def write_diagnoses(
-    diagnoses: Mapping[str, Any], models: str, model_lists: Mapping[str, Any], site: Site
+    diagnoses: Mapping[str, Any],
+    models: str,
+    model_lists: Mapping[str, Mapping[str, ModelSettings]],
+    site: Site,
 ) -> dict[str, str | bytes]:
     """Page of the diagnoses and, per model, an environment of advised settings."""
     found = {name: parse(Diagnosis, each, "diagnoses") for name, each in diagnoses.items()}
