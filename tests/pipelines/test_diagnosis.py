@@ -1,5 +1,6 @@
 """The models of a list are diagnosed by foils that they have not seen."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -118,7 +119,7 @@ def test_untrained_models_miss_what_no_negative_asks_for(
     assert diagnoses["a"]["weak"] == ["replaced_relation"]
     report = read.load("diagnosis_report")
     html = (report / "diagnosis.html").read_text()
-    assert "replaced relation <strong>(weakness)</strong>" in html
+    assert re.search("replaced relation\\b[^/]*weakness", html)
     # The recipe of generated data is an environment that is there.
     recipe = diagnoses["a"]["recipe"]["env"]
     assert f"--env={recipe}" in html and (project / "conf" / recipe).is_dir()
