@@ -78,8 +78,10 @@ docs: $(INSTALLED_DEV) ## write the documentation site: open build/site/index.ht
 	$(BIN)/mkdocs build --quiet
 
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
-	@echo "The steps alone, readable at once: http://127.0.0.1:4141/?pid=train_eval&types=nodes"
-	$(BIN)/kedro viz run
+	@for second in $$(seq 120); do sleep 1; \
+	$(BIN)/python -c "from urllib.request import urlopen; urlopen('http://127.0.0.1:4141')" 2>/dev/null \
+	&& exec $(BIN)/python -m webbrowser "http://127.0.0.1:4141/?pid=train_eval&types=nodes"; done & \
+	$(BIN)/kedro viz run --no-browser
 
 gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in half an hour; without one in 3 minutes
 	$(BIN)/python benchmarks/gpu_check.py

@@ -92,7 +92,7 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
         "reporting",
     ]
     nodes = {node["full_name"] for node in shown["nodes"] if node["type"] == "task"}
-    assert {"raw.prepare_source", "training.train_models"} <= nodes
+    assert {"data.prepare_source", "training.train_models"} <= nodes
     assert "registration.register_export" in nodes
 
 

@@ -37,7 +37,7 @@ def test_a_pipeline_imports_its_own_nodes_alone(name):
 @pytest.mark.parametrize("reader", ["foils.build_foils", "evaluation.gather_items"])
 def test_benchmarks_of_generated_data_are_read_after_they_are_generated(reader):
     nodes = {node.name for node in register_pipelines()["train_eval"].to_nodes(reader).nodes}
-    assert "raw.prepare_source" in nodes
+    assert "data.prepare_source" in nodes
 
 
 def test_kedro_viz_can_order_the_layers_of_the_catalog() -> None:
@@ -81,4 +81,4 @@ def test_a_package_adds_a_pipeline_by_an_entry_point(monkeypatch):
     monkeypatch.setattr(plugins, "points_of", lambda group: points)
     found = register_pipelines()
     assert {*NAMES, "theirs"} == set(found) and len(found) == len(NAMES) + 1
-    assert [node.name for node in found["theirs"].nodes] == ["raw.prepare_source"]
+    assert [node.name for node in found["theirs"].nodes] == ["data.prepare_source"]

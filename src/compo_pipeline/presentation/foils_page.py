@@ -60,7 +60,7 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
         pages.Card(
             [f"{place}. {one.kind.replace('_', ' ')}", one.item],
             [
-                pages.Side(image=pages.image_card(root, one.image)),
+                pages.Side("image", pages.image_card(root, one.image)),
                 pages.Side("caption", text=_marked(one.caption, one.foil), kind="positive"),
                 pages.Side("foil", text=_marked(one.foil, one.caption), kind="negative"),
             ],

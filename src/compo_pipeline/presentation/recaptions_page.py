@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from compo_pipeline.datasets.recaption.recaptioning import Recaptioning
 from compo_pipeline.presentation.pages import Card, Cards, Page, Side, counted, image_card
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.run.seeding import drawn
 
 PAGE = "recaptions.html"
 COUNT = 50
 _REJECTED = 20  # shown
-
-Row = TypeVar("Row")
 
 
 def recaptions_page(
@@ -31,8 +27,8 @@ def recaptions_page(
     """
     rows, rejected, report = recaptioning.rows, recaptioning.rejected, recaptioning.report
     missing = report["images"] - report["captions"]
-    shown = _draw_rows(rows, count, dataset)
-    refused = _draw_rows(rejected, _REJECTED, dataset)
+    shown = drawn(rows, count, "recaptions", dataset)
+    refused = drawn(rejected, _REJECTED, "recaptions", dataset)
     note = f"{report['captions']:,} of {report['images']:,} images have a new caption"
     if report["rejected"]:
         note += f"; {missing:,} have none, by reason: {counted(report['rejected'])}"
@@ -78,9 +74,3 @@ def recaptions_page(
         facts["date"] = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     title = f"Recaptions of {dataset}"
     return Page(title, "Captions that a model wrote", sections, facts=facts)
-
-
-def _draw_rows(rows: Sequence[Row], count: int, dataset: str) -> list[Row]:
-    """Random sample of table rows, in their original order."""
-    places = rng("recaptions", dataset).sample(range(len(rows)), min(count, len(rows)))
-    return [rows[place] for place in sorted(places)]

@@ -16,7 +16,7 @@ from typing import Any, cast
 from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, load
 from compo_pipeline.presentation import pages
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.run.seeding import drawn
 from compo_pipeline.storage.records import View
 
 COUNT = 50
@@ -62,10 +62,8 @@ def views_page(
         return pages.Page(title, over, [pages.Text("There is no view to show.")], facts=facts)
     if language := json.loads(views[0].provenance).get("language"):
         facts["language model"] = language
-    random = rng("preview", seed, epoch)
-    drawn = sorted(random.sample(range(len(views)), min(count, len(views))))
     cards = []
-    for view in (views[place] for place in drawn):
+    for view in drawn(views, count, "preview", seed, epoch):
         kind = f"{view.kind}, {view.axis}" if view.axis else view.kind
         if view.counterfactuals:
             sides = [

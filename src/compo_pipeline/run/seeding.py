@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def digest(*parts: str | int) -> int:
@@ -18,3 +22,9 @@ def digest(*parts: str | int) -> int:
 def rng(*parts: str | int) -> random.Random:
     """Random generator seeded by a hash of the parts, e.g. `rng(seed, epoch, sample_id)`."""
     return random.Random(digest(*parts))
+
+
+def drawn(rows: Sequence[T], count: int, *parts: str | int) -> list[T]:
+    """At most `count` random rows in their order, by a draw that is seeded by the parts."""
+    places = rng(*parts).sample(range(len(rows)), min(count, len(rows)))
+    return [rows[place] for place in sorted(places)]

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.benchmark.nodes import (
-    find_changes,
-    gather_items,
-    log_suite,
-    score_listed,
-    write_report,
-)
+from compo_pipeline.pipelines.benchmark import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -18,7 +12,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                gather_items,
+                nodes.gather_items,
                 inputs=[
                     "params:benchmarks",
                     "params:data",
@@ -28,7 +22,7 @@ def create_pipeline() -> Pipeline:
                 name="gather_items",
             ),
             node(
-                score_listed,
+                nodes.score_listed,
                 inputs=[
                     "suite_items",
                     "params:models",
@@ -42,13 +36,13 @@ def create_pipeline() -> Pipeline:
                 name="score_models",
             ),
             node(
-                find_changes,
+                nodes.find_changes,
                 inputs=["suite", "suite_scores", "suite_items"],
                 outputs="item_changes",
                 name="find_changes",
             ),
             node(
-                write_report,
+                nodes.write_report,
                 inputs=[
                     "suite",
                     "item_changes",
@@ -62,7 +56,7 @@ def create_pipeline() -> Pipeline:
                 name="write_report",
             ),
             node(
-                log_suite,
+                nodes.log_suite,
                 inputs=["suite", "suite_report", "params:models"],
                 outputs=None,
                 name="log_suite",

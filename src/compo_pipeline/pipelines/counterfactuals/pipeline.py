@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.counterfactuals.nodes import (
-    check_counterfactuals,
-    make_counterfactuals,
-    preview_counterfactuals,
-)
+from compo_pipeline.pipelines.counterfactuals import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -19,7 +15,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                make_counterfactuals,
+                nodes.make_counterfactuals,
                 inputs=[
                     "valid_captions",
                     "facts",
@@ -36,7 +32,7 @@ def create_pipeline() -> Pipeline:
                 name="make_counterfactuals",
             ),
             node(
-                preview_counterfactuals,
+                nodes.preview_counterfactuals,
                 inputs=[
                     "counterfactuals",
                     "counterfactual_images",
@@ -48,7 +44,7 @@ def create_pipeline() -> Pipeline:
                 name="preview_counterfactuals",
             ),
             node(
-                check_counterfactuals,
+                nodes.check_counterfactuals,
                 inputs=["counterfactuals", "params:counterfactuals", "counterfactuals_preview"],
                 outputs="counterfactuals_report",
                 name="check_counterfactuals",

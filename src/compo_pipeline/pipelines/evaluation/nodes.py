@@ -58,7 +58,7 @@ from compo_pipeline.presentation.item_cards import sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.run.seeding import rng
+from compo_pipeline.run.seeding import drawn
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil, Rejected, Score, ScoredItem
@@ -173,22 +173,22 @@ def write_report(
     Raises:
         SettingsError: the review of foils is one of other items.
     """
-    found, split = comparison, benchmarks.foils.split
-    drawn = review.draw(foils, split, foils_report["fingerprint"])
-    noise = review.noise_by_kind(drawn, review.read(foils_review, foils_report, drawn))
-    cards = sampled_cards(items, scores, found, evaluation.gallery)
+    split = benchmarks.foils.split
+    judged = review.draw(foils, split, foils_report["fingerprint"])
+    noise = review.noise_by_kind(judged, review.read(foils_review, foils_report, judged))
+    cards = sampled_cards(items, scores, comparison, evaluation.gallery)
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     return report.files(
-        found,
+        comparison,
         cards,
         quarantine,
         training_curves,
-        foils_page.sections(found, foils_report, split, noise),
+        foils_page.sections(comparison, foils_report, split, noise),
         diagnosis,
         settings,
-        _facts(found, run, site, settings.get("training", {}), benchmarks.root),
-        _links(site, foils=any(row.benchmark == FOILS for row in found.rows)),
+        _facts(comparison, run, site, settings.get("training", {}), benchmarks.root),
+        _links(site, foils=any(row.benchmark == FOILS for row in comparison.rows)),
         site,
     )
 
@@ -234,32 +234,22 @@ def _facts(
     root: str | None,
 ) -> dict[str, str]:
     """Facts about the run for its report, as a mapping from label to text."""
+    values, keys = dict(leaves(training)), "epochs max_steps batch_size optimizer.lr precision"
+    source = root or "none: retrieval over the data's own captions"
+    if found.titles:
+        source += f" (not the official files: {', '.join(found.titles.values())})"
     return {
         **site.facts("train_eval"),
         "environment": site.command.env or "base",
         "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
-        "training": _main_settings(training),
+        "training": ", ".join(
+            f"{key} {values[key]}" for key in keys.split() if values.get(key) is not None
+        ),
         **({"rows": run["rows"]} if run.get("rows") else {}),
         "base model": found.models["base"].weights,
-        "benchmarks": _benchmark_source(root, found.titles),
+        "benchmarks": source,
         "MLflow run": run["run_id"],
     }
-
-
-def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
-    """Text of the benchmarks' folder, with titles of benchmarks whose files are not official."""
-    if root is None:
-        return "none: retrieval over the data's own captions"
-    if not titles:
-        return root
-    return f"{root} (not the official files: {', '.join(titles.values())})"
-
-
-def _main_settings(training: Mapping[str, Any]) -> str:
-    """Text of the main settings of a training, such as epochs and learning rate."""
-    found = dict(leaves(training))
-    keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
-    return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
 def _links(site: Site, *, foils: bool) -> list[Link]:
@@ -290,17 +280,14 @@ def _recipes(data: DataSettings) -> tuple[Recipe, ...]:
 
 def _count_changes(views: Path, language_model: str) -> AskedChanges:
     """Count the kinds of change in the negatives of a random sample of epoch 0's views."""
-    rows = EpochViews(views).epoch(0)
-    drawn = sorted(rng("diagnosis", "views").sample(range(len(rows)), min(VIEWS, len(rows))))
-    negatives = [Negatives.from_view(rows[place]) for place in drawn]
+    rows = drawn(EpochViews(views).epoch(0), VIEWS, "diagnosis", "views")
+    negatives = [Negatives.from_view(row) for row in rows]
     return asked_changes(negatives, partial(parses_of, language_model))
 
 
 def _sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
     """Draw random training captions and parse them."""
-    rows = rows_of(valid_captions, split)
-    drawn = sorted(rng("diagnosis", "captions").sample(range(len(rows)), min(CAPTIONS, len(rows))))
-    captions = [rows[place] for place in drawn]
+    captions = drawn(rows_of(valid_captions, split), CAPTIONS, "diagnosis", "captions")
     sentences = (
         (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
     )

@@ -7,14 +7,7 @@ from kedro.pipeline import Pipeline, node
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.evaluation.contamination import training_rows
 from compo_pipeline.evaluation.evaluate import compare_run
-from compo_pipeline.pipelines.evaluation.nodes import (
-    describe_training,
-    diagnose_run,
-    log_evaluation,
-    score_run,
-    slice_items,
-    write_report,
-)
+from compo_pipeline.pipelines.evaluation import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -28,7 +21,7 @@ def create_pipeline() -> Pipeline:
                 name="gather_items",
             ),
             node(
-                slice_items,
+                nodes.slice_items,
                 inputs=[
                     "benchmark_items",
                     "valid_captions",
@@ -52,7 +45,7 @@ def create_pipeline() -> Pipeline:
                 name="identify_training_rows",
             ),
             node(
-                score_run,
+                nodes.score_run,
                 inputs=[
                     "benchmark_items",
                     "item_slices",
@@ -80,7 +73,7 @@ def create_pipeline() -> Pipeline:
                 name="compare_models",
             ),
             node(
-                describe_training,
+                nodes.describe_training,
                 inputs=[
                     "views",
                     "valid_captions",
@@ -98,13 +91,13 @@ def create_pipeline() -> Pipeline:
                 name="describe_training",
             ),
             node(
-                diagnose_run,
+                nodes.diagnose_run,
                 inputs=["comparison", "training_run"],
                 outputs="diagnosis",
                 name="diagnose_run",
             ),
             node(
-                write_report,
+                nodes.write_report,
                 inputs=[
                     "comparison",
                     "scores",
@@ -125,7 +118,7 @@ def create_pipeline() -> Pipeline:
                 name="write_report",
             ),
             node(
-                log_evaluation,
+                nodes.log_evaluation,
                 inputs=[
                     "report",
                     "run",

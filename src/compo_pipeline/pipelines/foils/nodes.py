@@ -18,6 +18,7 @@ from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
+from compo_pipeline.presentation.pages import counted
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
 
@@ -89,7 +90,7 @@ def write_review_page(
 def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> None:
     """Log the counts of foil items for each kind in a split, and of excluded images."""
     if left_out:
-        log.info("Foils of '%s': left out are images: %s.", split, _format_counts(left_out))
+        log.info("Foils of '%s': left out are images: %s.", split, counted(left_out))
     for kind, found in built.kinds.items():
         text = "not measured"
         if found.text_accuracy is not None and found.text_accuracy_limit is not None:
@@ -104,10 +105,5 @@ def _log_build(split: str, built: builder.FoilBuild, left_out: Counter[str]) -> 
             text,
             builder.STATES[found.state],
             found.drafts,
-            _format_counts(found.dropped) or "none",
+            counted(found.dropped) or "none",
         )
-
-
-def _format_counts(counts: Counter[str]) -> str:
-    """Text of reasons with their counts, as "reason count, ..."."""
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))

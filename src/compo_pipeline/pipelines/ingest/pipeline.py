@@ -27,6 +27,6 @@ def create_pipeline() -> Pipeline:
                 name="ingest_captions",
             )
         ],
-        namespace="ingest",
+        namespace="data",
         prefix_datasets_with_namespace=False,
     )

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.monitoring.nodes import (
-    log_monitoring,
-    measure_requests,
-    write_monitoring,
-)
+from compo_pipeline.pipelines.monitoring import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -19,7 +15,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                measure_requests,
+                nodes.measure_requests,
                 inputs=[
                     "params:monitoring",
                     "params:registration",
@@ -30,7 +26,7 @@ def create_pipeline() -> Pipeline:
                 name="measure_requests",
             ),
             node(
-                write_monitoring,
+                nodes.write_monitoring,
                 inputs=[
                     "monitoring",
                     "request_window",
@@ -42,7 +38,7 @@ def create_pipeline() -> Pipeline:
                 name="write_monitoring",
             ),
             node(
-                log_monitoring,
+                nodes.log_monitoring,
                 inputs=["monitoring", "monitoring_report"],
                 outputs=None,
                 name="log_monitoring",

@@ -36,12 +36,3 @@ def judge_challenger(
     connect(tracking, Path.cwd())
     decision = promote(registration.name, registration.alias, promotion, registration.signing)
     return decision, promotion_page.files(decision, site)
-
-
-def report_decision(decision: Decision, promotion_report: Path) -> None:
-    """Print the decision, after its page is written.
-
-    Raises:
-        PromotionError: the challenger was refused.
-    """
-    promotion_page.report(decision, promotion_report)

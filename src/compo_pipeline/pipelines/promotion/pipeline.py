@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.promotion.nodes import judge_challenger, report_decision
+from compo_pipeline.pipelines.promotion.nodes import judge_challenger
+from compo_pipeline.presentation import promotion_page
 
 
 def create_pipeline() -> Pipeline:
@@ -26,7 +27,7 @@ def create_pipeline() -> Pipeline:
                 name="judge_challenger",
             ),
             node(
-                report_decision,
+                promotion_page.report,
                 inputs=["decision", "promotion_report"],
                 outputs=None,
                 name="report_decision",

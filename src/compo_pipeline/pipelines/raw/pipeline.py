@@ -18,6 +18,6 @@ def create_pipeline() -> Pipeline:
                 name="prepare_source",
             )
         ],
-        namespace="raw",
+        namespace="data",
         prefix_datasets_with_namespace=False,
     )

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.recaption.nodes import (
-    recaption_images,
-    recaption_rows,
-    rejected_recaptions,
-)
+from compo_pipeline.pipelines.recaption import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -17,7 +13,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                recaption_images,
+                nodes.recaption_images,
                 inputs=[
                     "source",
                     "params:data",
@@ -33,14 +29,14 @@ def create_pipeline() -> Pipeline:
                 name="recaption_images",
             ),
             # In a dry run they yield nothing, and Kedro writes nothing.
-            node(recaption_rows, inputs=made, outputs="recaptions", name="recaption_rows"),
+            node(nodes.recaption_rows, inputs=made, outputs="recaptions", name="recaption_rows"),
             node(
-                rejected_recaptions,
+                nodes.rejected_recaptions,
                 inputs=made,
                 outputs="recaptions_quarantine",
                 name="rejected_recaptions",
             ),
         ],
-        namespace="recaption",
+        namespace="data",
         prefix_datasets_with_namespace=False,
     )

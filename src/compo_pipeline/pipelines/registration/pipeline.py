@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.registration.nodes import (
-    collect_evidence,
-    export_checkpoint,
-    list_materials,
-    register_export,
-)
+from compo_pipeline.pipelines.registration import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -17,7 +12,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                list_materials,
+                nodes.list_materials,
                 inputs=[
                     "params:model",
                     "params:dataset",
@@ -32,7 +27,7 @@ def create_pipeline() -> Pipeline:
                 name="list_materials",
             ),
             node(
-                collect_evidence,
+                nodes.collect_evidence,
                 inputs=[
                     "comparison",
                     "checkpoint",
@@ -43,7 +38,7 @@ def create_pipeline() -> Pipeline:
                 name="collect_evidence",
             ),
             node(
-                export_checkpoint,
+                nodes.export_checkpoint,
                 inputs=[
                     "checkpoint",
                     "run",
@@ -63,7 +58,7 @@ def create_pipeline() -> Pipeline:
                 name="export_checkpoint",
             ),
             node(
-                register_export,
+                nodes.register_export,
                 inputs=[
                     "export",
                     "run",

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.training.nodes import (
-    log_training,
-    open_run,
-    prepare_training,
-    train_models,
-)
+from compo_pipeline.pipelines.training import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -17,7 +12,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                prepare_training,
+                nodes.prepare_training,
                 inputs=[
                     "valid_captions",
                     "foils",
@@ -36,7 +31,7 @@ def create_pipeline() -> Pipeline:
                 name="prepare_training",
             ),
             node(
-                open_run,
+                nodes.open_run,
                 inputs=[
                     "training_inputs",
                     "counterfactuals_report",
@@ -50,7 +45,7 @@ def create_pipeline() -> Pipeline:
                 name="open_run",
             ),
             node(
-                train_models,
+                nodes.train_models,
                 inputs=[
                     "training_inputs",
                     "run",
@@ -65,7 +60,7 @@ def create_pipeline() -> Pipeline:
                 name="train_models",
             ),
             node(
-                log_training,
+                nodes.log_training,
                 inputs=[
                     "run",
                     "training_progress",

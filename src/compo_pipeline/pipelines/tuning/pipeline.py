@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.tuning.nodes import (
-    confirm_best,
-    log_study,
-    read_space,
-    run_study,
-    write_study,
-)
+from compo_pipeline.pipelines.tuning import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -18,7 +12,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                read_space,
+                nodes.read_space,
                 inputs=[
                     "training_inputs",
                     "params:method",
@@ -30,7 +24,7 @@ def create_pipeline() -> Pipeline:
                 name="read_space",
             ),
             node(
-                run_study,
+                nodes.run_study,
                 inputs=[
                     "trial_inputs",
                     "search_space",
@@ -46,7 +40,7 @@ def create_pipeline() -> Pipeline:
                 name="run_study",
             ),
             node(
-                confirm_best,
+                nodes.confirm_best,
                 inputs=[
                     "study",
                     "trial_inputs",
@@ -59,7 +53,7 @@ def create_pipeline() -> Pipeline:
                 name="confirm_best",
             ),
             node(
-                write_study,
+                nodes.write_study,
                 inputs=[
                     "study",
                     "tuning_confirmation",
@@ -71,7 +65,7 @@ def create_pipeline() -> Pipeline:
                 name="write_study",
             ),
             node(
-                log_study,
+                nodes.log_study,
                 inputs=[
                     "study",
                     "tuning_confirmation",

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.validation.nodes import (
-    measure_language,
-    select_valid_captions,
-    validate_facts,
-)
+from compo_pipeline.pipelines.validation import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -16,24 +12,24 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                validate_facts,
+                nodes.validate_facts,
                 inputs=["facts", "unparseable", "ingest_report", "params:validation"],
                 outputs=["quarantine", "validation_result", "data_docs"],
                 name="validate_facts",
             ),
             node(
-                measure_language,
+                nodes.measure_language,
                 inputs=["captions", "params:language.model", "params:validation"],
                 outputs="caption_language",
                 name="measure_language",
             ),
             node(
-                select_valid_captions,
+                nodes.select_valid_captions,
                 inputs=["captions", "quarantine", "validation_result", "caption_language"],
                 outputs="valid_captions",
                 name="select_valid_captions",
             ),
         ],
-        namespace="validation",
+        namespace="data",
         prefix_datasets_with_namespace=False,
     )

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.views.nodes import (
-    draw_views,
-    join_annotations,
-    parse_captions,
-    preview_views,
-)
+from compo_pipeline.pipelines.views import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -20,7 +15,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                parse_captions,
+                nodes.parse_captions,
                 inputs=[
                     "valid_captions",
                     "params:views.split",
@@ -32,7 +27,7 @@ def create_pipeline() -> Pipeline:
                 name="parse_captions",
             ),
             node(
-                join_annotations,
+                nodes.join_annotations,
                 inputs=[
                     "valid_captions",
                     "params:method",
@@ -43,7 +38,7 @@ def create_pipeline() -> Pipeline:
                 name="join_annotations",
             ),
             node(
-                draw_views,
+                nodes.draw_views,
                 inputs=[
                     "valid_captions",
                     "parses",
@@ -62,7 +57,7 @@ def create_pipeline() -> Pipeline:
                 name="draw_views",
             ),
             node(
-                preview_views,
+                nodes.preview_views,
                 inputs=[
                     "views",
                     "counterfactual_images",

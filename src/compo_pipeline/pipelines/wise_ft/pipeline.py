@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.wise_ft.nodes import (
-    draw_trade_off,
-    log_sweep,
-    score_mixtures,
-)
+from compo_pipeline.pipelines.wise_ft import nodes
 
 
 def create_pipeline() -> Pipeline:
@@ -16,7 +12,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                score_mixtures,
+                nodes.score_mixtures,
                 inputs=[
                     "valid_captions",
                     "foils",
@@ -31,13 +27,13 @@ def create_pipeline() -> Pipeline:
                 name="score_mixtures",
             ),
             node(
-                draw_trade_off,
+                nodes.draw_trade_off,
                 inputs=["wise_ft", "run", "params:site"],
                 outputs="wise_ft_report",
                 name="draw_trade_off",
             ),
             node(
-                log_sweep,
+                nodes.log_sweep,
                 inputs=["wise_ft", "wise_ft_report", "run"],
                 outputs=None,
                 name="log_sweep",
