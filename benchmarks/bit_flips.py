@@ -104,12 +104,12 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
         return {name: tensor.tolist() for name, tensor in load_file(state).items()}
 
     yield "training state", state, read_state, OTHERS
-    store = FeatureStore(folder, ("tower",), patches=False, device=torch.device("cpu"))
+    store = FeatureStore(folder, "tower")
     keys = keys_of(ImageInput((f"{number}.png",)) for number in range(50))
-    store.add(Features(ImageRows(keys), torch.randn(50, 16)))
+    store.write(Features(ImageRows(keys), torch.randn(50, 16)))
 
     def read_features() -> Any:
-        found = store.read(keys)
+        found = store.read(keys, torch.device("cpu"))
         if not len(found.rows):
             raise SettingsError("deleted")
         return found.rows.keys.tolist(), found.values.tolist()

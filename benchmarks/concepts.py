@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import study
@@ -26,9 +26,7 @@ from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings
-from compo_pipeline.run.compute import resolve
 from compo_pipeline.storage.records import Score
-from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import control_of
 from study import Arm, Study
 from tables import BASE, Compared
@@ -134,8 +132,8 @@ def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
         "wise_ft": str(parts.training.wise_ft),
         "evaluation": str(parts.embedder.settings),
     }
-    compute = resolve(parts.training.device, parts.training.precision, key="training")
-    recipe = fingerprint.run_fingerprint(method, parts.training, compute, seed, inputs)
+    given = {"method": method.name, "objective": asdict(method.objective), "seed": seed, **inputs}
+    recipe = json.loads(json.dumps({**given, "training": asdict(parts.training)}))
     note = parts.file(seed, name).with_suffix(".json")
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.training import launch
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, Trainer
+from compo_pipeline.training.run import Job
 from compo_pipeline.training.settings import (
     DistributedSettings,
     OptimizerSettings,
@@ -80,7 +80,7 @@ def trained(start: TrainingInputs, processes: int, steps: int) -> Seconds:
     settings = replace(start.settings, max_steps=steps, distributed=DistributedSettings(processes))
     plan = replace(start, settings=settings, resume=resume)
     began = time.perf_counter(), processor_seconds()
-    launch.train(Trainer(plan), [Job(CLIP, "clip", resume / "out")], lambda name, point: None)
+    launch.train(plan, [Job(CLIP, "clip", resume / "out")], lambda name, point: None)
     return Seconds(time.perf_counter() - began[0], processor_seconds() - began[1])
 
 

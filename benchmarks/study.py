@@ -50,7 +50,7 @@ from compo_pipeline.storage.records import (
 )
 from compo_pipeline.storage.tables import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
+from compo_pipeline.training.run import Job, train
 from compo_pipeline.training.settings import TrainingSettings
 from tables import BASE
 
@@ -163,12 +163,12 @@ class Study:
     ) -> Iterator[tuple[str, Callable[[], LoadedModel]]]:
         """The base and each arm under a seed; a model is trained when it is first asked for."""
         yield BASE, cache(partial(load, self.base))
-        runners = {
-            (drawing.name, edits): cache(partial(self._runner, seed, drawing, edits))
+        plans = {
+            (drawing.name, edits): cache(partial(self._inputs, seed, drawing, edits))
             for _, drawing, edits in arms.values()
         }
         for name, (method, drawing, edits) in arms.items():
-            yield name, cache(partial(_trained, name, method, runners[drawing.name, edits]))
+            yield name, cache(partial(_trained, name, method, plans[drawing.name, edits]))
 
     def scores(self, seed: int, name: str, model: Callable[[], LoadedModel]) -> list[Score]:
         """All scores of a model under a seed."""
@@ -184,7 +184,7 @@ class Study:
             for scored in score(name, subtask, embedded):
                 yield from scored.rows
 
-    def _runner(self, seed: int, drawing: Method, edits: str) -> Trainer:
+    def _inputs(self, seed: int, drawing: Method, edits: str) -> TrainingInputs:
         made, counterfactuals = self.counterfactuals(edits)
         folder = self.models / edits / drawing.name / f"seed={seed}"
         views = folder / "views"
@@ -194,7 +194,7 @@ class Study:
             )
             write(drawing, self.rows, drawn, self.views.epochs, views)
         inputs = (self.rows, self.data, views, self.root, self.base, self.training)
-        return Trainer(TrainingInputs(*inputs, seed, folder, made))
+        return TrainingInputs(*inputs, seed, folder, made)
 
     def counterfactuals(self, edits: str) -> tuple[Path, list[Counterfactual]]:
         """The images' folder and the rows of the counterfactuals of a name; none of no name."""
@@ -224,9 +224,9 @@ class Study:
             return images, stored(file, Counterfactual, make)
 
 
-def _trained(name: str, method: Method, runner: Callable[[], Trainer]) -> LoadedModel:
-    folder = runner().inputs.resume / "checkpoints" / name
-    runner().train(method, name, folder, lambda point: None)
+def _trained(name: str, method: Method, plan: Callable[[], TrainingInputs]) -> LoadedModel:
+    folder = plan().resume / "checkpoints" / name
+    train(plan(), Job(method, name, folder), lambda point: None)
     return load(folder)
 
 

@@ -26,7 +26,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.storage.files import read_json
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
+from compo_pipeline.training.run import Job, store_features, train
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, Value, configured_values, read, searchable, suggest
 from compo_pipeline.tuning.trial import Scorer, TrialInputs
@@ -91,10 +91,10 @@ class Bench:
         inputs = self.inputs if length == FULL else self.inputs.for_trials(self.settings.trial)
         method, recipe = inputs.build(values)
         resume = self.folder / name
-        trainer = Trainer(replace(inputs.training, settings=recipe, resume=resume, **plan))
+        training = replace(inputs.training, settings=recipe, resume=resume, **plan)
         started = time.perf_counter()
-        done = trainer.train(method, METHOD, resume / "checkpoint", lambda point: None)
-        found = scorer(load(resume / "checkpoint", trainer.device))
+        done = train(training, Job(method, METHOD, resume / "checkpoint"), lambda point: None)
+        found = scorer(load(resume / "checkpoint", training.compute.device))
         return {
             "values": dict(values),
             "steps": done.step,
@@ -127,7 +127,7 @@ def cost(bench: Bench) -> dict[str, Any]:
     warm = bench.scorer()
     inputs = bench.inputs.for_trials(bench.settings.trial)
     method, recipe = inputs.build()
-    Trainer(replace(inputs.training, settings=recipe)).store_features(method)
+    store_features(replace(inputs.training, settings=recipe), method)
     trial = bench.trained(TRIAL, bench.recipe, f"trial-cost-{time.time():.0f}", warm)
     started = time.perf_counter()
     run = bench.trained(

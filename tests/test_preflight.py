@@ -458,7 +458,7 @@ def test_a_base_that_cannot_be_stretched_is_named_by_its_key(
 ) -> None:
     siglip = {"name": f"local-dir:{tiny_siglip}", "context_length": 248}
     (line,) = problems(model=siglip)
-    assert line.startswith("model.context_length: 248 ") and "bidirectional" in line
+    assert line.startswith("model.context_length: 248 ") and "no_causal_mask" in line
     assert problems(model={"name": "scenes-base", "context_length": 248}) == []
     lines = problems("benchmark", models="mine", model_lists={"mine": {"a": siglip}})
     assert lines[-1].startswith("model_lists.mine.a.context_length: 248 ")

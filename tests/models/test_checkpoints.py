@@ -252,7 +252,7 @@ def test_towers_in_folders_of_their_own_give_what_transformers_gives(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "blip"}, "model_type of clip, siglip, siglip2, got 'blip'"),
+        ({"model_type": "blip"}, "model_type of clip, siglip, got 'blip'"),
         ({"model_type": "clip", "vision_config": {"hidden_act": "gelu"}}, "quick_gelu or gelu"),
         ({"model_type": "clip", "text_config": {"vocab_size": 9}}, "vocab_size is 9"),
         ({"model_type": "siglip", "text_config": {"hidden_size": 7}}, "none of open_clip's SigLIP"),

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -215,16 +214,15 @@ def test_other_architecture_is_refused_in_short(folder: Path) -> None:
     with pytest.raises(SettingsError) as refusal:
         load(folder)
     message = str(refusal.value)
-    assert "2 of another shape" in message
-    assert "visual.proj is 16x16, expected 16x8" in message
-    assert len(message) < 500
+    assert "size mismatch for" in message and "torch.Size([16, 8])" in message
+    assert "\n" not in message and len(message) < 800
 
 
 def test_positions_of_another_image_size_are_not_interpolated(folder: Path) -> None:
     config = json.loads((folder / "open_clip_config.json").read_text())
     edit(folder, vision_cfg={**config["model_cfg"]["vision_cfg"], "image_size": 64})
     with pytest.raises(
-        SettingsError, match=r"visual\.positional_embedding is 5x16, expected 17x16"
+        SettingsError, match=r"visual\.positional_embedding: .*\[5, 16\].*\[17, 16\]"
     ):
         load(folder)
 
@@ -372,19 +370,18 @@ def pickled(tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder, asked = tmp_path / "snapshot", []
     folder.mkdir()
     shutil.copy(tiny_clip / files[0], folder)
-    info = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in files])
 
     def fetch(repository: str, allow_patterns: list[str], **given: object) -> str:
         asked.extend(allow_patterns)
         return str(folder)
 
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *a, **k: info)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *a, **k: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     return asked
 
 
 @pytest.mark.parametrize("command", [False, True])
-def test_a_repository_without_safetensors_is_told_by_what_it_has(
+def test_a_repository_without_safetensors_is_told_what_to_do(
     pickled: list[str], command: bool, tmp_path: Path
 ) -> None:
     name = "hf-hub:someone/model"
@@ -396,21 +393,10 @@ def test_a_repository_without_safetensors_is_told_by_what_it_has(
     told = str(caught.value)
     assert told.startswith(f"{'SOURCE' if command else 'model.name'}: {name} has no weights that")
     assert "\n" not in told
-    assert "expected open_clip_*.safetensors, got README.md, open_clip_config.json, open_" in told
+    assert "no weights that are fetched: expected open_clip_*.safetensors" in told
     assert "compo-pipeline import-model <folder with its open_clip_config.json>" in told
     # Pickled files are not even fetched.
     assert pickled and not any(name.endswith((".bin", ".pt")) for name in pickled)
-
-
-def test_files_of_a_repository_that_cannot_be_asked_for_are_those_in_the_cache(
-    pickled: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable(*args: object, **kwargs: object) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
-    with pytest.raises(SettingsError, match=r"got open_clip_config\.json\. Of"):
-        load(ModelSettings(name="hf-hub:someone/model"))
 
 
 def test_the_advice_for_a_repository_of_bin_files_holds(folder: Path, tmp_path: Path) -> None:
@@ -418,7 +404,7 @@ def test_the_advice_for_a_repository_of_bin_files_holds(folder: Path, tmp_path: 
     state = load_file(folder / "open_clip_model.safetensors")
     (folder / "open_clip_model.safetensors").unlink()
     torch.save(state, folder / "open_clip_pytorch_model.bin")
-    assert import_model(ImportRequest(str(folder)), tmp_path / "new")
+    import_model(ImportRequest(str(folder)), tmp_path / "new")
     found = load(tmp_path / "new").model.state_dict()
     assert all(torch.equal(found[name], value) for name, value in state.items())
 

@@ -122,10 +122,10 @@ def test_random_weights_are_stretched(architectures: None) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("ViT-B-16-SigLIP", "bidirectional"),
-        ("ViT-L-14-CLIPA", "bidirectional"),
-        ("roberta-ViT-B-32", "transformers"),
-        ("coca_ViT-B-32", "class token"),
+        ("ViT-B-16-SigLIP", "no_causal_mask=True"),
+        ("ViT-L-14-CLIPA", "no_causal_mask=True"),
+        ("roberta-ViT-B-32", "hf_model_name="),
+        ("coca_ViT-B-32", "embed_cls=True"),
     ],
 )
 def test_other_text_towers_are_refused(name: str, reason: str) -> None:
@@ -138,7 +138,9 @@ def test_towers_of_another_length_are_refused(
 ) -> None:
     for folder, length in ((tiny_model(0), 16), (export(stretched, tmp_path / "long"), 248)):
         settings = ModelSettings(f"{LOCAL_PREFIX}{folder}", context_length=248)
-        with pytest.raises(SettingsError, match=rf"^model\.context_length: .* {length} positions"):
+        with pytest.raises(
+            SettingsError, match=rf"^model\.context_length: .* context_length={length};"
+        ):
             load(settings)
 
 
@@ -180,5 +182,5 @@ def test_weights_of_another_length_are_not_resized(base: LoadedModel, tmp_path: 
     config.write_text(text.replace('"context_length": 77', '"context_length": 248'))
     (folder / "compo.json").unlink()
     save_file(base.model.state_dict(), folder / "open_clip_model.safetensors")
-    with pytest.raises(SettingsError, match="positional_embedding is 77x128, expected 248x128"):
+    with pytest.raises(SettingsError, match=r"positional_embedding: .*\[77, 128\].*\[248, 128\]"):
         load(folder)

@@ -308,14 +308,6 @@ def test_weights_of_a_tag_are_given_up_at_once_as_well(cut_off: Path) -> None:
         load(ModelSettings("ViT-B-16-SigLIP", "webli"))
 
 
-def test_the_package_that_reads_them_is_named(
-    siglip_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("compo_pipeline.models.tokenizing.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"package transformers: pip install .*\[siglip\]"):
-        siglips(siglip_tokenizer)
-
-
 def test_other_ids_than_recorded_are_refused(siglip_tokenizer: Path) -> None:
     with pytest.raises(SettingsError, match="other token ids than the one it was exported with"):
         tokenizer(plan(siglip_tokenizer, tokenizer_fingerprint="0" * 64), SIGLIP)

@@ -16,7 +16,7 @@ from PIL import Image
 from compo_pipeline.benchmarks.settings import FoilBenchmarkSettings
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, JsonDataset
-from compo_pipeline.methods.views import single_view
+from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
@@ -59,8 +59,10 @@ def catalog(
         foil(n, text, text.replace(" is left of ", " is right of "))
         for n, text in enumerate(text for text in TEXTS if "left of" in text)
     ]
-    asked = [single_view(row, row.sentences, ("A red key.",), "{}") for row in captions]
-    asked[0] = single_view(captions[0], ("A red cup.",), ("A red key.",), "{}")
+    asked = [
+        single_view(row, row.sentences, (from_table(("A red key.", "no")),), "") for row in captions
+    ]
+    asked[0] = single_view(captions[0], ("A red cup.",), (from_table(("A red key.", "no")),), "")
     write_rows(tmp_path / "views" / "epoch=00.parquet", asked, View)
     models = {name: ModelSettings(f"local-dir:{tiny_model(k)}") for k, name in enumerate("ab")}
     benchmarks = replace(shipped.benchmarks, foils=FoilBenchmarkSettings("test"))

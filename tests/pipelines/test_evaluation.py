@@ -23,7 +23,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RecordDataset, RowsDataset
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.methods.views import single_view
+from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
@@ -121,7 +121,7 @@ def catalog(
     split_report = {"left_out": {}, "kinds": kinds}
     judged = {foil.item: "reject" if n == 2 else "accept" for n, foil in enumerate(foils)}
     review = {"builder": 1, "fingerprint": "f00d", "split": "test", "verdicts": judged}
-    asked = single_view(captions[0], ("A red cup.",), ("A red key.",), "{}")
+    asked = single_view(captions[0], ("A red cup.",), (from_table(("A red key.", "no")),), "")
     write_rows(folder / "views" / "epoch=00.parquet", [asked], View)
 
     def build(**changes: Any) -> DataCatalog:

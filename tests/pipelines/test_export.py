@@ -64,7 +64,7 @@ def test_the_configured_default_writes_both(
     asked = []
     for module, name in ((hf_export, "to_hugging_face"), (onnx_export, "to_onnx")):
         monkeypatch.setattr(module, name, lambda _, folder: asked.append(folder.name))
-        monkeypatch.setattr(module, "require_packages", lambda: None)
+    monkeypatch.setattr(onnx_export, "require_packages", lambda: None)
     run(entries)
     assert asked == ["hugging_face", "onnx"]
 
@@ -83,7 +83,6 @@ def test_a_missing_package_stops_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(hf_export, "require_packages", lambda: None)
     monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="pip install"):
         run(entries)

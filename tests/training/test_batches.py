@@ -23,7 +23,7 @@ from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.mixture import Mixture
-from compo_pipeline.methods.views import EpochViews, single_view
+from compo_pipeline.methods.views import EpochViews, from_table, single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage import tables
@@ -289,7 +289,7 @@ def test_memory_of_a_row(
         others = itertools.chain(captions[1:], captions)
         shown = [
             replace(
-                single_view(row, (id_,) * 5, (id_,), ""),
+                single_view(row, (id_,) * 5, (from_table((id_, "")),), ""),
                 images=(row.image, other.image),
                 axis="vertical",
             )

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.states import steps_done
 
 from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training import feature_source
+from compo_pipeline.training import features
 from compo_pipeline.training.features import Features, FeatureStore
 from compo_pipeline.training.images import ImageRows, Images, keys_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
+from compo_pipeline.training.run import Job, store_features, train
 
 CPU = torch.device("cpu")
 CLIP = Clip(NoViewSettings(), ClipObjective())
@@ -37,20 +38,20 @@ def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingIn
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were embedded, call by call."""
-    calls, embed = [], feature_source.embed
+    calls, embed = [], features.embed
 
     def counting(images: Images, *given: Any, **named: Any) -> Features:
         calls.append(len(images))
         return embed(images, *given, **named)
 
-    monkeypatch.setattr(feature_source, "embed", counting)
+    monkeypatch.setattr(features, "embed", counting)
     return calls
 
 
 def weights(plan: TrainingInputs, name: str, method: Any = CLIP) -> dict[str, torch.Tensor]:
     """Of a run of its own."""
     alone = replace(plan, resume=plan.resume / name)
-    Trainer(alone).train(method, name, alone.resume / "out", lambda _: None)
+    train(alone, Job(method, name, alone.resume / "out"), lambda _: None)
     return load_file(alone.resume / "out" / "open_clip_model.safetensors")
 
 
@@ -69,10 +70,10 @@ def test_a_second_run_embeds_nothing_and_ends_the_same(
 def test_images_can_be_embedded_ahead_of_the_first_run(
     plan: TrainingInputs, embedded: list[int]
 ) -> None:
-    Trainer(plan).store_features(CLIP)
+    store_features(plan, CLIP)
     assert embedded == [12] and not plan.resume.exists()
     ahead = weights(plan, "ahead")
-    Trainer(plan).store_features(CLIP)
+    store_features(plan, CLIP)
     assert embedded == [12]
     alone = weights(replace(plan, features=None), "alone")
     assert all(torch.equal(ahead[key], alone[key]) for key in ahead)
@@ -83,21 +84,23 @@ def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
 ) -> None:
     method = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
     plan = replace(plan, views=world.drawn(method, tmp_path / "fsc"))
-    Trainer(plan).store_features(method)
+    store_features(plan, method)
     weights(plan, "fsc_clip", method)
     assert embedded == [12]
-    # Those of the embeddings alone are kept apart.
+    # They serve a method that reads embeddings alone, and not the other way round.
     weights(plan, "clip")
-    assert embedded == [12, 12]
+    assert embedded == [12]
+    plan = replace(plan, features=tmp_path / "others")
+    store_features(plan, CLIP)
+    store_features(plan, method)
+    assert embedded == [12, 12, 12]
 
 
 def test_nothing_is_embedded_ahead_where_nothing_is_kept(
     plan: TrainingInputs, embedded: list[int]
 ) -> None:
-    Trainer(plan).store_features(Clip(NoViewSettings(), ClipObjective(("image", "text"))))
-    Trainer(replace(plan, settings=replace(plan.settings, cache_features=False))).store_features(
-        CLIP
-    )
+    store_features(plan, Clip(NoViewSettings(), ClipObjective(("image", "text"))))
+    store_features(replace(plan, settings=replace(plan.settings, cache_features=False)), CLIP)
     assert embedded == []
     assert plan.features is not None and not plan.features.exists()
 
@@ -126,45 +129,44 @@ def test_more_images_are_added(plan: TrainingInputs, embedded: list[int], tmp_pa
 
 
 def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path, ("a",), patches=True, device=CPU)
+    store = FeatureStore(tmp_path, "a")
     images = [
         ImageInput(("a.png",)),
         ImageInput(("a.png",), counterfactual=True),
         ImageInput(("a", "b"), "vertical"),
     ]
     keys = keys_of(images)
-    assert len(store.read(keys).rows) == 0
+    assert len(store.read(keys, CPU).rows) == 0
     parts = [
         Features(row, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16())
         for row in map(ImageRows, keys[:, None])
     ]
     for part in parts:
-        store.add(part)
-    found = store.read(keys)
+        store.write(part)
+    found = store.read(keys, CPU, patches=True)
     assert found.rows.rows_of(images).tolist() == [0, 1, 2]
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
-    last = store.read(keys[2:])
-    assert last.rows.keys.tolist() == keys[2:].tolist() and torch.equal(
-        last.values, parts[2].values
-    )
-    assert len(FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read(keys).rows) == 0
+    last = store.read(keys[2:], CPU)
+    assert last.rows.keys.tolist() == keys[2:].tolist() and last.patches is None
+    assert torch.equal(last.values, parts[2].values)
+    assert len(FeatureStore(tmp_path, "b").read(keys, CPU).rows) == 0
 
 
 def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = FeatureStore(tmp_path, ("a",), patches=False, device=CPU)
+    store = FeatureStore(tmp_path, "a")
     keys = keys_of(ImageInput((name,)) for name in ("a", "b", "c"))
     for key in keys[:2, None]:
-        store.add(Features(ImageRows(key), torch.randn(1, 4)))
+        store.write(Features(ImageRows(key), torch.randn(1, 4)))
     (part,) = tmp_path.rglob("0000.safetensors")
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    assert store.read(keys).rows.keys.tolist() == keys[1:2].tolist()
+    assert store.read(keys, CPU).rows.keys.tolist() == keys[1:2].tolist()
     assert "computed again" in caplog.text
-    store.add(Features(ImageRows(keys[2:]), torch.randn(1, 4)))
-    assert store.read(keys).rows.keys.tolist() == keys[1:].tolist()
+    store.write(Features(ImageRows(keys[2:]), torch.randn(1, 4)))
+    assert store.read(keys, CPU).rows.keys.tolist() == keys[1:].tolist()
 
 
 def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:
@@ -178,7 +180,7 @@ def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:
         seen.append((step, loaded.model.text_projection.sum().item()))
 
     folder = plan.resume / "out"
-    Trainer(plan).train(CLIP, "clip", folder, lambda _: None, look)
+    train(plan, Job(CLIP, "clip", folder), lambda _: None, look)
     assert [step for step, _ in seen] == [2, 4, 6] and len({value for _, value in seen}) == 3
     found = load_file(folder / "open_clip_model.safetensors")
     assert all(torch.equal(plain[key], found[key]) for key in plain)
@@ -195,7 +197,7 @@ def test_an_image_tower_that_trains_is_none_of_the_bases(
 
     both = Clip(NoViewSettings(), ClipObjective(("image", "text")))
     for method in (both, CLIP):
-        Trainer(plan).train(method, f"{len(seen)}", plan.resume / "out", lambda _: None, look)
+        train(plan, Job(method, f"{len(seen)}", plan.resume / "out"), lambda _: None, look)
     assert len({tiny.image_fingerprint, *seen[:3]}) == 4
     assert set(seen[3:]) == {tiny.image_fingerprint}
 
@@ -208,5 +210,5 @@ def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: TrainingInputs) -
         raise Enough
 
     with pytest.raises(Enough):
-        Trainer(plan).train(CLIP, "clip", plan.resume / "out", lambda _: None, stop)
-    assert Trainer(plan).steps_done(CLIP, "clip") == 2
+        train(plan, Job(CLIP, "clip", plan.resume / "out"), lambda _: None, stop)
+    assert steps_done(plan, CLIP, "clip") == 2

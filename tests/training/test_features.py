@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
-from compo_pipeline.training.images import ImageRows, Images
+from compo_pipeline.training.images import Images, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 CPU = torch.device("cpu")
@@ -23,7 +24,8 @@ CPU = torch.device("cpu")
 def images(world: Any) -> Images:
     names = [row.image for row in world.captions]
     joined = [ImageInput((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
-    return Images.from_sequence([*joined, *(ImageInput((name,)) for name in names)])
+    shown = [*joined, *(ImageInput((name,)) for name in names)]
+    return Images(keys_of(shown), np.arange(len(shown)), shown.__getitem__)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
@@ -64,8 +66,7 @@ def test_tables_join(tiny: LoadedModel, world: Any, images: Images) -> None:
     def part(some: Images) -> features.Features:
         return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
 
-    nothing = features.Features(ImageRows(), torch.empty(0))
-    both = nothing.join(part(images[:3])).join(part(images[3:5]))
+    both = features.NOTHING.join(part(images[:3])).join(part(images[3:5]))
     whole = part(images[:5])
     assert both.rows.keys.tolist() == whole.rows.keys.tolist() == images[:5].keys.tolist()
     assert torch.equal(both.values, whole.values)
@@ -93,7 +94,7 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
         embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
         for some in (images[:5], images[5:])
     ]
-    joined = features.Features(ImageRows(), torch.empty(0)).join(halves[0]).join(halves[1])
+    joined = features.NOTHING.join(halves[0]).join(halves[1])
     assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,88 +10,106 @@ import pytest
 import torch
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,
+    fingerprint_of,
     read_matching_progress,
-    run_fingerprint,
 )
+from compo_pipeline.training.inputs import TrainingInputs
 
 CLIC = Clic(ClicViews(), ClicObjective())
-COMPUTE = Compute(torch.device("cpu"), "fp32")
-INPUTS = {"data": "d", "views": "v", "model": "m"}
 
 
 @pytest.fixture
-def state(tmp_path: Path, recipe: Any) -> Path:
-    """A state of six steps."""
-    model = torch.nn.Linear(2, 2)
-    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
-    saved = {"fingerprint": current, "progress": {"step": 6}}
-    path = tmp_path / "clic.safetensors"
-    checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved, step=6)
+def plan(recipe: Any, tmp_path: Path) -> TrainingInputs:
+    folder(tmp_path / "views", "rows")
+    base = ModelSettings("local-dir:base")
+    return TrainingInputs([], "d", tmp_path / "views", tmp_path, base, recipe(), 0, tmp_path)
+
+
+def folder(path: Path, content: str, name: str = "epoch=00.parquet") -> Path:
+    path.mkdir()
+    (path / name).write_text(content)
     return path
 
 
-def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
-    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
-    saved = read_matching_progress(state, current, overwrite=False)
+def mark(plan: TrainingInputs, method: Clic = CLIC, base: str = "m") -> dict[str, Any]:
+    return fingerprint_of(plan, method, base=base)
+
+
+@pytest.fixture
+def state(plan: TrainingInputs, tmp_path: Path) -> Path:
+    """A state of six steps."""
+    model = torch.nn.Linear(2, 2)
+    saved = {"fingerprint": mark(plan), "progress": {"step": 6}}
+    path = tmp_path / "clic.safetensors"
+    checkpoint.save(path, model, torch.optim.AdamW(model.parameters()), saved, step=6)
+    return path
+
+
+def test_the_same_run_goes_on(state: Path, plan: TrainingInputs, tmp_path: Path) -> None:
+    saved = read_matching_progress(state, mark(plan), overwrite=False)
     assert saved is not None and saved["progress"]["step"] == 6
-    assert read_matching_progress(state, current, overwrite=True) == saved
-    assert read_matching_progress(tmp_path / "none.safetensors", current, overwrite=False) is None
+    assert read_matching_progress(state, mark(plan), overwrite=True) == saved
+    none = tmp_path / "none.safetensors"
+    assert read_matching_progress(none, mark(plan), overwrite=False) is None
 
 
-def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
+def test_what_changes_no_outcome_changes_no_fingerprint(plan: TrainingInputs, recipe: Any) -> None:
     same = recipe(workers=3, save_every=9, log_every=9, overwrite=True)
-    assert read_matching_progress(
-        state, run_fingerprint(CLIC, same, COMPUTE, 0, INPUTS), overwrite=False
-    )
+    assert mark(replace(plan, settings=same)) == mark(plan)
 
 
-def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
-    objective = ClicObjective(weights=ClicWeights(s_neg=0.25))
-    current = run_fingerprint(
-        Clic(ClicViews(), objective), recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"}
-    )
+def test_another_run_is_refused_with_keys_and_both_ways_out(
+    state: Path, plan: TrainingInputs, recipe: Any
+) -> None:
+    method = Clic(ClicViews(), ClicObjective(weights=ClicWeights(s_neg=0.25)))
+    current = mark(replace(plan, settings=recipe(batch_size=8), data_hash="e"), method)
     with pytest.raises(FingerprintError) as error:
         read_matching_progress(state, current, overwrite=False)
     message = str(error.value)
     assert "objective.weights.s_neg: 0.5 -> 0.25" in message
     assert "training.batch_size: 4 -> 8" in message
-    assert "views: v -> w" in message
+    assert "data: d -> e" in message
     assert "optimizer" not in message and "seed" not in message
     assert "--params variant=<name>" in message
     assert "--params training.overwrite=true" in message
 
 
-@pytest.mark.parametrize("key", ["data", "views", "model"])
-def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
-    """A model of another architecture has another fingerprint, as have other weights."""
-    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
-    with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
-        read_matching_progress(state, current, overwrite=False)
+def test_every_input_counts(plan: TrainingInputs, tmp_path: Path) -> None:
+    """Of the views, content and names; a model of another architecture has another fingerprint."""
+    others = [
+        folder(tmp_path / "other", "others"),
+        folder(tmp_path / "name", "rows", "epoch=01.parquet"),
+    ]
+    marks = [mark(replace(plan, views=views)) for views in others]
+    marks += [mark(replace(plan, data_hash="other")), mark(plan, base="other")]
+    marks.append(mark(replace(plan, seed=1)))
+    assert len({str(one) for one in (mark(plan), *marks)}) == 6
+    assert mark(replace(plan, views=folder(tmp_path / "copy", "rows"))) == mark(plan)
 
 
-def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, recipe: Any) -> None:
+def test_a_state_of_another_precision_names_the_keys_that_keep_it(
+    state: Path, plan: TrainingInputs, recipe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`auto` is another precision and device on another machine."""
-    automatic = recipe(device="auto", precision="auto")
-    here = Compute(torch.device("cpu"), "fp32")
-    assert read_matching_progress(
-        state, run_fingerprint(CLIC, automatic, here, 0, INPUTS), overwrite=False
-    )
-    there = Compute(torch.device("cuda", 1), "bf16")
-    current = run_fingerprint(CLIC, automatic, there, 0, INPUTS)
+    automatic = replace(plan, settings=recipe(device="auto", precision="auto"))
+    monkeypatch.setattr(TrainingInputs, "compute", Compute(torch.device("cpu"), "fp32"))
+    assert mark(automatic) == mark(plan)
+    monkeypatch.setattr(TrainingInputs, "compute", Compute(torch.device("cuda", 1), "bf16"))
     with pytest.raises(FingerprintError) as error:
-        read_matching_progress(state, current, overwrite=False)
+        read_matching_progress(state, mark(automatic), overwrite=False)
     assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
     assert "--params training.device=cpu,training.precision=fp32." in str(error.value)
 
 
 def test_overwrite_starts_afresh_and_says_so_once(
-    state: Path, recipe: Any, caplog: pytest.LogCaptureFixture
+    state: Path, plan: TrainingInputs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    current = run_fingerprint(CLIC, recipe(), COMPUTE, 1, INPUTS)
+    current = mark(replace(plan, seed=1))
     with caplog.at_level(logging.WARNING):
         assert read_matching_progress(state, current, overwrite=True) is None
         assert read_matching_progress(state, current, overwrite=True) is None

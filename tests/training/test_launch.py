@@ -19,6 +19,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 from safetensors.torch import load_file
+from tests.training.states import steps_done
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.mixture import Mixture
@@ -28,7 +29,7 @@ from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.training import checkpoint, launch
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Job, Trainer, jobs_of
+from compo_pipeline.training.run import Job, jobs_of
 from compo_pipeline.training.settings import (
     DistributedSettings,
     EarlyStoppingSettings,
@@ -75,7 +76,7 @@ def train(
         if point["step"] == stop:
             raise KeyboardInterrupt
 
-    launch.train(Trainer(plan), jobs(plan, method, control=control), report)
+    launch.train(plan, jobs(plan, method, control=control), report)
     return points
 
 
@@ -227,7 +228,7 @@ def test_an_interrupted_training_goes_on_with_other_numbers_of_processes(
     ):
         train(on(2, longer, folder))
     assert not multiprocessing.active_children()
-    done = Trainer(on(1, longer, folder)).steps_done(CLIC, "clic")
+    done = steps_done(on(1, longer, folder), CLIC, "clic")
     assert 2 <= done < 18  # a state is saved behind its point
     if done < 12:
         with pytest.raises(KeyboardInterrupt):
@@ -286,7 +287,7 @@ from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.table_files import read_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.launch import train_together
-from compo_pipeline.training.run import jobs_of
+from compo_pipeline.training.run import Job, jobs_of
 from compo_pipeline.training.settings import TrainingSettings
 from pydantic import TypeAdapter
 captions, views, root, model, recipe, resume = map(Path, sys.argv[1:])
@@ -320,7 +321,7 @@ def test_two_hosts_of_torchrun_train_as_one_process_does(
     assert [host.wait() for host in hosts] == [0, 0]
     assert not (tmp_path / "host 1").exists()
     together = on(1, plan, tmp_path / "host 0")
-    assert Trainer(together).steps_done(CLIC, "clic") == 6
+    assert steps_done(together, CLIC, "clic") == 6
     train(together)  # exports what is trained
     assert same_curves(curve(together), curve(whole)) and close(together, whole)
 

@@ -22,7 +22,7 @@ from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.loop import Training
+from compo_pipeline.training.loop import fit
 from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
@@ -58,9 +58,8 @@ def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
         )
         report = [].append if points is None else points.append
         compute = Compute(CPU, settings.precision)
-        return Training(
-            *(loaded, method, batches, features, settings, compute, state, mark, report)
-        ).run()
+        given = loaded, method, batches, settings, compute, state, mark, report
+        return fit(*given, features=features)
 
     return go
 

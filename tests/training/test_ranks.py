@@ -5,6 +5,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -103,9 +104,13 @@ def of_features(batch: Any, model: Any, *, patches: bool) -> tuple[Any, Features
         one.requires_grad_(not patches and name.startswith(projection[1]))
     with torch.no_grad():
         if patches:
-            features = Features(ImageRows(), *encode_images_densely(model, batch.images, ""))
+            features = Features(
+                ImageRows(np.empty(0, np.uint64)), *encode_images_densely(model, batch.images, "")
+            )
         else:
-            features = Features(ImageRows(), pool_images(model, batch.images), pooled=True)
+            features = Features(
+                ImageRows(np.empty(0, np.uint64)), pool_images(model, batch.images), pooled=True
+            )
     return batch._replace(images=torch.arange(len(batch.images))), features
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.states import steps_done
 
 from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
@@ -32,10 +33,10 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage import remote
 from compo_pipeline.storage import settings as urls
 from compo_pipeline.storage.records import Caption, to_table
-from compo_pipeline.training import checkpoint, feature_source, features
-from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training import checkpoint, features
+from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer, control_of
+from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import LowRankSettings, MixtureSettings, TrainingSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -54,7 +55,7 @@ from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Caption, from_table
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer, control_of
+from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import TrainingSettings
 
 told = json.loads(given)
@@ -63,14 +64,14 @@ root, views, model, resume = (Path(told[name]) for name in ("root", "views", "mo
 captions = list(from_table(pq.read_table(told["captions"]), Caption))
 settings = parse(TrainingSettings, told["settings"], "training")
 base = ModelSettings(f"local-dir:{model}")
-runner = Trainer(TrainingInputs(captions, "data", views, root, base, settings, 0, resume))
+inputs = TrainingInputs(captions, "data", views, root, base, settings, 0, resume)
 kind = method_type(told["method"])
 method = kind(kind.views_type(), parse(kind.objective_type, told["objective"], "objective"))
 for name, method in ((method.name, method), ("control", control_of(method))):
     def report(point):
         if name == told["victim"] and point["step"] == told["step"]:
             os.kill(os.getpid(), signal.SIGKILL)
-    runner.train(method, name, resume / "folders" / name, report)
+    train(inputs, Job(method, name, resume / "folders" / name), report)
 """
 
 
@@ -91,14 +92,14 @@ def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) 
 def both() -> Callable[..., dict[str, Path]]:
     """Trains a method and its control, and gives their checkpoints."""
 
-    def train(plan: TrainingInputs, method: Method = CLIC) -> dict[str, Path]:
-        runner, folders = Trainer(plan), {}
+    def trained(plan: TrainingInputs, method: Method = CLIC) -> dict[str, Path]:
+        folders = {}
         for name, learner in ((method.name, method), ("control", control_of(method))):
             folders[name] = plan.resume / "folders" / name
-            runner.train(learner, name, folders[name], lambda point: None)
+            train(plan, Job(learner, name, folders[name]), lambda point: None)
         return folders
 
-    return train
+    return trained
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -197,12 +198,16 @@ def test_adapters_are_merged_into_the_checkpoint(plan: TrainingInputs, tmp_path:
     """It has the base's weights by name; those that adapters do not touch are the base's own."""
     method = FscClip(FscClipViews(), FscClipObjective())
     settings = replace(plan.settings, lora=LowRankSettings(2), wise_ft=MixtureSettings(0.5))
-    runner = Trainer(replace(plan, settings=settings))
-    runner.train(method, "half", tmp_path / "half", lambda _: None)
+    runner = replace(plan, settings=settings)
+    train(runner, Job(method, "half", tmp_path / "half"), lambda _: None)
     whole = replace(settings, wise_ft=MixtureSettings(1.0))
-    runner = Trainer(replace(plan, settings=whole))
-    assert runner.steps_done(method, "half") == 6  # the mixture is made of the same trained weights
-    runner.train(method, "half", tmp_path / "whole", lambda _: pytest.fail("a step was taken"))
+    runner = replace(plan, settings=whole)
+    assert (
+        steps_done(runner, method, "half") == 6
+    )  # the mixture is made of the same trained weights
+    train(
+        runner, Job(method, "half", tmp_path / "whole"), lambda _: pytest.fail("a step was taken")
+    )
     base = weights(Path(plan.model.name.removeprefix("local-dir:")))
     half, tuned = weights(tmp_path / "half"), weights(tmp_path / "whole")
     assert base.keys() == half.keys() == tuned.keys()
@@ -228,9 +233,9 @@ def test_a_stretched_base_is_resumed_and_mixed(
     settings = replace(plan.settings, wise_ft=MixtureSettings(0.5), save_every=2)
     plan = replace(plan, model=long, captions=captions, settings=settings)
     whole = replace(plan, resume=tmp_path / "whole")
-    Trainer(whole).train(PLAIN, "clip", tmp_path / "half", lambda _: None)
+    train(whole, Job(PLAIN, "clip", tmp_path / "half"), lambda _: None)
     tuned = replace(whole, settings=replace(settings, wise_ft=MixtureSettings(1.0)))
-    Trainer(tuned).train(PLAIN, "clip", tmp_path / "tuned", lambda _: None)
+    train(tuned, Job(PLAIN, "clip", tmp_path / "tuned"), lambda _: None)
     base = load(long).model.state_dict()
     half, trained = weights(tmp_path / "half"), weights(tmp_path / "tuned")
     moved = trained["positional_embedding"] - base["positional_embedding"]
@@ -247,9 +252,9 @@ def test_a_stretched_base_is_resumed_and_mixed(
     save = checkpoint.save
     monkeypatch.setattr(checkpoint, "save", killed)
     with pytest.raises(KeyboardInterrupt):
-        Trainer(plan).train(PLAIN, "clip", tmp_path / "again", lambda _: None)
+        train(plan, Job(PLAIN, "clip", tmp_path / "again"), lambda _: None)
     monkeypatch.undo()
-    Trainer(plan).train(PLAIN, "clip", tmp_path / "again", lambda _: None)
+    train(plan, Job(PLAIN, "clip", tmp_path / "again"), lambda _: None)
     again = weights(tmp_path / "again")
     assert all(torch.equal(half[name], again[name]) for name in half)
 
@@ -262,10 +267,11 @@ def test_a_finished_run_returns_at_once(
     """No image is read again: all that is left is to write the checkpoint."""
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     first = weights(both(cached)["clic"])
-    monkeypatch.setattr(feature_source, "embed", refuse)
-    runner = Trainer(cached)
-    assert runner.steps_done(CLIC, "clic") == 6
-    runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
+    monkeypatch.setattr(features, "embed", refuse)
+    assert steps_done(cached, CLIC, "clic") == 6
+    train(
+        cached, Job(CLIC, "clic", plan.resume / "again"), lambda _: pytest.fail("a step was taken")
+    )
     again = weights(plan.resume / "again")
     assert all(torch.equal(first[name], again[name]) for name in first)
 
@@ -276,13 +282,13 @@ def test_another_configuration_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both(plan)
-    monkeypatch.setattr(feature_source, "embed", refuse)
+    monkeypatch.setattr(features, "embed", refuse)
     longer = replace(plan.settings, epochs=3, cache_features=True)
-    other = Trainer(replace(plan, settings=longer))
+    other = replace(plan, settings=longer)
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
-        other.train(CLIC, "clic", plan.resume / "other", lambda _: None)
+        train(other, Job(CLIC, "clic", plan.resume / "other"), lambda _: None)
     with pytest.raises(FingerprintError):
-        other.steps_done(CLIC, "clic")
+        steps_done(other, CLIC, "clic")
 
 
 @pytest.mark.parametrize(
@@ -303,7 +309,7 @@ def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
     monkeypatch: pytest.MonkeyPatch,
     tiny_clip: Path,
 ) -> None:
-    Trainer(plan).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    train(plan, Job(CLIC, "clic", tmp_path / "clic"), lambda _: None)
     if "views" in change:
         change = {"views": world.views(tmp_path / "others", images="single", swap="within")}
     if "model" in change:  # another architecture
@@ -313,17 +319,17 @@ def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
         (tmp_path / "Another.json").write_text(json.dumps({**config, "embed_dim": 8}))
         open_clip.add_model_config(tmp_path / "Another.json")
     with pytest.raises(FingerprintError, match=named):
-        Trainer(replace(plan, **change)).steps_done(CLIC, "clic")
+        steps_done(replace(plan, **change), CLIC, "clic")
 
 
 def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
-    Trainer(plan).train(CLIC, "clic", tmp_path / "old", lambda _: None)
+    train(plan, Job(CLIC, "clic", tmp_path / "old"), lambda _: None)
     settings = replace(plan.settings, epochs=1)
     fresh = replace(plan, settings=settings, resume=tmp_path / "elsewhere")
-    Trainer(fresh).train(CLIC, "clic", tmp_path / "fresh", lambda _: None)
+    train(fresh, Job(CLIC, "clic", tmp_path / "fresh"), lambda _: None)
     over = replace(plan, settings=replace(settings, overwrite=True))
-    assert Trainer(over).steps_done(CLIC, "clic") == 0
-    Trainer(over).train(CLIC, "clic", tmp_path / "over", lambda _: None)
+    assert steps_done(over, CLIC, "clic") == 0
+    train(over, Job(CLIC, "clic", tmp_path / "over"), lambda _: None)
     assert equal(tmp_path / "over", tmp_path / "fresh")
     assert not equal(tmp_path / "over", tmp_path / "old")
 
@@ -341,9 +347,9 @@ def test_the_control_takes_the_same_steps_over_the_same_rows(
             return old(self, examples, step, reader)
 
         monkeypatch.setattr(method, "collate", collate)
-    runner, curves = Trainer(plan), {}
+    curves = {}
     for name, learner in (("clic", CLIC), ("control", control_of(CLIC))):
-        curves[name] = runner.train(learner, name, tmp_path / name, lambda _: None).curve
+        curves[name] = train(plan, Job(learner, name, tmp_path / name), lambda _: None).curve
     assert rows["clic"] == rows["clip"] and len(rows["clic"]) == 6
     assert [point["lr"] for point in curves["clic"]] == [point["lr"] for point in curves["control"]]
     assert control_of(Clic(ClicViews(), ClicObjective(trains=("image", "text")))).trains == {
@@ -359,8 +365,7 @@ def test_a_method_with_a_bias_has_a_control_with_the_same_bias(
     assert control.name == "siglip" and control.bias == -5.0
     assert control.trains == {"image", "text"}
     assert control_of(CLIC).bias is None
-    runner = Trainer(plan)
-    runner.train(control, "control", tmp_path / "control", lambda _: None)
+    train(plan, Job(control, "control", tmp_path / "control"), lambda _: None)
     # The base has none: it starts where it is told, and trains.
     assert "logit_bias" not in weights(Path(plan.model.name.removeprefix("local-dir:")))
     assert 0 < abs(weights(tmp_path / "control")["logit_bias"].item() + 5.0) < 1
@@ -372,9 +377,7 @@ def test_a_mixture_with_a_base_that_had_no_bias(
     """At ratio 0 all is the base's, and the bias what it started from."""
     settings = replace(plan.settings, wise_ft=MixtureSettings(0.0))
     plan = replace(plan, views=world.drawn(C2LIP, tmp_path / "views"))
-    Trainer(replace(plan, settings=settings)).train(
-        C2LIP, "c2lip", tmp_path / "none", lambda _: None
-    )
+    train(replace(plan, settings=settings), Job(C2LIP, "c2lip", tmp_path / "none"), lambda _: None)
     base, mixed = (
         weights(Path(plan.model.name.removeprefix("local-dir:"))),
         weights(tmp_path / "none"),
@@ -389,14 +392,15 @@ def test_images_are_embedded_once_for_both(
     both: Callable[[TrainingInputs], dict[str, Path]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    embedded: list[Any] = []
+    embedded, embed = list[Any](), features.embed
 
     def watch(images: Any, *args: Any, **options: Any) -> features.Features:
         embedded.extend(images)
-        return features.embed(images, *args, **options)
+        return embed(images, *args, **options)
 
-    monkeypatch.setattr(feature_source, "embed", watch)
-    both(replace(plan, settings=replace(plan.settings, cache_features=True)))
+    monkeypatch.setattr(features, "embed", watch)
+    settings = replace(plan.settings, cache_features=True)
+    both(replace(plan, settings=settings, features=plan.resume / "features"))
     assert len(embedded) == len(set(embedded)) > 12
     assert {image for image in embedded if image.axis is None} == {
         ImageInput((row.image,)) for row in plan.captions
@@ -409,13 +413,11 @@ def test_a_tower_that_trains_has_no_kept_features(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(feature_source, "embed", refuse)
+    monkeypatch.setattr(features, "embed", refuse)
     method = Clic(ClicViews(), ClicObjective(trains=("image",)))
     settings = replace(plan.settings, cache_features=True)
     with caplog.at_level(logging.INFO):
-        Trainer(replace(plan, settings=settings)).train(
-            method, "clic", tmp_path / "c", lambda _: None
-        )
+        train(replace(plan, settings=settings), Job(method, "clic", tmp_path / "c"), lambda _: None)
     assert "images are not embedded before training" in caplog.text
 
 
@@ -439,8 +441,10 @@ def test_a_projection_that_trains_alone_reads_images_that_were_embedded_once(
     found = weights(both(replace(plan, settings=cached, features=stored), method)["clic"])
     fresh = replace(cached, cache_features=False)
     folder = plan.resume / "fresh"
-    Trainer(replace(plan, settings=fresh, resume=folder)).train(
-        method, "clic", folder / "clic", lambda _: None
+    train(
+        replace(plan, settings=fresh, resume=folder),
+        Job(method, "clic", folder / "clic"),
+        lambda _: None,
     )
     expected, base = weights(folder / "clic"), weights(tiny_clip)
     for name in ("visual.proj", "text_projection"):
@@ -452,15 +456,14 @@ def test_a_projection_that_trains_alone_reads_images_that_were_embedded_once(
 
 
 def test_the_checkpoint_tells_how_it_was_made(plan: TrainingInputs, tmp_path: Path) -> None:
-    runner = Trainer(plan)
-    progress = runner.train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    progress = train(plan, Job(CLIC, "clic", tmp_path / "clic"), lambda _: None)
     told = read_record(tmp_path / "clic")["training"]
     noted = {
         "method": "clic",
-        "fingerprint": runner.fingerprint(CLIC),
+        "fingerprint": fingerprint_of(plan, CLIC),
         "wise_ft_ratio": 1.0,
         "counts": dict(progress.counts),
-        "compute": runner.compute.facts(),
+        "compute": plan.compute.facts(),
     }
     assert {name: told[name] for name in noted} == noted
     assert told["counts"]["rows"] == 24
@@ -474,11 +477,13 @@ def test_images_that_ingest_let_pass_are_read(
     root.mkdir()
     for row in world.captions:
         (root / row.image).symlink_to(world.root / row.image)
-    Trainer(replace(plan, root=root)).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    train(replace(plan, root=root), Job(CLIC, "clic", tmp_path / "clic"), lambda _: None)
     (root / "s03.png").unlink()
     with pytest.raises(ImageError, match=r"missing.*s03.png"):
-        Trainer(replace(plan, root=root, resume=tmp_path / "r")).train(
-            CLIC, "clic", tmp_path / "clic", lambda _: None
+        train(
+            replace(plan, root=root, resume=tmp_path / "r"),
+            Job(CLIC, "clic", tmp_path / "clic"),
+            lambda _: None,
         )
 
 
@@ -535,13 +540,13 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
 
     folder = tmp_path / "checkpoint"
     with pytest.raises(error, match=named):
-        Trainer(stored).train(CLIC, "clic", folder, lambda _: None, fail)
+        train(stored, Job(CLIC, "clic", folder), lambda _: None, fail)
     assert time.monotonic() - began < 60
     bucket.put({"set/0.tar": shard.getvalue()})
     urls._set_options("s3", {"s3": {"endpoint_url": endpoint}})
-    assert Trainer(stored).steps_done(CLIC, "clic") == 2
-    Trainer(stored).train(CLIC, "clic", folder, lambda _: None)
-    Trainer(local).train(CLIC, "clic", tmp_path / "whole", lambda _: None)
+    assert steps_done(stored, CLIC, "clic") == 2
+    train(stored, Job(CLIC, "clic", folder), lambda _: None)
+    train(local, Job(CLIC, "clic", tmp_path / "whole"), lambda _: None)
     resumed, whole = (
         load_file(each / "open_clip_model.safetensors") for each in (folder, tmp_path / "whole")
     )
@@ -551,8 +556,8 @@ def test_a_training_whose_storage_fails_ends_soon_and_resumes(
 def test_settings_reach_the_run(plan: TrainingInputs, tmp_path: Path) -> None:
     settings = replace(plan.settings, max_steps=3)
     assert isinstance(settings, TrainingSettings)
-    progress = Trainer(replace(plan, settings=settings)).train(
-        CLIC, "clic", tmp_path / "clic", lambda _: None
+    progress = train(
+        replace(plan, settings=settings), Job(CLIC, "clic", tmp_path / "clic"), lambda _: None
     )
     assert progress.step == 3
 
@@ -562,8 +567,8 @@ def test_layers_are_computed_again_by_the_same_attention_kernel(
 ) -> None:
     changes = {"precision": "bf16", "gradient_checkpointing": True, "max_steps": 2}
     settings = replace(plan.settings, **changes)
-    progress = Trainer(replace(plan, settings=settings)).train(
-        CLIC, "clic", tmp_path / "clic", lambda _: None
+    progress = train(
+        replace(plan, settings=settings), Job(CLIC, "clic", tmp_path / "clic"), lambda _: None
     )
     assert progress.step == 2
 
@@ -580,8 +585,10 @@ def test_what_saves_memory_or_time_changes_the_weights_by_rounding_alone(
     calm = replace(plan.settings, optimizer=replace(plan.settings.optimizer, eps=1e-2))
     method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
     for name, settings in (("plain", calm), ("other", replace(calm, **changes))):
-        Trainer(replace(plan, settings=settings, resume=tmp_path / name)).train(
-            method, "clic", tmp_path / name / "out", lambda _: None
+        train(
+            replace(plan, settings=settings, resume=tmp_path / name),
+            Job(method, "clic", tmp_path / name / "out"),
+            lambda _: None,
         )
     plain, other = (weights(tmp_path / name / "out") for name in ("plain", "other"))
     assert all(torch.allclose(plain[key], other[key], atol=1e-5) for key in plain)

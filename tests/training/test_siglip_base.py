@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.states import steps_done
 
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer, control_of
+from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import OptimizerSettings
 
 # A bias that would be seen: SigLIP brings its own, -10.
@@ -61,16 +62,16 @@ def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
     plan: TrainingInputs, tiny_siglip: Path, tmp_path: Path, method: Method, name: str
 ) -> None:
     whole = replace(plan, resume=tmp_path / "other")
-    curve = Trainer(whole).train(method, name, tmp_path / "whole", lambda _: None).curve
+    curve = train(whole, Job(method, name, tmp_path / "whole"), lambda _: None).curve
 
     def stop(point: Mapping[str, Any]) -> None:
         if point["step"] == 3:
             raise Broken
 
     with pytest.raises(Broken):
-        Trainer(plan).train(method, name, tmp_path / "resumed", stop)
-    assert Trainer(plan).steps_done(method, name) == 2
-    Trainer(plan).train(method, name, tmp_path / "resumed", lambda _: None)
+        train(plan, Job(method, name, tmp_path / "resumed"), stop)
+    assert steps_done(plan, method, name) == 2
+    train(plan, Job(method, name, tmp_path / "resumed"), lambda _: None)
 
     base, found, again = (
         weights(folder) for folder in (tiny_siglip, tmp_path / "whole", tmp_path / "resumed")

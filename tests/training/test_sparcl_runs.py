@@ -18,8 +18,9 @@ from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.storage.records import Counterfactual
+from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer, control_of
+from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import LowRankSettings
 
 ROLES = ("negative", "positive")
@@ -79,7 +80,7 @@ def plan(
 def first_losses(plan: TrainingInputs, method: Method, name: str) -> dict[str, float]:
     """Of the first step, from the same weights for all."""
     alone = replace(plan, resume=plan.resume / name)
-    curve = Trainer(alone).train(method, name, alone.resume / "out", lambda _: None).curve
+    curve = train(alone, Job(method, name, alone.resume / "out"), lambda _: None).curve
     return {key: value for key, value in curve[0].items() if key in ("contrastive", "margin")}
 
 
@@ -107,7 +108,7 @@ def test_scale_and_bias_stay_as_they_are(
     method = configured("sparcl", bias=-3.0)
     weights = {}
     for name, learner in (("sparcl", method), ("control", control_of(method))):
-        Trainer(plan).train(learner, name, plan.resume / name, lambda _: None)
+        train(plan, Job(learner, name, plan.resume / name), lambda _: None)
         weights[name] = load_file(plan.resume / name / "open_clip_model.safetensors")
     base = load_file(tiny_clip / "open_clip_model.safetensors")
     found = weights["sparcl"]
@@ -129,7 +130,5 @@ def test_other_images_under_the_same_texts_are_another_run(
     others = [replace(row, image=row.image and f"x/{row.image}") for row in made[1]]
     drawing = ViewContext({}, "hand", 0, 0, by_sample(others))
     write(method, world.captions, drawing, 2, tmp_path / "other")
-    marks = [
-        Trainer(replace(plan, views=tmp_path / v)).fingerprint(method) for v in ("views", "other")
-    ]
+    marks = [fingerprint_of(replace(plan, views=tmp_path / v), method) for v in ("views", "other")]
     assert marks[0] != marks[1]

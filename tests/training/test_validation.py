@@ -10,6 +10,7 @@ import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.states import steps_done
 
 from compo_pipeline.benchmarks.items import Item, Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
@@ -35,9 +36,9 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage.records import Counterfactual
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
-from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.fingerprint import FingerprintError, fingerprint_of
 from compo_pipeline.training.inputs import HeldOut, TrainingInputs
-from compo_pipeline.training.run import Trainer, control_of
+from compo_pipeline.training.run import Job, _preprocessor, control_of, train
 from compo_pipeline.training.settings import (
     BenchmarkFiles,
     EarlyStoppingSettings,
@@ -45,7 +46,7 @@ from compo_pipeline.training.settings import (
     TrainingSettings,
     ValidationSettings,
 )
-from compo_pipeline.training.validation import LOSS, Selection, Validator
+from compo_pipeline.training.validation import LOSS, Validator, best_point, stops_early
 from compo_pipeline.tuning.selection import ItemMetrics, benchmark_files, held_out
 
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -65,7 +66,8 @@ def data(world: Any) -> HeldOut:
         for row, other in zip(rows, reversed(rows), strict=True)
     )
     task = Subtask("sugar_crepe", "swap_att", ("image_to_text",), world.root, items)
-    return HeldOut(rows, ItemMetrics([task]))
+    metrics = ItemMetrics([task])
+    return HeldOut(rows, metrics, metrics.fingerprint)
 
 
 def subtasks(data: HeldOut) -> Sequence[Subtask]:
@@ -99,7 +101,7 @@ def changed(plan: TrainingInputs, **changes: Any) -> TrainingInputs:
 def trained(plan: TrainingInputs, method: Method = CLIC, **more: Any) -> Trained:
     """The curve and counts, the exported weights, and what the checkpoint records."""
     folder = plan.resume / "out"
-    progress = Trainer(plan).train(method, method.name, folder, lambda _: None, **more)
+    progress = train(plan, Job(method, method.name, folder), lambda _: None, **more)
     weights = load_file(folder / "open_clip_model.safetensors")
     return progress, weights, read_record(folder)["training"]
 
@@ -119,7 +121,7 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
     progress, _, _ = trained(changed(plan, max_steps=3))
     assert [step for step, _ in validated(progress)] == [0, 2, 3]
     base, losses = load(tiny_clip), []
-    reader = Trainer(plan)._preprocessor(base)
+    reader = _preprocessor(plan, base)
     with torch.no_grad():
         for rows in (data.rows[:4], data.rows[4:8]):
             pixels = reader.images([ImageInput((row.image,)) for row in rows])
@@ -177,7 +179,7 @@ def test_every_method_is_validated_resumed_and_exported(
     with pytest.raises(KeyboardInterrupt):
         trained(plan, method)
     monkeypatch.undo()
-    assert Trainer(plan).steps_done(method, name) == 3
+    assert steps_done(plan, method, name) == 3
     again, same_weights, same_record = trained(plan, method)
     assert again.as_dict() == progress.as_dict() and same_record == record
     assert same(weights, same_weights)
@@ -263,9 +265,9 @@ def test_measuring_alone_changes_no_weight_and_no_fingerprint(plan: TrainingInpu
     unseen = changed(plan, keep="last", validation=ValidationSettings())
     seen = replace(changed(plan, keep="last"), resume=plan.resume / "seen")
     assert same(trained(unseen)[1], trained(seen)[1])
-    assert Trainer(unseen).fingerprint(CLIC) == Trainer(seen).fingerprint(CLIC)
+    assert fingerprint_of(unseen, CLIC) == fingerprint_of(seen, CLIC)
     # So a run that was not validated may go on with validation.
-    assert Trainer(replace(seen, resume=unseen.resume)).steps_done(CLIC, "clic") == 12
+    assert steps_done(replace(seen, resume=unseen.resume), CLIC, "clic") == 12
 
 
 def test_what_decides_the_weights_is_in_the_fingerprint(
@@ -275,16 +277,17 @@ def test_what_decides_the_weights_is_in_the_fingerprint(
 
     def refused(named: str, **changes: Any) -> None:
         settings = replace(plan.settings, **changes)
+        held = replace(data, measured=ItemMetrics(subtasks(data)).fingerprint)
         with pytest.raises(FingerprintError, match=named):
-            Trainer(replace(plan, settings=settings)).steps_done(CLIC, "clic")
+            steps_done(replace(plan, settings=settings, held_out=held), CLIC, "clic")
 
     refused("training.keep: best -> last", keep="last")
     refused("training.validation.every: 2 -> 3", validation=ValidationSettings(3))
     refused("early_stopping.patience: None -> 9", early_stopping=EarlyStoppingSettings(9))
     fewer = replace(data, rows=data.rows[:8])
     with pytest.raises(FingerprintError, match="validation: "):
-        Trainer(replace(plan, held_out=fewer)).steps_done(CLIC, "clic")
-    assert Trainer(plan).steps_done(CLIC, "clic") == 12
+        steps_done(replace(plan, held_out=fewer), CLIC, "clic")
+    assert steps_done(plan, CLIC, "clic") == 12
     with monkeypatch.context() as patch:
         patch.setitem(BENCHMARKS, "sugar_crepe", replace(BENCHMARKS["sugar_crepe"], averages={}))
         refused("validation: ")
@@ -320,15 +323,14 @@ def curve(*values: float, name: str = LOSS) -> list[dict[str, float]]:
     [((3, 2, 4), 20), ((2, 2, 2), 10), ((3, 2, 2, 5), 20), ((5,), 10), ((5, 4, 3), 30)],
 )
 def test_the_best_is_the_lowest_loss_or_the_highest_figure_and_the_earlier(
-    values: tuple[float, ...], step: int
+    recipe: Any, values: tuple[float, ...], step: int
 ) -> None:
-    by_loss = Selection(LOSS, False, keeps_best=True, patience=None, min_delta=0)
-    assert by_loss.best(curve(*values))["step"] == step
-    by_figure = Selection(
-        "val/f", higher_is_better=True, keeps_best=True, patience=None, min_delta=0
-    )
-    assert by_figure.best(curve(*(-one for one in values), name="val/f"))["step"] == step
-    assert not by_loss.stops(curve(*values, *([9] * 99)))
+    by_loss = recipe()
+    assert best_point(curve(*values), by_loss)["step"] == step
+    by_figure = recipe(validation=ValidationSettings(1, figure="a/b/c"))
+    rising = curve(*(-one for one in values), name="val/a/b/c")
+    assert best_point(rising, by_figure)["step"] == step
+    assert not stops_early(curve(*values, *([9] * 99)), by_loss)
 
 
 @pytest.mark.parametrize(
@@ -344,10 +346,11 @@ def test_the_best_is_the_lowest_loss_or_the_highest_figure_and_the_earlier(
     ],
 )
 def test_patience_counts_validations_without_a_better_value(
-    values: tuple[float, ...], patience: int, min_delta: float, stops: bool
+    recipe: Any, values: tuple[float, ...], patience: int, min_delta: float, stops: bool
 ) -> None:
-    by_loss = Selection(LOSS, False, keeps_best=False, patience=patience, min_delta=min_delta)
-    assert by_loss.stops(curve(*values)) == stops
+    stopping = EarlyStoppingSettings(patience, min_delta)
+    settings = recipe(validation=ValidationSettings(1), early_stopping=stopping)
+    assert stops_early(curve(*values), settings) == stops
 
 
 REPORTED = BenchmarksSettings(retrieval=RetrievalSettings("test"))

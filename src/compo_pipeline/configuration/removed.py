@@ -6,6 +6,7 @@ _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
 _CONSTANT = "nothing: it is a constant now"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
 _GPU = "nothing: a GPU where CUDA_VISIBLE_DEVICES shows one"
+_IMPORT = "compo-pipeline import-model (docs/reference/models.md)"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
 _TORCHRUN = "torchrun ... --no-python compo-pipeline train (docs/how-to/scale.md)"
 
@@ -21,6 +22,8 @@ REMOVED = {
     "compo-pipeline dvc": "dvc.yaml and recipes/recipes.yml, which are written by hand",
     "compo-pipeline recipes": "docs/reference/recipes.md",
     "compo-pipeline import-phrases": "a table (views.from_table.columns.phrases), or spaCy",
+    **dict.fromkeys(("model.layout", "model.mixed_with", "model.quick_gelu"), _IMPORT),
+    "model.tokenizer": _IMPORT,
     **dict.fromkeys(("attention.regions", "attention.limit"), "attention.phrases"),
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,

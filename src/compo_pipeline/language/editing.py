@@ -44,7 +44,7 @@ class Generated:
     generator: str
     category: str
     words: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...] = ()
 
 
 # Equal parses and equal states of the generator of random numbers give equal texts; None where

@@ -36,7 +36,7 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import provenance, single_image, single_view
+from compo_pipeline.methods.views import single_image, single_view
 from compo_pipeline.storage.records import Caption, View
 
 
@@ -130,8 +130,7 @@ class C2lip(Method):
                 found = locate_phrases(caption.sentences[0], table.phrases(caption.sample_id))
             else:
                 found = concepts(context.parses[caption.sample_id])
-            made_by = provenance(context.language, ())
-            return single_view(caption, caption.sentences[:1], (), made_by, found)
+            return single_view(caption, caption.sentences[:1], (), context.language, found)
 
         return view
 

@@ -13,7 +13,7 @@ import random
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
@@ -27,6 +27,7 @@ from torch import Tensor
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.images.composites import Axis, axis_of, orientation
 from compo_pipeline.language.concreteness import ConcretenessSettings, load
+from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
 from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
@@ -43,13 +44,7 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import (
-    NegativeText,
-    Origin,
-    provenance,
-    single_image,
-    written_view,
-)
+from compo_pipeline.methods.views import from_table, provenance, single_image, single_view
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Caption, Parse, View
 from compo_pipeline.storage.tables import Table
@@ -275,12 +270,17 @@ class Clic(Method):
             a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
             occurrence = self.view_settings.occurrence
             swap = swap_across(a, b, random_, occurrence=occurrence, **self._swap_arguments)
-            negative = _join_in_random_order(swap.first, swap.second, random_) if swap else None
-            origin = Origin("swap_across", swap.category, swap.words) if swap else None
+            negative = swap and Generated(
+                _join_in_random_order(swap.first, swap.second, random_),
+                "swap_across",
+                swap.category,
+                swap.words,
+            )
         else:
-            within = self._negative_of_first_sentence(anchor, context, random_)
-            negative = _join_in_random_order(within.text, second, random_) if within else None
-            origin = within.origin if within else None
+            negative = self._negative_of_first_sentence(anchor, context, random_)
+            if negative:
+                text = _join_in_random_order(negative.text, second, random_)
+                negative = replace(negative, text=text)
         return View(
             sample_id=anchor.sample_id,
             kind="composite",
@@ -288,11 +288,11 @@ class Clic(Method):
             images=tuple(caption.image for caption in shown),
             axis=axis_of(anchor.width, anchor.height),
             positives=(join(first, second), join(second, first), *pairs),
-            negatives=(negative,),
+            negatives=(negative.text if negative else None,),
             phrases=(),
             phrase_spans=(),
             counterfactuals=(),
-            provenance=provenance(context.language, (origin,)),
+            provenance=provenance(context.language, (negative,)),
         )
 
     @property
@@ -306,16 +306,15 @@ class Clic(Method):
         first = anchor.sentences[0]
         negative = self._negative_of_first_sentence(anchor, context, random_)
         positives = (first, first, *_draw_further(anchor, random_, context))
-        return written_view(anchor, positives, [negative], context.language)
+        return single_view(anchor, positives, [negative], context.language)
 
     def _negative_of_first_sentence(
         self, anchor: Caption, context: ViewContext, random_: random.Random
-    ) -> NegativeText | None:
+    ) -> Generated | None:
         """A negative of the first sentence: two words swapped, or a text of an external table."""
         if "negatives" in context.annotations.contents:
-            return NegativeText.from_table(context.annotations.negative(anchor.sample_id, random_))
-        parse = context.parses[anchor.sample_id]
-        return NegativeText.from_rule(swap_within(parse, random_, **self._swap_arguments))
+            return from_table(context.annotations.negative(anchor.sample_id, random_))
+        return swap_within(context.parses[anchor.sample_id], random_, **self._swap_arguments)
 
     def _is_clip_step(self, step: int) -> bool:
         """Whether a step trains with the plain CLIP loss."""

@@ -28,7 +28,7 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import own_sentence, provenance, single_image, single_view
+from compo_pipeline.methods.views import own_sentence, single_image, single_view
 from compo_pipeline.storage.records import Caption
 
 # logit_bias on a base that was trained with a softmax, at a scale of 100.
@@ -77,7 +77,7 @@ class Clip(Method):
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function from a caption to its view: the caption's image and first sentence."""
-        return lambda caption: single_view(caption, caption.sentences[:1], (), provenance("", ()))
+        return lambda caption: single_view(caption, caption.sentences[:1], (), "")
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from compo_pipeline.language.editing import Generated
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
 from compo_pipeline.methods.contract import (
     Collated,
@@ -26,7 +27,7 @@ from compo_pipeline.methods.contract import (
     Sampler,
     ViewContext,
 )
-from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
+from compo_pipeline.methods.views import single_image, single_view
 from compo_pipeline.storage.records import Caption, Counterfactual, View
 from compo_pipeline.storage.tables import Groups, Table
 
@@ -187,13 +188,11 @@ def _counterfactual_view(
 ) -> View:
     """View of one sentence of a caption with its negative and positive edit, if they exist."""
     negative, positive = edits.get("negative"), edits.get("positive")
+    made = negative and Generated(negative.text, negative.caption_editor, negative.detail, ())
     return single_view(
         row,
         (row.sentences[sentence], *([positive.text] if positive else [])),
-        (negative.text if negative else None,),
-        provenance(
-            context.language,
-            [Origin(negative.caption_editor, negative.detail, ()) if negative else None],
-        ),
+        (made,),
+        context.language,
         counterfactuals=tuple(edit.image if edit else "" for edit in (negative, positive)),
     )

@@ -15,14 +15,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import Share, settings
 from compo_pipeline.language import unit_files
-from compo_pipeline.language.editing import Generator, bare, token_text
+from compo_pipeline.language.editing import Generated, Generator, bare, token_text
 from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.unit_files import WrittenUnits
 from compo_pipeline.language.units import Category, foil, units
@@ -38,7 +38,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import NegativeText, Origin, provenance, single_view
+from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.storage.records import Caption, Parse, View
 
 
@@ -91,14 +91,6 @@ class CsClipObjective:
     """Towers that are trained."""
 
 
-class _Pair(NamedTuple):
-    """A text, its negative, and the rule or file that the negative comes from."""
-
-    text: str
-    negative: str | None
-    origin: Origin | None
-
-
 class CsClip(TextPairs):
     """The CS-CLIP method: contrasts captions, and their entities and relations, with foils."""
 
@@ -123,7 +115,8 @@ class CsClip(TextPairs):
         def view(caption: Caption) -> View:
             parse = context.parses[caption.sample_id]
             records = known.get(bare(caption.sentences[0]))
-            pairs = [self._caption_pair(caption, parse, records, rules, context)]
+            own = self._caption_negative(caption, parse, records, rules, context)
+            pairs = [(caption.sentences[0], own)]
             draws = context.rng("units", caption)
             for _ in range(self.view_settings.units):
                 preferred = draws.random() < self.view_settings.relations
@@ -137,33 +130,27 @@ class CsClip(TextPairs):
                     if drawn:
                         pairs.append(drawn)
                         break
-            texts, negatives, origins = zip(*pairs, strict=True)
-            return single_view(caption, texts, negatives, provenance(context.language, origins))
+            texts, negatives = zip(*pairs, strict=True)
+            return single_view(caption, texts, negatives, context.language)
 
         return view
 
-    def _caption_pair(
+    def _caption_negative(
         self,
         caption: Caption,
         parse: Parse,
         records: WrittenUnits | None,
         rules: Mapping[Rule, Generator],
         context: ViewContext,
-    ) -> _Pair:
-        """Pair of a caption's first sentence and a negative, by a table, a JSON file or a rule."""
+    ) -> Generated | None:
+        """Negative of a caption's first sentence, by a table, a JSON file or a rule."""
         own, table = caption.sentences[0], context.annotations
         if "negatives" in table.contents:
-            others = NegativeText.from_table(
-                table.negative(caption.sample_id, context.rng("table", caption))
-            )
-            return _Pair(own, *(others or (None, None)))
+            return from_table(table.negative(caption.sample_id, context.rng("table", caption)))
         if records and (made := records.negative(own, context.rng("swaps", caption))):
-            text, category = made
-            return _Pair(own, text, Origin("unit_files", category, ()))
-        for name, rule in rules.items():
-            if found := rule(parse, context.rng(name, caption)):
-                return _Pair(own, found.text, Origin.from_generated(found))
-        return _Pair(own, None, None)
+            return Generated(made[0], "unit_files", made[1], ())
+        drawn = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
+        return next(filter(None, drawn), None)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
         """Weighted losses: NegCLIP's on captions, and entities and relations against their foils.
@@ -187,19 +174,21 @@ class CsClip(TextPairs):
 
 def _pair_from_parse(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
-) -> _Pair | None:
+) -> tuple[str, Generated] | None:
     """A random entity or relation of a parse, with a rule-made foil; None if no foil is found."""
     found = [unit for unit in units(parse) if unit.category == category]
     for unit in rng.sample(found, len(found)):
         if made := foil(parse, unit, rng, source):
-            return _Pair(token_text(parse, *unit.phrase), made.text, Origin.from_generated(made))
+            return token_text(parse, *unit.phrase), made
     return None
 
 
-def _pair_from_files(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
+def _pair_from_files(
+    records: WrittenUnits, category: Category, rng: random.Random
+) -> tuple[str, Generated] | None:
     """Draw an entity or relation with a foil from a caption's JSON record; None if it has none."""
     found = [unit for unit in records.units if unit.category == category]
     if not found:
         return None
     unit = rng.choice(found)
-    return _Pair(unit.text, unit.foil(rng), Origin("unit_files", category, ()))
+    return unit.text, Generated(unit.foil(rng), "unit_files", category, ())

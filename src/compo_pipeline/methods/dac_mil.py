@@ -21,6 +21,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import settings
+from compo_pipeline.language.editing import Generated
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 from compo_pipeline.methods.contract import (
     Encoder,
@@ -33,7 +34,7 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrastive_terms
 from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
-from compo_pipeline.methods.views import NegativeText, written_view
+from compo_pipeline.methods.views import from_table, single_view
 from compo_pipeline.storage.records import Caption, View
 
 
@@ -106,11 +107,11 @@ class DacMil(TextPairs):
         (name,) = self.view_settings.generators
         rule, table = self.rule(name), context.annotations
 
-        def negative(caption: Caption, place: int, draws: random.Random) -> NegativeText | None:
+        def negative(caption: Caption, place: int, draws: random.Random) -> Generated | None:
             if "negatives" in table.contents:
-                return NegativeText.from_table(table.negative(caption.sample_id, draws, place))
+                return from_table(table.negative(caption.sample_id, draws, place))
             parse = context.parse(caption, place)
-            return NegativeText.from_rule(rule(parse, draws)) if parse else None
+            return rule(parse, draws) if parse else None
 
         def view(caption: Caption) -> View:
             draws = context.rng("sentences", caption)
@@ -118,7 +119,7 @@ class DacMil(TextPairs):
             chance = context.rng(name, caption)
             found = [negative(caption, place, chance) for place in (0, *places)]
             positives = [caption.sentences[place] for place in (0, *places)]
-            return written_view(caption, positives, found, context.language)
+            return single_view(caption, positives, found, context.language)
 
         return view
 

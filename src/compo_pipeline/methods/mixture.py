@@ -48,6 +48,11 @@ class SourceRows(NamedTuple):
     anchors: Table[Caption]
     share: int
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of its rows that have a view, and of those in every epoch."""
+        return len(self.anchors), self.share
+
 
 class Anchors(NamedTuple):
     """Indices [n] of the rows that an epoch takes of one source, and the pass [n] of each.
@@ -71,13 +76,6 @@ class Mixture:
 
     seed: int
     """Of the order of each pass."""
-
-    @classmethod
-    def from_weights(
-        cls, weights: Mapping[str, float], epoch_rows: int | None, seed: int
-    ) -> Mixture | None:
-        """The mixture of sources with these weights; None if no weights are given."""
-        return cls(weights, epoch_rows, seed) if weights else None
 
     def sources(self, captions: Table[Caption], method: Method) -> dict[str, SourceRows]:
         """Training rows of each source, and its number of rows per epoch, by source name.

@@ -24,7 +24,7 @@ from torch import Tensor
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.concreteness import Concreteness, ConcretenessSettings, load
-from compo_pipeline.language.editing import Generator
+from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import CATEGORIES, Replacer, replacer
 from compo_pipeline.language.swaps import swap_within
@@ -43,7 +43,7 @@ from compo_pipeline.methods.contract import (
     ViewContext,
     embed_texts,
 )
-from compo_pipeline.methods.views import PAIR, NegativeText, single_image, written_view
+from compo_pipeline.methods.views import PAIR, from_table, single_image, single_view
 from compo_pipeline.storage.records import Caption, View
 from compo_pipeline.storage.tables import ById, Table
 
@@ -145,25 +145,23 @@ class TextNegatives(Method):
         table = context.annotations
         rows = ById(Table.of(captions, Caption)) if "neighbours" in table.contents else {}
 
-        def negatives(caption: Caption, draws: random.Random) -> list[NegativeText | None]:
+        def negatives(caption: Caption, draws: random.Random) -> list[Generated | None]:
             if "negatives" in table.contents:
-                found = table.negatives(caption.sample_id, draws)
-                return [NegativeText.from_table(one) for one in found]
+                return [from_table(one) for one in table.negatives(caption.sample_id, draws)]
             parse = context.parses[caption.sample_id]
-            made = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
-            return [NegativeText.from_rule(one) for one in made]
+            return [rule(parse, context.rng(name, caption)) for name, rule in rules.items()]
 
         def view(caption: Caption) -> View:
             draws = context.rng("table", caption)
             written, positives = negatives(caption, draws), self.positives(caption, context)
             neighbour = table.neighbour(caption.sample_id, draws)
             if neighbour is None:
-                return written_view(caption, positives, written, context.language)
+                return single_view(caption, positives, written, context.language)
             other = rows[neighbour]
             both = [*written, *negatives(other, draws)]
             texts = (*positives, *self.positives(other, context))
             return replace(
-                written_view(caption, texts, both, context.language),
+                single_view(caption, texts, both, context.language),
                 kind=PAIR,
                 sample_ids=(caption.sample_id, other.sample_id),
                 images=(caption.image, other.image),

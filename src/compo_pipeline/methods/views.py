@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -23,10 +22,10 @@ from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler
 from compo_pipeline.methods.mixture import Anchors, Mixture, SourceRows
 from compo_pipeline.methods.registry import find
 from compo_pipeline.run.engines import LOCAL, PrepareSettings
-from compo_pipeline.storage.annotations import Annotations, AnnotationSettings
+from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder
 from compo_pipeline.storage.hashing import files_hash
-from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, View
+from compo_pipeline.storage.records import Caption, Counterfactual, View
 from compo_pipeline.storage.table_files import Parts, is_whole, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table
 
@@ -77,62 +76,20 @@ def annotated_contents(method: Method, settings: AnnotationSettings) -> frozense
     return settings.usable(method.annotations, FROM_TABLE, f"the method {method.name}")
 
 
-def annotations_of(
-    method: Method, settings: AnnotationSettings, rows: Sequence[Annotation]
-) -> Annotations:
-    """Texts of the external table that a method's views use.
-
-    Args:
-        method: draws the views.
-        settings: of the table.
-        rows: of the table `annotations`.
-    """
-    return Annotations.from_rows(rows, settings, annotated_contents(method, settings))
+def from_table(found: tuple[str, str] | None) -> Generated | None:
+    """A negative taken from a column of an external table; None if the table has none."""
+    return Generated(found[0], "table", found[1], ()) if found else None
 
 
-class Origin(NamedTuple):
-    """Origin of a negative: the rule, the category of its change, and the words."""
-
-    generator: str
-    """The rule."""
-
-    category: str
-    """What the rule changed (a part of speech, an entity, a relation, ...)."""
-
-    words: tuple[str, ...]
-    """What it removed, moved or inserted."""
-
-    @classmethod
-    def from_generated(cls, generated: Generated) -> Origin:
-        """The origin of a text that a rule generated."""
-        return cls(generated.generator, generated.category, generated.words)
-
-
-class NegativeText(NamedTuple):
-    """A negative text and its origin."""
-
-    text: str
-    origin: Origin
-
-    @classmethod
-    def from_rule(cls, generated: Generated | None) -> NegativeText | None:
-        """The negative that a rule generated; None where the rule found nothing."""
-        return cls(generated.text, Origin.from_generated(generated)) if generated else None
-
-    @classmethod
-    def from_table(cls, found: tuple[str, str] | None) -> NegativeText | None:
-        """A negative taken from a column of an external table; None if the table has none."""
-        return cls(found[0], Origin("table", found[1], ())) if found else None
-
-
-def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
+def provenance(language: str, negatives: Sequence[Generated | None]) -> str:
     """JSON of a view's provenance: the language pipeline, and the origin of each negative.
 
     Args:
         language: name and version of the language pipeline.
         negatives: parallel to `View.negatives`, None where a rule found nothing.
     """
-    origins = [origin and origin._asdict() for origin in negatives]
+    names = ("generator", "category", "words")
+    origins = [one and {name: getattr(one, name) for name in names} for one in negatives]
     return _JSON.encode({"language": language, "negatives": origins})
 
 
@@ -164,14 +121,20 @@ def own_sentence(example: Example) -> str:
 def single_view(
     caption: Caption,
     positives: Sequence[str],
-    negatives: Sequence[str | None],
-    provenance: str,
+    negatives: Sequence[Generated | None],
+    language: str,
     phrases: Sequence[Concept] = (),
     counterfactuals: Sequence[str] = (),
 ) -> View:
-    """A view of one image with the given texts, phrases and provenance.
+    """A view of one image.
 
-    Negatives are None where a generator found nothing, phrases are of the first positive.
+    Args:
+        caption: whose image is shown.
+        positives: texts that are true of it.
+        negatives: hard negatives with what made them, None where a generator found nothing.
+        language: name and version of the language pipeline, for provenance.
+        phrases: of the first positive.
+        counterfactuals: paths of images of the negative and of the second positive.
     """
     return View(
         sample_id=caption.sample_id,
@@ -180,24 +143,12 @@ def single_view(
         images=(caption.image,),
         axis=None,
         positives=tuple(positives),
-        negatives=tuple(negatives),
+        negatives=tuple(one.text if one else None for one in negatives),
         phrases=tuple(phrase.text for phrase in phrases),
         phrase_spans=tuple(place for phrase in phrases for place in (phrase.start, phrase.end)),
         counterfactuals=tuple(counterfactuals),
-        provenance=provenance,
+        provenance=provenance(language, negatives),
     )
-
-
-def written_view(
-    caption: Caption,
-    positives: Sequence[str],
-    negatives: Sequence[NegativeText | None],
-    language: str,
-) -> View:
-    """A view of one image with negatives and their origins; None for an absent negative."""
-    texts = [one.text if one else None for one in negatives]
-    origins = [one.origin if one else None for one in negatives]
-    return single_view(caption, positives, texts, provenance(language, origins))
 
 
 def long_view(caption: Caption, view: View, language: str) -> View:
@@ -211,12 +162,11 @@ def long_view(caption: Caption, view: View, language: str) -> View:
         language: name and version of the language pipeline.
     """
     rows = 2 if view.kind == PAIR else 1
-    absent = [None] * (len(view.negatives) // rows)
     whole = single_view(
         caption,
         [caption.whole] * (len(view.positives) // rows),
-        absent,
-        provenance(language, absent),
+        [None] * (len(view.negatives) // rows),
+        language,
         counterfactuals=[""] * len(view.counterfactuals),
     )
     return replace(whole, kind="long")
@@ -258,79 +208,50 @@ def write(
     """
     code = Path(inspect.getfile(type(method)))
     own = files_hash([(f"{VIEWS} {fingerprint or uuid4().hex}", code)])
+    table = Table.of(captions, Caption)
+    alone = {"": SourceRows(table, table, len(table))}
+    sources = mixture.sources(table, method) if mixture else alone
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
-        sources = mixture.sources(Table.of(captions, Caption), method) if mixture else {}
         for epoch, file in enumerate(files):
             if not is_whole(file):
-                of_epoch = context._replace(epoch=epoch)
-                drawing = (
-                    _MixedDrawing(method, mixture, sources, of_epoch, long_share)
-                    if mixture
-                    else _Drawing(method, captions, of_epoch, long_share)
+                if mixture:
+                    anchors = {
+                        name: mixture.anchors(name, *source.counts, epoch)
+                        for name, source in sources.items()
+                    }
+                else:
+                    anchors = {"": Anchors(np.arange(len(table)), np.full(len(table), epoch))}
+                drawing = _Drawing(
+                    method, sources, anchors, context, long_share, mixture is not None
                 )
+                count = sum(len(rows) for rows, _ in anchors.values())
                 what = f"drawing views of epoch {epoch}"
-                write_rows(file, Parts(what, drawing, len(drawing), own, engine), View)
+                write_rows(file, Parts(what, drawing, count, own, engine), View)
             if epoch == 0:
-                _log_counts(method, captions, file, sources)
-        for name, source in sources.items():
+                _log_counts(method, captions, file, sources if mixture else {})
+        for name, source in sources.items() if mixture else ():
             _log_source(name, source, epochs)
         with atomic_folder(folder) as new:
             for file in files:
                 file.rename(new / file.name)
 
 
-def _view_sampler(
-    method: Method, captions: Sequence[Caption], context: ViewContext, long_share: float
-) -> Sampler:
-    """The sampler of a method, with a share of its views replaced by whole captions."""
-    own = method.sampler(captions, context)
-
-    def view(caption: Caption) -> View | None:
-        drawn = own(caption)
-        if drawn is None or context.rng("long", caption).random() >= long_share:
-            return drawn
-        return long_view(caption, drawn, context.language)
-
-    return view
-
-
 @dataclass(frozen=True)
 class _Drawing:
-    """Draws the views of a range of caption rows, in one epoch."""
+    """Draws the views of a range of an epoch's anchors, source by source.
 
-    method: Method
-    captions: Sequence[Caption]
-    context: ViewContext
-    long_share: float
-
-    @cached_property
-    def _sampler(self) -> Sampler:
-        """The cached view sampler of this epoch."""
-        return _view_sampler(self.method, self.captions, self.context, self.long_share)
-
-    def __len__(self) -> int:
-        return len(self.captions)
-
-    def __call__(self, part: range) -> Iterator[View]:
-        return filter(None, map(self._sampler, self.captions[part.start : part.stop]))
-
-
-@dataclass(frozen=True)
-class _MixedDrawing:
-    """Draws the views of a range of an epoch's anchors from several sources, one by one.
-
-    What a view shows is of one source: partners are drawn there.
+    What a view shows is of one source: partners are drawn there. A pass through the rows of a
+    source takes the place of an epoch.
     """
 
     method: Method
-    mixture: Mixture
     sources: Mapping[str, SourceRows]
+    anchors: Mapping[str, Anchors]
     context: ViewContext
     long_share: float
-
-    def __len__(self) -> int:
-        return sum(source.share for source in self.sources.values())
+    every: bool
+    """Whether every anchor must have a view."""
 
     @cached_property
     def _sampler(self) -> Callable[[str, int], Sampler]:
@@ -338,42 +259,39 @@ class _MixedDrawing:
         return lru_cache(2)(self._sampler_of)
 
     def _sampler_of(self, name: str, number: int) -> Sampler:
-        """View sampler of a source in one pass through its rows.
-
-        The pass takes the place of an epoch.
-        """
+        """View sampler of a source in one pass, with a share of whole captions."""
         context = self.context._replace(epoch=number)
-        return _view_sampler(self.method, self.sources[name].captions, context, self.long_share)
+        own = self.method.sampler(self.sources[name].captions, context)
 
-    @cached_property
-    def _anchors(self) -> dict[str, Anchors]:
-        """Anchor rows that this epoch takes of each source, by source name."""
-        epoch = self.context.epoch
-        return {
-            name: self.mixture.anchors(name, len(source.anchors), source.share, epoch)
-            for name, source in self.sources.items()
-        }
+        def view(caption: Caption) -> View | None:
+            drawn = own(caption)
+            if drawn is None or context.rng("long", caption).random() >= self.long_share:
+                return drawn
+            return long_view(caption, drawn, context.language)
+
+        return view
 
     def __call__(self, part: range) -> Iterator[View]:
         start = 0
-        for name, source in self.sources.items():
+        for name, (rows, passes) in self.anchors.items():
             own = slice(max(part.start - start, 0), max(part.stop - start, 0))
-            start += source.share
-            rows, passes = (each[own] for each in self._anchors[name])
-            for number in np.unique(passes).tolist():
-                for caption in source.anchors.take(rows[passes == number]):
+            start += len(rows)
+            for number in np.unique(passes[own]).tolist():
+                wanted = rows[own][passes[own] == number]
+                for caption in self.sources[name].anchors.take(wanted):
                     view = self._sampler(name, number)(caption)
-                    if view is None:
+                    if view is not None:
+                        yield view
+                    elif self.every:
                         raise ValueError(
                             f"'{self.method.name}' has no view of {caption.sample_id}, which its "
                             "`anchors` name: the shares of data.sources would not hold"
                         )
-                    yield view
 
 
 def _log_source(name: str, source: SourceRows, epochs: int) -> None:
     """Log how many rows of a source one epoch, and all epochs, take."""
-    rows, share = len(source.anchors), source.share
+    rows, share = source.counts
     taken = min(rows, epochs * share)
     text = "%s: %d rows of %d in each epoch%s."
     left = f"; the {epochs} of views.epochs take {taken} of them" if taken < rows else ""
@@ -383,63 +301,41 @@ def _log_source(name: str, source: SourceRows, epochs: int) -> None:
 def _log_counts(
     method: Method, captions: Sequence[Caption], file: Path, sources: Mapping[str, SourceRows]
 ) -> None:
-    """Log how many views, negatives and synthetic images an epoch has.
+    """Log how many views and negatives an epoch has, and warn of what is missing.
 
     Raises:
         ValueError: it has no view.
     """
     counts: Counter[str] = Counter()
     for view in stream_rows(file, View):
-        counts.update(views=1, **{view.kind: 1})
-        if view.kind == "long":
-            continue
-        counts["lost"] += sum(negative is None for negative in view.negatives)
-        if view.counterfactuals:
-            negative, positive = map(bool, view.counterfactuals)
-            counts.update(synthetic=1, rephrased=len(view.positives) > 1)
-            counts.update(negatives=negative, positives=positive)
+        counts.update(["views", view.kind])
+        if view.kind != "long":
+            counts["lost"] += view.negatives.count(None)
+            counts.update(["edited"] * bool(view.counterfactuals))
+            counts["images"] += sum(map(bool, view.counterfactuals))
+    name, rows = method.name, len(captions)
     if not counts["views"]:
         raise ValueError(
-            f"none of {len(captions)} captions has a view under the method "
-            f"'{method.name}': composites need two images of one orientation"
+            f"none of {rows} captions has a view under the method '{name}': composites need two "
+            "images of one orientation"
         )
-    name, views, lost, rows = method.name, counts["views"], counts["lost"], len(captions)
     text = "%s: %d views of %d captions an epoch; negatives that could not be made: %d."
-    log.info(text, name, views, rows, lost)
+    log.info(text, name, counts["views"], rows, counts["lost"])
     if counts["long"]:
         log.info("%d views show whole captions, without negatives.", counts["long"])
-    short = sum(len(caption.sentences) < method.sentences for caption in captions)
-    if short:
-        log.warning(
-            "%s: %d of %d captions have fewer than %d sentences: further positives repeat the "
-            "first.",
-            name,
-            short,
-            rows,
-            method.sentences,
-        )
-    if counts["synthetic"]:
-        _log_image_counts(name, counts)
-    if sources:
-        views = sum(len(source.anchors) for source in sources.values())
-    if views < rows and counts["composite"]:
-        log.warning("%d captions have no view: no other image has their orientation.", rows - views)
-
-
-def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
-    """Log how many views have rephrased captions and synthetic images; warn if no image exists."""
-    rephrased, positives, negatives = (
-        counts[name] for name in ("rephrased", "positives", "negatives")
-    )
-    text = "%d views have a rephrased caption, %d an image of it, %d an image of the negative."
-    log.info(text, rephrased, positives, negatives)
-    if not negatives and not positives:
+    if short := sum(len(caption.sentences) < method.sentences for caption in captions):
+        text = "%s: %d of %d captions have fewer than %d sentences: the first is repeated."
+        log.warning(text, name, short, rows, method.sentences)
+    if counts["edited"] and not counts["images"]:
         log.warning(
             "No view has a synthetic image: %s trains on edited captions alone. Set "
             "counterfactuals.image_generator, or %s.objective.images=false where that is meant.",
-            method,
-            method,
+            name,
+            name,
         )
+    views = sum(len(source.anchors) for source in sources.values()) or counts["views"]
+    if views < rows and counts["composite"]:
+        log.warning("%d captions have no view: no other image has their orientation.", rows - views)
 
 
 class EpochViews:

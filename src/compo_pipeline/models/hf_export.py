@@ -2,25 +2,33 @@
 
 CLIPModel and SiglipModel where both towers are of that kind, VisionTextDualEncoderModel where they
 are not. What is written has been compared with open_clip before: towers, tokenizer, preprocessing.
+
+Shapes: W width of a tower, D width of the joint space.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Mapping
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from open_clip.timm_model import TimmModel
+from open_clip.tokenizer import SimpleTokenizer
+from open_clip.transformer import QuickGELU
 from PIL import Image
-from torch import Tensor
+from timm.models.vision_transformer import VisionTransformer as TimmTransformer
+from torch import Tensor, nn
 
-from compo_pipeline.configuration.settings import SettingsError, pip_install
-from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.models.encoding import encode_images, encode_texts, pool_type, text_tower
+from compo_pipeline.models.hf_import import open_clip_name
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
-from compo_pipeline.models.hf_towers import Tower, image_tower, text_part, unsupported_error
+from compo_pipeline.models.hub import first_line
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
 from compo_pipeline.storage.files import atomic_folder, write_json
@@ -31,19 +39,11 @@ log = logging.getLogger(__name__)
 TOLERANCE = 1e-4
 # transformers resizes in its own way, which rounds otherwise than Pillow's.
 _GREY_LEVELS = 2.5
-
-
-def require_packages() -> None:
-    """Raise an error with the command that installs transformers, unless transformers is installed.
-
-    Raises:
-        SettingsError: they are not; the message says how to install them.
-    """
-    if find_spec("transformers") is None:
-        raise SettingsError(
-            "export.hugging_face: the package transformers is not installed: "
-            f"{pip_install('siglip')}"
-        )
+# CLIPTextModel takes this number for "the largest id of a text marks its end", as old
+# configurations of transformers said.
+_ARGMAX = 2
+_ATTENTION = re.compile(r"(?P<start>.*self_attn\.)(?P<part>[qkv])_proj\.(?P<leaf>weight|bias)")
+_POOLING = re.compile(r"(?P<start>.*head\.)attention\.in_proj_(?P<leaf>weight|bias)")
 
 
 def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
@@ -56,15 +56,19 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         folder: replaced where it exists.
 
     Raises:
-        SettingsError: transformers is missing, has no counterpart of a part of the model, or
-            does not compute the same; the message names the part.
+        SettingsError: transformers has no counterpart of the model, or does not compute the same;
+            the message names the part.
     """
-    require_packages()
     from transformers import CLIPConfig, CLIPProcessor, SiglipConfig, SiglipProcessor
     from transformers import VisionTextDualEncoderProcessor as DualProcessor
 
     loaded = load(checkpoint)
-    model = convert(loaded)
+    try:
+        model = convert(loaded)
+    # Whatever a tower has that transformers' models do not is a missing attribute or weight here.
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise _unsupported("towers", f"transformers has no such model ({reason})") from error
     kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
     processor: Any = kinds.get(type(model.config), DualProcessor)(
         image_processor=image_processor(dict(loaded.config["preprocess_cfg"])),
@@ -82,52 +86,182 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
 def convert(loaded: LoadedModel) -> Any:
     """Convert an open_clip model to a model of Hugging Face transformers with the same weights.
 
-    Raises:
-        SettingsError: transformers has no counterpart of a tower.
+    Its weights are looked up by the names that an import gives them. `check` finds out whether the
+    two compute the same.
     """
-    image, text = image_tower(loaded.model), text_part(loaded)
-    weights = {f"vision_model.{name}": tensor for name, tensor in image.weights.items()}
-    weights |= {f"text_model.{name}": tensor for name, tensor in text.weights.items()}
-    bias: Tensor | None = loaded.model.logit_bias  # type: ignore[assignment]
-    scale: Tensor = loaded.model.logit_scale  # type: ignore[assignment]
-    width = int(loaded.config["model_cfg"]["embed_dim"])
-    model = _unloaded_model(image, text, width)
-    if hasattr(model, "logit_bias"):
-        own_bias = torch.zeros(1) if bias is None else bias
-        weights |= {"logit_scale": scale.reshape(1), "logit_bias": own_bias.reshape(1)}
-    else:
-        weights["logit_scale"] = scale.reshape(())
-        for name, tower in (("visual", image), ("text", text)):
-            own = tower.projection
-            weights[f"{name}_projection.weight"] = torch.eye(width) if own is None else own
-        if bias is not None:
-            model.config.logit_bias = bias.item()
-            kind, shown = type(model).__name__, model.config.logit_bias
-            log.warning(
-                "%s adds no logit_bias: add the %.4f in its config.json to its logits.", kind, shown
-            )
-    model.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
-    return model.eval()
-
-
-def _unloaded_model(image: Tower, text: Tower, width: int) -> Any:
-    """Model of transformers for these two towers, whose weights are still to be loaded."""
     import transformers as hf
 
-    kinds = (type(image.config), type(text.config))
-    pair = {"vision_config": image.config.to_dict(), "text_config": text.config.to_dict()}
+    model: Any = loaded.model
+    visual, tower, width = model.visual, text_tower(model), loaded.config["model_cfg"]["embed_dim"]
+    image, text = _image_config(visual), _text_config(loaded, tower)
+    pair = {"vision_config": image.to_dict(), "text_config": text.to_dict()}
+    projections = {
+        "visual_projection.weight": (
+            visual.head._modules.get("proj") if isinstance(visual, TimmModel) else visual.proj
+        ),
+        "text_projection.weight": tower.text_projection,
+    }
+    kinds, projected = (type(image), type(text)), projections["visual_projection.weight"]
     with torch.random.fork_rng(devices=[]):
         if kinds == (hf.CLIPVisionConfig, hf.CLIPTextConfig):
-            return hf.CLIPModel(hf.CLIPConfig(**pair, projection_dim=width))
-        if kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and image.projection is None:
-            return hf.SiglipModel(hf.SiglipConfig(**pair))
-        if kinds[1] is hf.SiglipTextConfig:
-            raise unsupported_error(
-                "text tower",
-                "is read as a whole, which transformers knows beside SigLIP's image tower alone",
+            built: Any = hf.CLIPModel(hf.CLIPConfig(**pair, projection_dim=width))
+        elif kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and projected is None:
+            built = hf.SiglipModel(hf.SiglipConfig(**pair))
+        elif kinds[1] is hf.SiglipTextConfig:
+            raise ValueError("SigLIP's text tower goes with its image tower alone")
+        else:
+            dual = hf.VisionTextDualEncoderConfig(**pair, projection_dim=width)
+            built = hf.VisionTextDualEncoderModel(dual)
+    state = model.state_dict() | {f"text.{name}": each for name, each in tower.state_dict().items()}
+    bias: Tensor | None = model.logit_bias
+    weights = {}
+    for name, wanted in built.state_dict().items():
+        if name in projections:
+            found = _matrix(projections[name], width)
+        elif name in ("logit_scale", "logit_bias"):
+            found = torch.zeros(1) if (own := getattr(model, name)) is None else own
+        else:
+            config = image if name.startswith("vision_model.") else text
+            found = _tensor(
+                name, state, "clip" if config.model_type.startswith("clip") else "siglip"
             )
-        dual = hf.VisionTextDualEncoderConfig(**pair, projection_dim=width)
-        return hf.VisionTextDualEncoderModel(dual)
+        weights[name] = found.detach().reshape(wanted.shape).clone()
+    built.load_state_dict(weights)
+    if bias is not None and "logit_bias" not in weights:
+        built.config.logit_bias = bias.item()
+        name, shown = type(built).__name__, built.config.logit_bias
+        log.warning(
+            "%s adds no logit_bias: add the %.4f in its config.json to its logits.", name, shown
+        )
+    return built.eval()
+
+
+def _matrix(projection: nn.Linear | Tensor | None, width: int) -> Tensor:
+    """Weight [D, W] of a projection into the joint space; the identity without one."""
+    if projection is None:
+        return torch.eye(width)
+    return projection.weight if isinstance(projection, nn.Linear) else projection.T
+
+
+def _tensor(name: str, state: Mapping[str, Tensor], kind: str) -> Tensor:
+    """Tensor of open_clip's state for a name of transformers.
+
+    Queries, keys and values are fused in attention, and apart in the pooling of SigLIP's images:
+    the other way round there.
+    """
+
+    def own(name: str) -> Tensor:
+        found = open_clip_name(name, kind)
+        return state[
+            f"text.{found}" if name.startswith("text_model.") and kind == "clip" else found
+        ]
+
+    if match := _ATTENTION.fullmatch(name):
+        fused = own(f"{match['start']}qkv.{match['leaf']}")
+        return fused.chunk(3)["qkv".index(match["part"])]
+    if match := _POOLING.fullmatch(name):
+        return torch.cat([own(f"{match['start']}{part}.{match['leaf']}") for part in ("q", "kv")])
+    if (trunk := "vision_model.timm_model.") in name:
+        return state[name.replace(trunk, "visual.trunk.")]
+    return own(name)
+
+
+def _image_config(visual: Any) -> Any:
+    """Configuration, by transformers, of an open_clip image tower."""
+    from transformers import CLIPVisionConfig, SiglipVisionConfig
+
+    if not isinstance(visual, TimmModel):
+        sizes = {"image_size": visual.image_size[0], "patch_size": visual.patch_size[0]}
+        return CLIPVisionConfig(**sizes, **_clip_values(visual.transformer, visual.ln_post))
+    trunk: Any = visual.trunk
+    if not (isinstance(trunk, TimmTransformer) and trunk.global_pool == "map"):
+        return _timm_config(trunk)
+    first = trunk.blocks[0]
+    return SiglipVisionConfig(
+        image_size=trunk.patch_embed.img_size[0],
+        patch_size=trunk.patch_embed.proj.kernel_size[0],
+        hidden_size=trunk.embed_dim,
+        intermediate_size=first.mlp.fc1.out_features,
+        num_hidden_layers=len(trunk.blocks),
+        num_attention_heads=first.attn.num_heads,
+        hidden_act=_activation(first.mlp.act),
+        layer_norm_eps=first.norm1.eps,
+    )
+
+
+def _timm_config(trunk: Any) -> Any:
+    """Configuration of a TimmWrapperModel that builds a trunk with these weights.
+
+    open_clip changes the pooling of a finished trunk, TimmWrapper asks for it while it builds;
+    where timm puts the final norm can depend on that, so the one that has these weights is taken.
+    """
+    import timm
+    from transformers import TimmWrapperConfig
+
+    name = str(trunk.default_cfg["architecture"])
+    wanted = {key: value.shape for key, value in trunk.state_dict().items()}
+    pool = {"global_pool": trunk.global_pool} if hasattr(trunk, "global_pool") else {}
+    for arguments in (pool, {**pool, "fc_norm": False}, {}):
+        try:
+            with torch.random.fork_rng(devices=[]):
+                built = timm.create_model(name, num_classes=0, **arguments)
+        except TypeError:
+            continue  # this architecture knows no such argument
+        if {key: value.shape for key, value in built.state_dict().items()} == wanted:
+            # Not in the class's signature: VisionTextDualEncoderModel asks for it.
+            width = {"hidden_size": trunk.num_features}
+            return TimmWrapperConfig(architecture=name, model_args=arguments, **width)
+    raise ValueError(f"TimmWrapperModel builds no {name} with these weights")
+
+
+def _text_config(loaded: LoadedModel, tower: Any) -> Any:
+    """Configuration, by transformers, of one of open_clip's own text transformers."""
+    from transformers import CLIPTextConfig, SiglipTextConfig
+
+    values = {
+        "max_position_embeddings": tower.positional_embedding.shape[0],
+        "vocab_size": tower.token_embedding.num_embeddings,
+        **_clip_values(tower.transformer, tower.ln_final),
+    }
+    width = loaded.config["model_cfg"]["embed_dim"]
+    if tower.attn_mask is None:
+        return SiglipTextConfig(**values, projection_size=width)
+    tokenize: Any = loaded.tokenize
+    inner = getattr(tokenize, "tokenizer", tokenize)
+    if pool_type(tower) != "argmax":
+        end = tower.eos_id if hasattr(tower, "eos_id") else tower.text_eos_id
+    else:
+        # CLIP's own end is the largest id that its tokenizer writes: the same place. Any other
+        # vocabulary may have larger ids in a text, and open_clip pools at those.
+        end = tokenize.eot_token_id if isinstance(tokenize, SimpleTokenizer) else _ARGMAX
+    return CLIPTextConfig(
+        **values,
+        projection_dim=width,
+        eos_token_id=int(end),
+        bos_token_id=getattr(inner, "sot_token_id", getattr(inner, "bos_token_id", None)),
+        pad_token_id=getattr(inner, "eot_token_id", getattr(inner, "pad_token_id", None)),
+    )
+
+
+def _clip_values(transformer: Any, norm: Any) -> dict[str, Any]:
+    """Values for a CLIP or SigLIP configuration, read from open_clip's first block and a norm."""
+    first = transformer.resblocks[0]
+    return {
+        "hidden_size": transformer.width,
+        "intermediate_size": first.mlp.c_fc.out_features,
+        "num_hidden_layers": len(transformer.resblocks),
+        "num_attention_heads": first.attn.num_heads,
+        "hidden_act": _activation(first.mlp.gelu),
+        "layer_norm_eps": norm.eps,
+    }
+
+
+def _activation(layer: nn.Module) -> str:
+    """Name in transformers of an activation layer, of torch, timm or open_clip."""
+    if isinstance(layer, QuickGELU):
+        return "quick_gelu"
+    tanh = type(layer).__name__ == "GELUTanh" or getattr(layer, "approximate", "none") == "tanh"
+    return "gelu_pytorch_tanh" if tanh else "gelu"
 
 
 @torch.no_grad()
@@ -170,5 +304,11 @@ def _require_close(part: str, got: Tensor, wanted: Tensor) -> None:
 
 
 def _difference_error(part: str, apart: str) -> SettingsError:
-    """The error to raise for a part of the model whose converted outputs differ."""
-    return unsupported_error(part, f"as converted it gives other numbers (up to {apart})")
+    return _unsupported(part, f"as converted it gives other numbers (up to {apart})")
+
+
+def _unsupported(part: str, reason: str) -> SettingsError:
+    return SettingsError(
+        f"no Hugging Face folder can hold this model: its {part}: {reason}. "
+        "Set export.hugging_face to false; the open_clip folder holds every model, ONNX files most"
+    )

@@ -19,19 +19,6 @@ from compo_pipeline.models.foreign import read_object
 from compo_pipeline.storage.untrusted import shown
 
 _TOWERS = {"vision": "vision-encoder", "text": "text-encoder"}
-# What a configuration leaves out is as CLIPConfig and SiglipConfig have it.
-_LAYERS: dict[str, Any] = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
-_LAYERS |= {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu"}
-_OF_CLIP: dict[str, dict[str, Any]] = {
-    "vision": {**_LAYERS, "image_size": 224, "patch_size": 32},
-    "text": {**_LAYERS, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
-    | {"vocab_size": 49408, "max_position_embeddings": 77},
-}
-_SIGLIP_LAYERS = {**_LAYERS, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}
-_OF_SIGLIP: dict[str, dict[str, Any]] = {
-    "vision": {**_SIGLIP_LAYERS, "image_size": 224, "patch_size": 16},
-    "text": {**_SIGLIP_LAYERS, "vocab_size": 32000, "max_position_embeddings": 64},
-}
 _BLOCK = (
     ("self_attn.qkv.weight", "attn.in_proj_weight"),
     ("self_attn.qkv.bias", "attn.in_proj_bias"),
@@ -105,97 +92,94 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
         SettingsError: it is another model than CLIP and SigLIP, or one that open_clip cannot
             build.
     """
+    import transformers as hf
+
     if has_tower_folders(folder):
-        towers = {
-            tower: read_object(folder / part / "config.json") for tower, part in _TOWERS.items()
-        }
-        config = {"model_type": "clip", "projection_dim": towers["text"].get("projection_dim", 512)}
+        vision, text = (read_object(folder / part / "config.json") for part in _TOWERS.values())
+        content = {"model_type": "clip", "vision_config": vision, "text_config": text}
+        content["projection_dim"] = text.get("projection_dim", 512)
     else:
-        config = read_object(folder / "config.json")
-        towers = {tower: config.get(f"{tower}_config") or {} for tower in _TOWERS}
-    kinds = {"clip": _OF_CLIP, "siglip": _OF_SIGLIP, "siglip2": _OF_SIGLIP}
-    kind = config.get("model_type")
+        content = read_object(folder / "config.json")
+    kinds: dict[Any, Any] = {"clip": hf.CLIPConfig, "siglip": hf.SiglipConfig}
+    kind = content.get("model_type")
     if kind not in kinds:
         raise SettingsError(
             f"{folder}/config.json: expected a model_type of {', '.join(kinds)}, got {shown(kind)}"
         )
-    vision, text = ({**kinds[kind][tower], **towers[tower]} for tower in _TOWERS)
+    try:
+        config = kinds[kind].from_dict(content)
+    except Exception as error:
+        raise SettingsError(f"{folder}/config.json: {' '.join(str(error).split())}") from error
     if context_length is not None:
-        text["max_position_embeddings"] = context_length
-    model_cfg = (
-        _clip_config(folder, int(config.get("projection_dim", 512)), vision, text)
-        if kind == "clip"
-        else _siglip_config(folder, vision, text)
-    )
-    return {"model_cfg": model_cfg, "preprocess_cfg": _preprocessing(folder)}
+        config.text_config.max_position_embeddings = context_length
+    convert = _clip_config if kind == "clip" else _siglip_config
+    return {"model_cfg": convert(folder, config), "preprocess_cfg": _preprocessing(folder)}
 
 
-def _clip_config(
-    folder: Path, width: int, vision: Mapping[str, Any], text: Mapping[str, Any]
-) -> dict[str, Any]:
+def _clip_config(folder: Path, config: Any) -> dict[str, Any]:
     """open_clip's `model_cfg` for a transformers CLIP; raises an error if it has no equivalent."""
-    activations = {vision["hidden_act"], text["hidden_act"]}
-    epsilons = {vision["layer_norm_eps"], text["layer_norm_eps"]}
+    vision, text = config.vision_config, config.text_config
+    activations = {vision.hidden_act, text.hidden_act}
+    epsilons = {vision.layer_norm_eps, text.layer_norm_eps}
     if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:
         raise SettingsError(
             f"{folder}: open_clip's CLIP has hidden_act quick_gelu or gelu in both towers and "
             f"layer_norm_eps 1e-05, got {shown(sorted(activations))} and {sorted(epsilons)}"
         )
-    if text["vocab_size"] != _OF_CLIP["text"]["vocab_size"]:
+    if text.vocab_size != 49408:
         raise SettingsError(
             f"{folder}: CLIP's tokenizer has 49408 tokens, text_config.vocab_size is "
-            f"{shown(text['vocab_size'])}"
+            f"{shown(text.vocab_size)}"
         )
     return {
-        "embed_dim": width,
+        "embed_dim": config.projection_dim,
         "quick_gelu": activations == {"quick_gelu"},
         "vision_cfg": {
-            "image_size": vision["image_size"],
-            "patch_size": vision["patch_size"],
-            "width": vision["hidden_size"],
-            "layers": vision["num_hidden_layers"],
-            "head_width": vision["hidden_size"] // vision["num_attention_heads"],
-            "mlp_ratio": vision["intermediate_size"] / vision["hidden_size"],
+            "image_size": vision.image_size,
+            "patch_size": vision.patch_size,
+            "width": vision.hidden_size,
+            "layers": vision.num_hidden_layers,
+            "head_width": vision.hidden_size // vision.num_attention_heads,
+            "mlp_ratio": vision.intermediate_size / vision.hidden_size,
         },
         "text_cfg": {
-            "context_length": text["max_position_embeddings"],
-            "vocab_size": text["vocab_size"],
-            "width": text["hidden_size"],
-            "heads": text["num_attention_heads"],
-            "layers": text["num_hidden_layers"],
-            "mlp_ratio": text["intermediate_size"] / text["hidden_size"],
+            "context_length": text.max_position_embeddings,
+            "vocab_size": text.vocab_size,
+            "width": text.hidden_size,
+            "heads": text.num_attention_heads,
+            "layers": text.num_hidden_layers,
+            "mlp_ratio": text.intermediate_size / text.hidden_size,
         },
     }
 
 
-def _siglip_config(
-    folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]
-) -> dict[str, Any]:
+def _siglip_config(folder: Path, config: Any) -> dict[str, Any]:
     """open_clip's `model_cfg` for a transformers SigLIP: that of the same widths and depths."""
+    vision, text = config.vision_config, config.text_config
     wanted = {
-        "width": text["hidden_size"],
-        "layers": text["num_hidden_layers"],
-        "heads": text["num_attention_heads"],
-        "vocab_size": text["vocab_size"],
-        "context_length": text["max_position_embeddings"],
+        "width": text.hidden_size,
+        "layers": text.num_hidden_layers,
+        "heads": text.num_attention_heads,
+        "vocab_size": text.vocab_size,
+        "context_length": text.max_position_embeddings,
     }
     for name in open_clip.list_models():
-        config: dict[str, Any] = open_clip.get_model_config(name)
-        image, texts = config["vision_cfg"], config["text_cfg"]
+        found: dict[str, Any] = open_clip.get_model_config(name)
+        image, texts = found["vision_cfg"], found["text_cfg"]
         patch = re.search(r"patch(\d+)", image.get("timm_model_name") or "")
         if (
             texts.get("no_causal_mask")
-            and image["image_size"] == vision["image_size"]
-            and (patch is None or int(patch[1]) == vision["patch_size"])
+            and image["image_size"] == vision.image_size
+            and (patch is None or int(patch[1]) == vision.patch_size)
             and {key: texts.get(key) for key in wanted} == wanted
         ):
             texts.pop("act_kwargs", None)
-            if text["hidden_act"] == "gelu_pytorch_tanh":
+            if text.hidden_act == "gelu_pytorch_tanh":
                 texts["act_kwargs"] = {"approximate": "tanh"}
-            return config
+            return found
     raise SettingsError(
         f"{folder}: none of open_clip's SigLIP architectures has text_config {shown(wanted)} and "
-        f"patches of {vision['patch_size']} in images of {vision['image_size']} pixels"
+        f"patches of {vision.patch_size} in images of {vision.image_size} pixels"
     )
 
 
@@ -228,7 +212,7 @@ def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the tensors of a transformers CLIPModel or SiglipModel to open_clip's names."""
     kind = "siglip" if "vision_model.head.probe" in state else "clip"
     found = {
-        _open_clip_name(name, kind): tensor
+        open_clip_name(name, kind): tensor
         for name, tensor in _fuse_attention(state).items()
         if not name.endswith(".position_ids")  # a buffer of older versions
     }
@@ -244,7 +228,7 @@ def to_open_clip_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _open_clip_name(name: str, kind: str) -> str:
+def open_clip_name(name: str, kind: str) -> str:
     """Name in open_clip of a tensor of a transformers model; unchanged outside the towers."""
     for tower in ("vision_model.", "text_model."):
         if tower in name:

@@ -5,27 +5,17 @@ K texts, T tokens.
 
 from __future__ import annotations
 
-import gzip
 import string
-from pathlib import Path
 from typing import Any
 
-from open_clip.tokenizer import (
-    SimpleTokenizer,
-    bytes_to_unicode,
-    default_bpe,
-    get_clean_fn,
-)
+from open_clip.tokenizer import SimpleTokenizer, get_clean_fn
 
-from compo_pipeline.models.hf_towers import unsupported_error
 from compo_pipeline.models.loading import LoadedModel
 
 # No attention mask: a text tower without a causal mask reads the padding too, and one with a causal
 # mask pools before it.
 _INPUTS = ["input_ids"]
 START, END = "<|startoftext|>", "<|endoftext|>"
-# As CLIP splits a text before it looks for pairs of letters to join.
-_PIECES = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 # What open_clip's cleaning (ftfy, then HTML entities, twice) changes in real captions.
 _REPAIRED = (
     ("[\u02bc\u2018-\u201b]", "'"),
@@ -41,22 +31,13 @@ _REPAIRED = (
 
 
 def image_processor(preprocess: dict[str, Any]) -> Any:
-    """The CLIPImageProcessor of transformers for an open_clip preprocessing configuration.
-
-    Raises:
-        SettingsError: a fill colour, which it does not know.
-    """
+    """The CLIPImageProcessor of transformers for an open_clip preprocessing configuration."""
     from PIL.Image import Resampling
     from transformers import CLIPImageProcessor
 
     height, width = preprocess["size"]
     square = {"height": height, "width": width}
     mode = preprocess["resize_mode"]
-    if mode == "longest" and preprocess["fill_color"] != 0:
-        colour = preprocess["fill_color"]
-        raise unsupported_error(
-            "preprocessing", f"CLIPImageProcessor fills with black alone, not {colour}"
-        )
     size = {
         "squash": square,
         "shortest": {"shortest_edge": height},
@@ -125,36 +106,14 @@ def _build_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def _clip_tokenizer(loaded: LoadedModel) -> Any:
-    """CLIP's tokenizer for the library `tokenizers`, built from open_clip's file of BPE merges."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-    from tokenizers.processors import TemplateProcessing
+    """CLIP's tokenizer for the library `tokenizers`, built from open_clip's words and merges."""
+    from transformers import CLIPTokenizer
 
     own: Any = loaded.tokenize
     vocabulary = {word: place for word, place in own.encoder.items() if place < own.sot_token_id}
     vocabulary |= {START: own.sot_token_id, END: own.eot_token_id}
-    lines = gzip.decompress(Path(default_bpe()).read_bytes()).decode().split("\n")
-    joined = len(vocabulary) - 2 - 2 * len(bytes_to_unicode())
-    pairs = (line.split() for line in lines[1 : joined + 1])
-    built = Tokenizer(
-        models.BPE(
-            vocab=vocabulary,
-            merges=[(left, right) for left, right in pairs],
-            unk_token=END,
-            continuing_subword_prefix="",
-            end_of_word_suffix="</w>",
-        )
-    )
+    built = CLIPTokenizer(vocab=vocabulary, merges=list(own.bpe_ranks)).backend_tokenizer
     built.normalizer = _cleaning_normalizer("lower")
-    built.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    built.decoder = decoders.ByteLevel()
-    ends = [(START, own.sot_token_id), (END, own.eot_token_id)]
-    built.post_processor = TemplateProcessing(f"{START} $A {END}", special_tokens=ends)
-    built.add_special_tokens([AddedToken(name, normalized=False, special=True) for name, _ in ends])
     return built
 
 

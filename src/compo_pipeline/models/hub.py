@@ -62,15 +62,6 @@ def download(repository: str, files: Sequence[str]) -> Path:
     return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(files)))
 
 
-def repository_files(repository: str, folder: Path) -> list[str]:
-    """Names of all files of a hub repository, or of the local folder if the hub is unreachable."""
-    try:
-        siblings = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT).siblings
-        return sorted(each.rfilename for each in siblings or ())
-    except Exception:  # noqa: BLE001  the library's are of several HTTP clients
-        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
 def first_line(error: Exception) -> str:
     """First line of an error's message, without the advice that may follow."""
     return (str(error).strip().splitlines() or ["no message"])[0]

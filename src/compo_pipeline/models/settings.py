@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import model_validator
+from typing import Literal
 
 from compo_pipeline.configuration.plugins import Registry
 from compo_pipeline.configuration.settings import settings
@@ -24,8 +22,6 @@ REGISTRY_PREFIX = "models:/"
 PublishedLayout = Literal[
     "negclip", "ce_clip", "tsvlc", "dac", "fsc_clip", "con_clip", "clove", "triplet_clip"
 ]
-# Keys of `model` in earlier versions.
-_OF_IMPORTS = ("layout", "mixed_with", "quick_gelu", "tokenizer")
 
 
 @settings
@@ -51,19 +47,6 @@ class ModelSettings:
     """248 stretches the 77 positions of a text tower as Long-CLIP does, so that longer captions are
     read; null leaves them as they are (docs/how-to/long-captions.md).
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_options_of_imports(cls, given: Any) -> Any:
-        """Raise an error for keys that are now options of `compo-pipeline import-model`."""
-        for key in _OF_IMPORTS:
-            if isinstance(given, dict) and key in given:
-                raise ValueError(
-                    f"{key}: --{key.replace('_', '-')} is now an option of compo-pipeline "
-                    f"import-model, which writes a folder for name: {LOCAL_PREFIX}<folder> "
-                    "(docs/reference/models.md)"
-                )
-        return given
 
     def __post_init__(self) -> None:
         """A registered version is what it was registered as."""

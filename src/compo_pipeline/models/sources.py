@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 
 OPEN_CLIP_WEIGHTS = "open_clip_*.safetensors"
 """Weights that are fetched of a repository of open_clip."""
-_SHOWN = 20  # files of a repository, in an error
-# Poolings of a causal text that read nothing behind its end.
-_POOLED_AT_END = ("argmax", "eos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +105,17 @@ def _folder_name(name: str, folder: Path, record: Mapping[str, Any]) -> str:
 def _refuse_unstretchable(plan: ModelSource) -> None:
     """Raise an error if a text tower's positions cannot be stretched, as only CLIP's can."""
     text_cfg = plan.model_cfg["text_cfg"]
-    pooled, length = text_cfg.get("pool_type", "argmax"), text_cfg.get("context_length", 77)
-    if text_cfg.get("hf_model_name"):
-        reason = "is one of transformers"
-    elif text_cfg.get("no_causal_mask"):
-        reason = "is bidirectional: every token reads all positions"
-    elif text_cfg.get("embed_cls"):
-        reason = "has a class token"
-    elif pooled not in _POOLED_AT_END:
-        reason = f"does not pool at a text's end (pool_type {pooled})"
-    elif length != weights.SHORT:
-        reason = f"has {length} positions"
-    else:
-        return
-    raise SettingsError(
-        f"model.context_length: {weights.LONG} stretches the {weights.SHORT} positions of a causal "
-        f"text tower; that of '{plan.name}' {reason}; set model.context_length to null"
-    )
+    others = [key for key in ("hf_model_name", "no_causal_mask", "embed_cls") if text_cfg.get(key)]
+    if text_cfg.get("pool_type", "argmax") not in ("argmax", "eos"):
+        others.append("pool_type")
+    if text_cfg.get("context_length", weights.SHORT) != weights.SHORT:
+        others.append("context_length")
+    if others:
+        raise SettingsError(
+            f"model.context_length: {weights.LONG} stretches the {weights.SHORT} positions of a "
+            f"causal text tower that pools at a text's end; that of '{plan.name}' has "
+            f"{others[0]}={text_cfg[others[0]]}; set model.context_length to null"
+        )
 
 
 def with_longer_context(plan: ModelSource) -> ModelSource:
@@ -342,26 +333,13 @@ def download_repository(name: str, *patterns: str) -> Path:
 
 
 def refuse_without_weights(name: str, folder: Path, *patterns: str) -> None:
-    """Raise an error if a hub repository (`hf-hub:<owner/model>`) has no weights that are read.
-
-    Args:
-        name: of the model.
-        folder: what was fetched of it.
-        patterns: of the weights files that were asked for.
-
-    Raises:
-        SettingsError: names what the repository has, and how other weights are read.
-    """
+    """Raise an error if a hub repository (`hf-hub:<owner/model>`) has no weights that are read."""
     if any(any(folder.glob(pattern)) for pattern in patterns):
         return
-    identifier = name.removeprefix(HUB_PREFIX)
-    files = hub.repository_files(identifier, folder)
-    more = f", and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     raise SettingsError(
-        f"model.name: {name} has no weights that are fetched: expected {' or '.join(patterns)}, "
-        f"got {', '.join(files[:_SHOWN]) or 'no files'}{more}. Of transformers' weights in "
-        f"safetensors use compo-pipeline import-model {name} <new folder>; of .bin or .pt files "
-        "(tensors are read, nothing is run) fetch them yourself and use compo-pipeline "
+        f"model.name: {name} has no weights that are fetched: expected {' or '.join(patterns)}. Of "
+        f"transformers' safetensors use compo-pipeline import-model {name} <new folder>; .bin and "
+        ".pt files (tensors are read, nothing is run) fetch yourself and use compo-pipeline "
         "import-model <folder with its open_clip_config.json> <new folder>, or compo-pipeline "
         "import-model <architecture> <new folder> --weights <file>"
     )

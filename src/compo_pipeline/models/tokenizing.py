@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from open_clip import SimpleTokenizer
 from open_clip.tokenizer import HFTokenizer
 
-from compo_pipeline.configuration.settings import SettingsError, pip_install
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint
@@ -33,20 +32,6 @@ _FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "merges.txt",
-)
-# Names of the files that transformers writes for a tokenizer.
-TOKENIZER_FILES = (
-    TOKENIZER_FILE,
-    TOKENIZER_CONFIG,
-    "added_tokens.json",
-    "chat_template.jinja",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
 )
 _NEEDED = (
     f"{TOKENIZER_FILE} (or spiece.model, for which the package sentencepiece is needed), "
@@ -87,11 +72,6 @@ def _clip_tokenizer(settings: str) -> Any:
 
 def _hugging_face_tokenizer(plan: ModelSource, text_cfg: Mapping[str, Any]) -> Any:
     """open_clip's wrapper around a Hugging Face tokenizer, loaded from a folder or the hub."""
-    if find_spec("transformers") is None:
-        raise SettingsError(
-            f"model '{plan.name}': its tokenizer needs the package transformers: "
-            f"{pip_install('siglip')}"
-        )
     repository = str(text_cfg["hf_tokenizer_name"])
     folder = plan.folder or _tokenizer_from_hub(plan, repository)
     if not holds_tokenizer(folder):

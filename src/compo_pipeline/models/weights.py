@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -142,49 +143,24 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
     state: dict[str, Any] = convert_state_dict(model, dict(tensors))
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)
-    wanted = model.state_dict()
-    for scalar in ("logit_scale", "logit_bias"):
-        if scalar in state and scalar in wanted:
-            state[scalar] = state[scalar].reshape(wanted[scalar].shape)
-    problems = _differences(
-        {key: tuple(value.shape) for key, value in state.items()},
-        {key: tuple(value.shape) for key, value in wanted.items()},
-    )
-    if problems:
-        raise SettingsError(
-            f"the weights in {path} are not of the architecture '{name}': {'; '.join(problems)}. "
-            "Name the architecture that they were trained with; compo-pipeline import-model reads "
-            "files of other programs and (--context-length) of other context lengths"
-        )
+    for scalar, own in model.named_parameters():
+        if scalar in ("logit_scale", "logit_bias") and scalar in state:
+            state[scalar] = state[scalar].reshape(own.shape)
     for key, value in state.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise SettingsError(
                 f"the weights in {path} are damaged: {key} is not finite; get the file again"
             )
-    model.load_state_dict(state)
-
-
-def _differences(got: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> list[str]:
-    """Texts that tell how two state dicts differ: missing, unknown or misshapen tensors."""
-    missing = [key for key in wanted if key not in got]
-    unknown = [key for key in got if key not in wanted]
-    shapes = [
-        f"{key} is {_shape_in_words(got[key])}, expected {_shape_in_words(shape)}"
-        for key, shape in wanted.items()
-        if key in got and got[key] != shape
-    ]
-    parts = [(missing, "missing"), (unknown, "unknown"), (shapes, "of another shape")]
-    return [f"{len(keys)} {what} ({_first_two(keys)})" for keys, what in parts if keys]
-
-
-def _shape_in_words(shape: tuple[int, ...]) -> str:
-    """Text of a tensor shape, such as "512x768"."""
-    return "x".join(str(length) for length in shape) or "a scalar"
-
-
-def _first_two(items: list[str]) -> str:
-    """Text of the first two items, with "..." if there are more."""
-    return ", ".join(items[:2]) + (", ..." if len(items) > 2 else "")
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        _, _, problems = str(error).partition("\n")
+        raise SettingsError(
+            f"the weights in {path} are not of the architecture '{name}': "
+            f"{shorten(problems, 300, placeholder=' ...')} Name the architecture that they were "
+            "trained with; compo-pipeline import-model reads files of other programs and "
+            "(--context-length) of other context lengths"
+        ) from None
 
 
 def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:

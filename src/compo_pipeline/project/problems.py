@@ -517,7 +517,7 @@ def _models(run: Run) -> Iterator[str]:
         yield from found
         if run.reads(METHOD_SETTINGS, "training") and not found:
             from compo_pipeline.models.sources import find_source
-            from compo_pipeline.training.fit import misfits
+            from compo_pipeline.training.optimisation import misfits
 
             method = build(settings.method, **settings.method_settings)
             yield from misfits(find_source(settings.model), method, settings.training)

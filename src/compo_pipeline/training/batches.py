@@ -10,6 +10,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,34 +58,30 @@ def deal(
     """
     order = array("i", range(len(images)))
     rng(seed, "order", epoch).shuffle(order)
-    rest, place = np.frombuffer(order, np.int32), 0
-    earlier: deque[int] = deque()  # rows that were passed over come before the rest
+    rest: Iterator[int] = iter(order)
+    passed: deque[int] = deque()  # rows that a batch passed over come before the rest
     most = int(np.bincount(images).max(initial=0))
     batches = np.empty((len(images) // batch_size, batch_size), np.int32)
     repeated = 0
     for number, left in enumerate(range(len(batches), 0, -1)):
         if most >= left:
-            waiting = np.concatenate([np.array(earlier, np.int32), rest[place:]])
-            rest, place = _frequent_first(waiting, images, left), 0
-            earlier.clear()
-        batch: list[int] = []
-        seen: set[int] = set()
-        passed: list[int] = []
-        while len(batch) < batch_size and (earlier or place < len(rest)):
-            if earlier:
-                row = earlier.popleft()
+            waiting = np.fromiter(chain(passed, rest), np.int32)
+            rest = iter(_frequent_first(waiting, images, left))
+            passed.clear()
+        batch: dict[int, int] = {}  # rows by image
+        again: list[int] = []
+        while len(batch) < batch_size:
+            row = passed.popleft() if passed else next(rest, None)
+            if row is None:
+                break
+            if images[row] in batch:
+                again.append(row)
             else:
-                row, place = int(rest[place]), place + 1
-            image = int(images[row])
-            if image in seen:
-                passed.append(row)
-            else:
-                seen.add(image)
-                batch.append(row)
+                batch[images[row]] = row
         short = batch_size - len(batch)
-        batches[number] = batch + passed[:short]
+        batches[number] = [*batch.values(), *again[:short]]
         repeated += short
-        earlier.extendleft(reversed(passed[short:]))
+        passed.extendleft(reversed(again[short:]))
     return batches, repeated
 
 

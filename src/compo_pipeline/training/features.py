@@ -5,8 +5,9 @@ Shapes: n images, P patches, D width of the joint space.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.methods.contract import ImageInput
+from compo_pipeline.methods.contract import ImageInput, Method
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel
@@ -24,12 +25,18 @@ from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.progress import track
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.stores import TensorStore
+from compo_pipeline.training.fingerprint import TRAINING
 from compo_pipeline.training.images import ImageRows, Images, Keys
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.optimisation import projection_alone
 from compo_pipeline.training.preprocessing import ModelPreprocessor
+from compo_pipeline.training.ranks import ALONE, Ranks
 
 # Towers round by the number of images that they get at a time. It is always this one, so that an
 # image has the same features beside any others: a resumed run ends as an uninterrupted one.
 BATCH = 256
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +62,95 @@ class Features:
         """
         if not len(self.rows):
             return more
-        rows = ImageRows(np.concatenate([self.rows.keys, more.rows.keys]))
         patches = None
         if self.patches is not None and more.patches is not None:
             patches = torch.cat([self.patches, more.patches])
         values = torch.cat([self.values, more.values])
+        rows = ImageRows(np.concatenate([self.rows.keys, more.rows.keys]))
         return Features(rows, values, patches, self.pooled)
+
+
+NOTHING = Features(ImageRows(np.empty(0, np.uint64)), torch.empty(0))
+
+
+def trains_on_features(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
+    """Whether a method trains on precomputed features, and the settings ask for them.
+
+    Its image tower, or all of it but the projection, must be frozen.
+    """
+    if not inputs.settings.cache_features:
+        return False
+    if "image" in method.trains and not _trains_projection_alone(inputs, method, loaded):
+        log.info(
+            "%s trains more of the image tower than its projection: images are not embedded "
+            "before training.",
+            method.name,
+        )
+        return False
+    return True
+
+
+def _trains_projection_alone(inputs: TrainingInputs, method: Method, loaded: LoadedModel) -> bool:
+    """Whether a method trains the image projection, and nothing else of the image tower."""
+    lora = inputs.settings.lora.rank is not None
+    if "image" not in method.trains or lora or method.uses_patches:
+        return False
+    return projection_alone(loaded.model, inputs.settings.frozen)
+
+
+def features_of(
+    images: Images,
+    inputs: TrainingInputs,
+    method: Method,
+    loaded: LoadedModel,
+    preprocessor: ModelPreprocessor,
+    compute: Compute,
+    ranks: Ranks = ALONE,
+) -> Features:
+    """Features of images, read from the inputs' `features`, and stored there.
+
+    Args:
+        images: distinct images.
+        inputs: data, recipe and the folder of stored features.
+        method: that trains on them.
+        loaded: the model whose image tower embeds, on the device.
+        preprocessor: reads pixels (without feature rows of its own).
+        compute: device and precision of the model.
+        ranks: processes that each embed a share.
+    """
+    pooled, patches = _trains_projection_alone(inputs, method, loaded), method.uses_patches
+    device, store, known = compute.device, None, NOTHING
+    if inputs.features is not None:
+        key = (loaded.image_fingerprint, inputs.data_hash, TRAINING, compute.precision, device.type)
+        store = FeatureStore(inputs.features, *key, *(["pooled"] if pooled else []))
+    # Several processes of one training would wait for one another.
+    with store.locked() if store and ranks.world == 1 else nullcontext():
+        if store:
+            known = store.read(images.keys, device, patches=patches, pooled=pooled)
+        if ranks.world > 1 and len({*ranks.gather_json(digest(*known.rows.keys.tolist()))}) > 1:
+            known = NOTHING  # other hosts have other stores
+        missing = images.without(known.rows)
+        if not missing:
+            return known
+        if len(known.rows):
+            log.info("%d of %d images are embedded already.", len(known.rows), len(images))
+        # Few images are embedded by every process, many by each its share.
+        sharing = ranks if len(missing) >= ranks.world else ALONE
+        own = embed(
+            missing[sharing.share(len(missing))],
+            loaded,
+            preprocessor,
+            compute=compute,
+            workers=inputs.settings.workers,
+            patches=patches,
+            pooled=pooled,
+        )
+        gathered = None if own.patches is None else sharing.gather(own.patches, len(missing))
+        values = sharing.gather(own.values, len(missing))
+        fresh = Features(ImageRows(missing.keys), values, gathered, pooled)
+        if store and ranks.first:
+            store.write(fresh)
+    return known.join(fresh)
 
 
 class _Pixels(Dataset[Tensor]):
@@ -152,53 +242,44 @@ def _free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-class FeatureStore:
+class FeatureStore(TensorStore):
     """Store on disk of one image tower's features of a data set, in one precision.
 
     Args:
         folder: of the features of all towers.
         key: everything that determines an image's features: tower and preprocessing, data,
             precision, kind of device and code.
-        patches: whether patch tokens are stored too.
-        pooled: whether the values are what the image projection projects.
-        device: where features go.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        key: Sequence[str],
-        *,
-        patches: bool,
-        device: torch.device,
-        pooled: bool = False,
-    ) -> None:
-        parts: list[str | int] = [*key, patches, *(["pooled"] if pooled else [])]
-        self._store = TensorStore(folder / f"{digest(*parts):016x}")
-        self.device, self._pooled = device, pooled
+    def __init__(self, folder: Path, *key: str | int) -> None:
+        super().__init__(folder / f"{digest(*key):016x}")
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Context manager that locks the store, so that no other process embeds meanwhile.
+    def read(
+        self, keys: Keys, device: torch.device, *, patches: bool = False, pooled: bool = False
+    ) -> Features:
+        """Stored features, moved to the device, of those given images that have any.
 
-        The next one finds the images of this one.
+        Args:
+            keys: hashes of the images.
+            device: where the features go.
+            patches: read images with stored patch tokens alone, and these too.
+            pooled: whether the values are what the image projection projects.
         """
-        return self._store.locked()
-
-    def read(self, keys: Keys) -> Features:
-        """Stored features, moved to the device, of those given images that have any."""
-        found = Features(ImageRows(), torch.empty(0, device=self.device), pooled=self._pooled)
-        for texts, tensors in self._store.parts():
+        found = NOTHING
+        for texts, tensors in self.parts():
+            if patches and "patches" not in tensors:
+                continue
             stored = np.fromiter((int(text, 16) for text in texts), np.uint64, len(texts))
-            wanted = np.isin(stored, keys)
-            rows, places = ImageRows(stored[wanted]), torch.from_numpy(wanted.nonzero()[0])
-            chosen = {name: tensor[places].to(self.device) for name, tensor in tensors.items()}
-            part = Features(rows, chosen["values"], chosen.get("patches"), self._pooled)
-            found = found.join(part)
+            wanted = np.isin(stored, keys) & ~np.isin(stored, found.rows.keys)
+            places = torch.from_numpy(wanted.nonzero()[0])
+            values = tensors["values"][places].to(device)
+            dense = tensors["patches"][places].to(device) if patches else None
+            found = found.join(Features(ImageRows(stored[wanted]), values, dense, pooled))
         return found
 
-    def add(self, features: Features) -> None:
+    def write(self, features: Features) -> None:
         """Store features of images that are not stored yet, atomically."""
         tensors = {"values": features.values}
         if features.patches is not None:
             tensors["patches"] = features.patches
-        self._store.add((f"{key:016x}" for key in features.rows.keys), tensors)
+        self.add((f"{key:016x}" for key in features.rows.keys), tensors)

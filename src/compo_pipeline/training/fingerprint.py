@@ -13,9 +13,10 @@ from typing import Any
 
 from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.hashing import file_hash
+from compo_pipeline.models.loading import load
+from compo_pipeline.storage.hashing import file_hash, hash_of
 from compo_pipeline.training import checkpoint
+from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
@@ -36,22 +37,18 @@ def code_version(method: type[Method]) -> str:
     return f"{TRAINING} {file_hash(Path(inspect.getfile(method)))[:16]}"
 
 
-def run_fingerprint(
-    method: Method,
-    settings: TrainingSettings,
-    compute: Compute,
-    seed: int,
-    inputs: Mapping[str, str],
+def fingerprint_of(
+    inputs: TrainingInputs, method: Method, *, base: str | None = None, steps: int | None = None
 ) -> dict[str, Any]:
-    """Settings, seed and input hashes that determine a run's weights, as a JSON-ready dictionary.
+    """Settings, seed and input hashes that determine a training's weights, ready for JSON.
 
     Args:
-        method: its name, objective and code version.
-        settings: the recipe.
-        compute: device and precision on this machine.
-        seed: of the order of rows.
-        inputs: hashes by name, of what the run starts from: data, views and base weights.
+        inputs: data, base model and recipe.
+        method: the method, or the control of one.
+        base: fingerprint of the base model; None reads its weights.
+        steps: as `train` takes them.
     """
+    settings, compute = inputs.settings, inputs.compute
     # The mixture of weights is made of the trained ones afterwards.
     left_out = {*speed_paths(TrainingSettings), "wise_ft"}
     recipe = {name: value for name, value in asdict(settings).items() if name not in left_out}
@@ -62,14 +59,21 @@ def run_fingerprint(
         del recipe["validation"]  # it only measures
     if settings.early_stopping.patience is None:
         recipe["early_stopping"] = None
+    views = sorted(inputs.views.glob("*.parquet"))
     found = {
         "method": method.name,
         "objective": asdict(method.objective),
         "code": code_version(type(method)),
         "training": recipe,
-        "seed": seed,
-        **inputs,
+        "seed": inputs.seed,
+        "data": inputs.data_hash,
+        "views": hash_of([(file.name, file_hash(file)) for file in views]),
+        "model": base or load(inputs.model).fingerprint,
     }
+    if settings.selects:
+        found["validation"] = inputs.held_out.fingerprint
+    if steps is not None:
+        found["steps"] = steps
     as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
     return as_stored
 

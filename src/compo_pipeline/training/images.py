@@ -1,4 +1,4 @@
-"""The distinct images of a run, and their rows in a table of features, for millions of images.
+"""The distinct images of a run, for millions of images.
 
 An image is identified by a hash of 64 bits; of a million images two have the same with a
 probability of 3e-8. `ImageInput` objects are made when they are asked for.
@@ -42,11 +42,6 @@ class Images(Sequence[ImageInput]):
     ) -> None:
         self.keys, self._places, self._make = keys, places, make
 
-    @classmethod
-    def from_sequence(cls, images: Sequence[ImageInput]) -> Images:
-        """A sequence of images that are in memory."""
-        return cls(keys_of(images), np.arange(len(images)), images.__getitem__)
-
     def __len__(self) -> int:
         return len(self.keys)
 
@@ -69,38 +64,29 @@ class ImageRows:
     """Index of the row of each image in a table of features; 12 bytes an image.
 
     Args:
-        keys: hashes of the images of rows 0 to n - 1; of equal ones the first counts.
+        keys: hashes of the images of rows 0 to n - 1.
     """
 
-    def __init__(self, keys: Keys | None = None) -> None:
-        keys = np.empty(0, np.uint64) if keys is None else keys
-        order = keys.argsort(kind="stable")
-        self._sorted, self._rows = keys[order], order.astype(np.int32)
+    def __init__(self, keys: Keys) -> None:
+        self.keys, self._order = keys, keys.argsort(kind="stable").astype(np.int32)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.keys)
 
-    @property
-    def keys(self) -> Keys:
-        """Hashes of the images, in the order of their rows."""
-        keys = np.empty_like(self._sorted)
-        keys[self._rows] = self._sorted
-        return keys
-
-    def find(self, keys: Keys) -> NDArray[np.int64]:
+    def find(self, keys: Keys) -> NDArray[np.int32]:
         """Rows [m] of the images with the given hashes; -1 for a hash without a row."""
         if not len(self):
-            return np.full(len(keys), -1)
-        places = self._sorted.searchsorted(keys).clip(max=len(self) - 1)
-        return np.where(self._sorted[places] == keys, self._rows[places], -1)
+            return np.full(len(keys), -1, np.int32)
+        places = np.searchsorted(self.keys, keys, sorter=self._order).clip(max=len(self) - 1)
+        rows = self._order[places]
+        return np.where(self.keys[rows] == keys, rows, np.int32(-1))
 
-    def rows_of(self, images: Iterable[ImageInput]) -> NDArray[np.int64]:
+    def rows_of(self, images: Sequence[ImageInput]) -> NDArray[np.int32]:
         """Rows [m] of the given images.
 
         Raises:
             KeyError: one has no row.
         """
-        images = list(images)
         rows = self.find(keys_of(images))
         if rows.min(initial=0) < 0:
             raise KeyError(images[int(rows.argmin())])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.seeding import digest
@@ -14,17 +14,7 @@ from compo_pipeline.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from compo_pipeline.models.loading import LoadedModel
-
-
-class Measure(Protocol):
-    """Interface of a function that computes metrics of a model."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of everything, besides the model, that the metrics depend on."""
-
-    def __call__(self, model: LoadedModel) -> Mapping[str, float]:
-        """Figures of a model in eval mode, by name."""
+    from compo_pipeline.run.compute import Compute
 
 
 @dataclass(frozen=True)
@@ -34,15 +24,17 @@ class HeldOut:
     rows: Sequence[Caption] = ()
     """Captions of distinct images, in the order in which they form batches."""
 
-    measure: Measure | None = None
-    """Gives the figure; None where the loss alone is measured."""
+    measure: Callable[[LoadedModel], Mapping[str, float]] | None = None
+    """Figures of a model in eval mode, by name; None where the loss alone is measured."""
+
+    measured: str = ""
+    """Hash of everything, besides the model, that the figures depend on."""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the held-out rows and of the metric."""
+        """Hash of the held-out rows and of the figures."""
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
-        measure = self.measure.fingerprint if self.measure is not None else ""
-        return f"{digest(measure, *rows):016x}"
+        return f"{digest(self.measured, *rows):016x}"
 
 
 @dataclass(frozen=True)
@@ -84,3 +76,10 @@ class TrainingInputs:
 
     rows: str | None = None
     """What is said of the rows that train, where some are held out of training."""
+
+    @property
+    def compute(self) -> Compute:
+        """Device and precision on this machine."""
+        from compo_pipeline.run.compute import resolve
+
+        return resolve(self.settings.device, self.settings.precision, key="training")

@@ -30,7 +30,7 @@ from compo_pipeline.run import compute, console
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.ranks import Ranks
-from compo_pipeline.training.run import Job, Trainer, train_jobs
+from compo_pipeline.training.run import Job, train_jobs
 from compo_pipeline.training.settings import DistributedSettings
 
 Report = Callable[[str, Point], None]
@@ -44,11 +44,11 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 log = logging.getLogger(__name__)
 
 
-def train(trainer: Trainer, jobs: Sequence[Job], report: Report) -> dict[str, Progress]:
+def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[str, Progress]:
     """Train a method and its control, on as many processes of this host as are configured.
 
     Args:
-        trainer: of this process, where it trains alone.
+        inputs: data, base model and recipe.
         jobs: what is trained, one after another.
         report: called with a job's name and each new point of its curves.
 
@@ -56,11 +56,10 @@ def train(trainer: Trainer, jobs: Sequence[Job], report: Report) -> dict[str, Pr
         TrainingError: a loss is not finite, or a process ended.
         KeyboardInterrupt: stopped by a signal; the same call resumes.
     """
-    inputs = trainer.inputs
     settings = inputs.settings.distributed
     processes = processes_here(settings)
     if processes == 1:
-        return train_jobs(trainer, jobs, report)
+        return train_jobs(inputs, jobs, report)
     # Without it, a restarted process may find the addresses of those before it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     _silence_agent()
@@ -126,7 +125,7 @@ def train_together(
     if compute.choose_device(recipe.device, key="training.device").type == "cuda":
         recipe = replace(recipe, device=f"cuda:{local}")
     try:
-        return train_jobs(Trainer(replace(inputs, settings=recipe), ranks), jobs, report)
+        return train_jobs(replace(inputs, settings=recipe), jobs, report, ranks)
     finally:
         dist.destroy_process_group()
 

@@ -1,27 +1,34 @@
 """Optimisation: trained weights, their decay and learning rate, and steps that stay on the device.
 
 A step whose loss or gradient is not finite changes no weight and no moment, without a transfer from
-the device; the losses of such a step stop the training when they are next read.
+the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from compo_pipeline.configuration.settings import SettingsError, nearest
-from compo_pipeline.methods.contract import Tower
+from compo_pipeline.methods.contract import Method, Need, Tower
+from compo_pipeline.models import dense
 from compo_pipeline.models.encoding import image_projection, text_tower, token_embedding_name
+from compo_pipeline.models.loading import skeleton
+from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
+
+_REFUSE: dict[Need, Callable[..., None]] = {
+    "patches": dense.refuse_without_patches,
+    "tokens": dense.refuse_without_tokens,
+    "marked_tokens": partial(dense.refuse_without_tokens, marked=True),
+}
 
 
 def freeze(
@@ -151,6 +158,39 @@ def refuse_batch_norm(model: nn.Module) -> None:
             )
 
 
+def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> Iterator[str]:
+    """Yield a message for each reason why a base model cannot be trained with these settings.
+
+    They are told from its architecture: no weights are read.
+
+    Args:
+        plan: the parts of the base.
+        method: that trains it.
+        settings: the recipe.
+    """
+    try:
+        model = skeleton(plan)
+    except SettingsError as error:
+        yield error.message
+        return
+    for need, otherwise in method.needs.items():
+        try:
+            _REFUSE[need](model, plan.name, otherwise)
+        except SettingsError as error:
+            yield f"{error.message} (method: {method.name})"
+    processes = settings.distributed.nproc_per_node
+    try:
+        freeze(model, method.trains, scale=method.trains_scale, frozen=settings.frozen)
+        if settings.lora.rank is not None:
+            from compo_pipeline.models import lora  # it imports transformers: seconds
+
+            lora.adapter_targets(model, plan.name, method.trains)
+        elif settings.microbatch is not None or processes not in (1, "auto"):
+            refuse_batch_norm(model)
+    except SettingsError as error:
+        yield error.message
+
+
 def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
     """AdamW over the trained parameters, with weight decay on parameters of several dimensions."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -271,60 +311,3 @@ class AmpOptimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state of the loss scaler from a `state_dict`."""
         self._scaler.load_state_dict(dict(state))
-
-
-class PendingLosses:
-    """Losses of the steps since the last read, held on the device."""
-
-    def __init__(self) -> None:
-        self._steps: list[dict[str, Tensor]] = []
-
-    def add(self, **losses: Tensor) -> None:
-        """Add the losses of a step, scalars by name."""
-        self._steps.append({name: value.detach() for name, value in losses.items()})
-
-    def read(self) -> list[dict[str, float]]:
-        """Losses of each step since the last read, moved from the device in one transfer."""
-        if not self._steps:
-            return []
-        steps, self._steps = self._steps, []
-        flat = torch.stack([value for step in steps for value in step.values()])
-        numbers = iter(flat.tolist())
-        return [{name: next(numbers) for name in step} for step in steps]
-
-
-def sum_losses(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Losses of one step, summed over processes that each trained on some contrast groups.
-
-    The norm of the gradient is equal in all.
-    """
-    sums: Counter[str] = Counter()
-    for part in parts:
-        sums.update(part)
-    return {**sums, "gradient_norm": parts[0]["gradient_norm"]}
-
-
-def non_finite(losses: Mapping[str, float]) -> list[str]:
-    """Names of the losses that are infinite or NaN."""
-    return [name for name, value in losses.items() if not math.isfinite(value)]
-
-
-def refuse_non_finite(
-    losses: Mapping[str, float], step: int, *, state: Path | None, advice: str
-) -> None:
-    """Raise an error if a loss or the gradient norm of a step is not finite.
-
-    Args:
-        losses: losses and the norm of the gradient, by name.
-        step: counted from 0.
-        state: the file that a run resumes from, where it keeps one.
-        advice: which keys to change, for the error.
-
-    Raises:
-        TrainingError: naming what is not finite.
-    """
-    if wrong := non_finite(losses):
-        raise TrainingError(
-            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
-            f"; {resume_hint(state)}. {advice}",
-        )

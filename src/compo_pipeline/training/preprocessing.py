@@ -139,7 +139,7 @@ class ModelPreprocessor(Picklable):
     def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W] of this process's images, or row numbers [m] of all features."""
         if self.rows is not None:
-            return torch.from_numpy(self.rows.rows_of(images))
+            return torch.from_numpy(self.rows.rows_of(images)).long()
         own = images[self.ranks.share(len(images))]
         return torch.stack([self.pixels(image) for image in own])
 

@@ -7,8 +7,7 @@ method's own loss has no held-out rows; this one compares methods, controls and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -84,9 +83,7 @@ class _HeldOutBatches(Dataset[Collated]):
         self, rows: Sequence[Caption], size: int, plain: Method, preprocessor: Preprocessor
     ) -> None:
         self.size, self.plain, self.preprocessor = min(size, len(rows)), plain, preprocessor
-        self.examples = [
-            Example(row, single_view(row, row.sentences[:1], (), provenance="")) for row in rows
-        ]
+        self.examples = [Example(row, single_view(row, row.sentences[:1], (), "")) for row in rows]
 
     def __len__(self) -> int:
         return len(self.examples) // self.size
@@ -150,57 +147,33 @@ def refuse_unknown_metric(name: str, figures: Collection[str]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Rules of early stopping and of the best step, applied to the validation curve.
+def deciding_figure(settings: TrainingSettings) -> tuple[str, bool]:
+    """Name, in the curve, of the values that decide, and whether higher ones are better."""
+    figure = settings.validation.figure
+    return (LOSS, False) if figure is None else (f"{PREFIX}{figure}", True)
 
-    They follow from the curve alone, so a resumed run decides the same.
+
+def best_point(curve: Sequence[Point], settings: TrainingSettings) -> Point:
+    """The first of the best validated points of the curve, without the base model's point."""
+    return max(_scores(curve, settings), key=lambda one: one[0])[1]
+
+
+def stops_early(curve: Sequence[Point], settings: TrainingSettings) -> bool:
+    """Whether training stops early: no better value for `patience` validations.
+
+    It follows from the curve alone, so a resumed run decides the same.
     """
+    stopping, reference, waited = settings.early_stopping, float("-inf"), 0
+    for score, _ in _scores(curve, settings):
+        if score > reference + stopping.min_delta:
+            reference, waited = score, 0
+        else:
+            waited += 1
+    return stopping.patience is not None and waited >= stopping.patience
 
-    name: str
-    """Of the deciding values in the curve."""
 
-    higher_is_better: bool
-
-    keeps_best: bool
-    """Whether the weights of the best validation are exported."""
-
-    patience: int | None
-    """Validations in a row without a better value that end training; None never."""
-
-    min_delta: float
-    """By how much a value must beat the best before it, for patience."""
-
-    @classmethod
-    def from_settings(cls, settings: TrainingSettings) -> Selection:
-        """The rules that the training settings configure."""
-        figure, stopping = settings.validation.figure, settings.early_stopping
-        return cls(
-            LOSS if figure is None else f"{PREFIX}{figure}",
-            higher_is_better=figure is not None,
-            keeps_best=settings.keep == "best",
-            patience=stopping.patience,
-            min_delta=stopping.min_delta,
-        )
-
-    def best(self, curve: Sequence[Point]) -> Point:
-        """The first of the best validated points of the curve, without the base model's point."""
-        return max(self._validated_points(curve), key=self._score)
-
-    def stops(self, curve: Sequence[Point]) -> bool:
-        """Whether training stops early: no better value for `patience` validations."""
-        reference, waited = float("-inf"), 0
-        for point in self._validated_points(curve):
-            if self._score(point) > reference + self.min_delta:
-                reference, waited = self._score(point), 0
-            else:
-                waited += 1
-        return self.patience is not None and waited >= self.patience
-
-    def _validated_points(self, curve: Sequence[Point]) -> list[Point]:
-        """Points of the curve that have the selecting metric, without step 0."""
-        return [point for point in curve if point["step"] and self.name in point]
-
-    def _score(self, point: Mapping[str, float]) -> float:
-        """Value of the selecting metric at a point of the curve, negated if lower is better."""
-        return point[self.name] if self.higher_is_better else -point[self.name]
+def _scores(curve: Sequence[Point], settings: TrainingSettings) -> list[tuple[float, Point]]:
+    """Deciding value, negated if lower is better, of each validated point of the curve."""
+    name, higher = deciding_figure(settings)
+    validated = (point for point in curve if point["step"] and name in point)
+    return [(point[name] if higher else -point[name], point) for point in validated]

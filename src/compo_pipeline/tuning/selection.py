@@ -163,8 +163,8 @@ def held_out(
         )
     scored = loading.gather(reported, captions, root, foils)
     key = f"{KEY}.benchmarks"
-    own = _unreported(wanted, scored, EvaluationSettings().workers, key)
-    return HeldOut(rows, ItemMetrics(own))
+    metrics = ItemMetrics(_unreported(wanted, scored, EvaluationSettings().workers, key))
+    return HeldOut(rows, metrics, metrics.fingerprint)
 
 
 def _unreported(

@@ -26,8 +26,9 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.run import compute
+from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import Trainer
+from compo_pipeline.training.run import Job, store_features, train
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.selection import ItemMetrics
 from compo_pipeline.tuning.settings import ObjectiveSettings, TrialSettings, TuningSettings
@@ -56,10 +57,9 @@ class TrialInputs:
         recipe = parse(TrainingSettings, parameters["training"], "training")
         return build(self.method, own["views"], own["objective"]), recipe
 
-    def trainer(self, recipe: TrainingSettings, resume: Path | None = None) -> Trainer:
-        """The trainer of a recipe, whose state is stored in the folder `resume`."""
-        resume = resume or self.training.resume
-        return Trainer(replace(self.training, settings=recipe, resume=resume))
+    def of(self, recipe: TrainingSettings, resume: Path | None = None) -> TrainingInputs:
+        """Inputs of a training by a recipe, whose state is stored in the folder `resume`."""
+        return replace(self.training, settings=recipe, resume=resume or self.training.resume)
 
     def for_trials(self, settings: TrialSettings) -> TrialInputs:
         """The inputs with a trial's shorter recipe, which saves its state at each evaluation.
@@ -146,8 +146,9 @@ class TrialObjective:
         method, recipe = self.inputs.build(suggest(self.space, trial))
         first = [*trial.user_attrs.get(EARLIER, ()), trial.number][0]
         folder = self.folder / f"trial={first}"
-        trainer, checkpoint = self.inputs.trainer(recipe, folder), folder / "checkpoint"
-        last, every = _steps(trainer.inputs.views, asdict(recipe)), recipe.save_every
+        training = self.inputs.of(recipe, folder)
+        job = Job(method, self.inputs.method, folder / "checkpoint")
+        last, every = _steps(training.views, asdict(recipe)), recipe.save_every
 
         def look(step: int, model: LoadedModel) -> None:
             # The exported model is scored after the last step; pruning there would save nothing.
@@ -159,8 +160,8 @@ class TrialObjective:
                     raise optuna.TrialPruned(f"at step {step}, score {found.value:.4g}")
 
         try:
-            done = trainer.train(method, self.inputs.method, checkpoint, lambda _: None, look)
-            found = self.scorer(load(checkpoint, trainer.device))
+            done = train(training, job, lambda _: None, look)
+            found = self.scorer(load(job.folder, training.compute.device))
         except Exception:
             # An interrupted trial's next attempt continues from its state instead.
             shutil.rmtree(folder, ignore_errors=True)
@@ -173,7 +174,7 @@ class TrialObjective:
     def scorer(self) -> Scorer:
         """Scorer of models relative to the base, which is scored when this is first read."""
         training = self.inputs.training
-        base = load(training.model, Trainer(training).device)
+        base = load(training.model, training.compute.device)
         return Scorer(self.items, self.inputs.evaluation, self.settings, base)
 
     def plan(self, tuning: TuningSettings, folder: Path) -> StudyPlan:
@@ -197,7 +198,7 @@ class TrialObjective:
         method, recipe = self.inputs.build()
         evaluation = self.inputs.evaluation
         fingerprint = {
-            **self.inputs.trainer(recipe).fingerprint(method),
+            **fingerprint_of(self.inputs.of(recipe), method),
             "space": str(self.space),
             "scored": named,
             "validation items": items_hash(self.items),
@@ -238,7 +239,7 @@ def _work(plan: StudyPlan, objective: TrialObjective) -> None:
     """Main function of a worker process: store the image features once, and run trials."""
     method, recipe = objective.inputs.build()
     with plan.locked():
-        objective.inputs.trainer(recipe).store_features(method)
+        store_features(objective.inputs.of(recipe), method)
     work(plan, objective)
 
 

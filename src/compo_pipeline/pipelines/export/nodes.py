@@ -22,22 +22,16 @@ def export_formats(checkpoint: Path, comparison: Comparison, export: ExportSetti
             was evaluated.
     """
     formats = {
-        "hugging_face": (
-            export.hugging_face,
-            hf_export.require_packages,
-            hf_export.to_hugging_face,
-        ),
-        "onnx": (export.onnx, onnx_export.require_packages, onnx_export.to_onnx),
+        "hugging_face": (export.hugging_face, hf_export.to_hugging_face),
+        "onnx": (export.onnx, onnx_export.to_onnx),
     }
-    # Before any work: the first format may take minutes.
-    for wanted, needs, _ in formats.values():
-        if wanted:
-            needs()
+    if export.onnx:  # before any work: the first format may take minutes
+        onnx_export.require_packages()
     comparison.require(load(checkpoint).fingerprint)
     folder = checkpoint.with_name(".exporting")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name, (wanted, _, write) in formats.items():
+    for name, (wanted, write) in formats.items():
         if wanted:
             log.info("Written: %s", write(checkpoint, folder / name))
     return folder

@@ -27,8 +27,9 @@ from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.tracking.run_log import LiveCurves
 from compo_pipeline.training import launch
 from compo_pipeline.training.checkpoint import Progress
+from compo_pipeline.training.fingerprint import fingerprint_of
 from compo_pipeline.training.inputs import TrainingInputs
-from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
+from compo_pipeline.training.run import CONTROL, jobs_of, no_control, saved_progress
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import PREFIX
 from compo_pipeline.tuning.selection import TUNED, held_out, study_items
@@ -89,20 +90,21 @@ def open_run(
     Raises:
         FingerprintError: the state on disk belongs to another configuration.
     """
-    trainer, trained = Trainer(inputs), _method(method, method_settings)
-    trainer.steps_done(trained, method)  # a state of another configuration is refused here
+    trained = _method(method, method_settings)
+    fingerprint = fingerprint_of(inputs, trained)
+    saved_progress(inputs, method, fingerprint)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
     if inputs.rows:
         tags["rows"] = inputs.rows
     run_id = _find_or_open_run(
-        trainer.fingerprint(trained),
+        fingerprint,
         inputs.resume / "run.json",
         f"{dataset}-{method}-{variant}-seed{inputs.seed}",
         tags,
     )
     params = {**tags, "model": plain(inputs.model), "training": plain(inputs.settings)}
-    params |= {method: trained.configuration, "compute": trainer.compute.facts()}
+    params |= {method: trained.configuration, "compute": inputs.compute.facts()}
     if counterfactuals_report["edits"]:
         params["counterfactuals"] = counterfactuals_report
     with tracking.log_into(run_id) as record:
@@ -152,7 +154,7 @@ def train_models(
         def report(name: str, point: Mapping[str, float]) -> None:
             curves.add(records[name], _logged(trained, [point]))
 
-        progress = launch.train(Trainer(inputs), jobs, report)
+        progress = launch.train(inputs, jobs, report)
         if ratio_items:
             device = inputs.settings.device
             ratio, figures = choose_ratio(ratio_items, inputs.model, own, device)

@@ -18,12 +18,12 @@ from compo_pipeline.methods.views import (
     EpochViews,
     ViewSettings,
     annotated_contents,
-    annotations_of,
     by_sample,
     write,
 )
 from compo_pipeline.presentation.views_page import views_page
 from compo_pipeline.run.engines import PrepareSettings
+from compo_pipeline.storage.annotations import Annotations
 from compo_pipeline.storage.records import Annotation, Caption, Counterfactual, Parse
 from compo_pipeline.storage.table_files import Parts
 from compo_pipeline.storage.tables import Splits, Table, training_rows
@@ -87,8 +87,9 @@ def draw_views(
     rows, drawing = training_rows(valid_captions, views.split), registry.build(method, method_views)
     parsed, edited = Table.of(parses, Parse), Table.of(counterfactuals, Counterfactual)
     language = name_and_version(load_once(language_model)) if parses else ""
-    others = annotations_of(drawing, views.from_table, annotations)
-    mixture = Mixture.from_weights(data.weights, data.epoch_rows, seed)
+    contents = annotated_contents(drawing, views.from_table)
+    others = Annotations.from_rows(annotations, views.from_table, contents)
+    mixture = Mixture(data.weights, data.epoch_rows, seed) if data.weights else None
     tables = " ".join(each.fingerprint for each in (rows, parsed, edited, others))
     drawn_from = f"{method} {drawing.configuration['views']} {tables} {language} {seed}"
     folder = Path(state) / "views"
