@@ -270,12 +270,10 @@ class Clic(Method):
             a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
             occurrence = self.view_settings.occurrence
             swap = swap_across(a, b, random_, occurrence=occurrence, **self._swap_arguments)
-            negative = swap and Generated(
-                _join_in_random_order(swap.first, swap.second, random_),
-                "swap_across",
-                swap.category,
-                swap.words,
-            )
+            negative = None
+            if swap:
+                text = _join_in_random_order(swap.first, swap.second, random_)
+                negative = Generated(text, "swap_across", swap.category, swap.words)
         else:
             negative = self._negative_of_first_sentence(anchor, context, random_)
             if negative:

@@ -188,7 +188,9 @@ def _counterfactual_view(
 ) -> View:
     """View of one sentence of a caption with its negative and positive edit, if they exist."""
     negative, positive = edits.get("negative"), edits.get("positive")
-    made = negative and Generated(negative.text, negative.caption_editor, negative.detail, ())
+    made = None
+    if negative:
+        made = Generated(negative.text, negative.caption_editor, negative.detail, ())
     return single_view(
         row,
         (row.sentences[sentence], *([positive.text] if positive else [])),

@@ -116,7 +116,7 @@ class CsClip(TextPairs):
             parse = context.parses[caption.sample_id]
             records = known.get(bare(caption.sentences[0]))
             own = self._caption_negative(caption, parse, records, rules, context)
-            pairs = [(caption.sentences[0], own)]
+            pairs: list[tuple[str, Generated | None]] = [(caption.sentences[0], own)]
             draws = context.rng("units", caption)
             for _ in range(self.view_settings.units):
                 preferred = draws.random() < self.view_settings.relations

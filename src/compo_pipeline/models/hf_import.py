@@ -96,7 +96,8 @@ def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]
 
     if has_tower_folders(folder):
         vision, text = (read_object(folder / part / "config.json") for part in _TOWERS.values())
-        content = {"model_type": "clip", "vision_config": vision, "text_config": text}
+        content: dict[str, Any] = {"model_type": "clip", "vision_config": vision}
+        content["text_config"] = text
         content["projection_dim"] = text.get("projection_dim", 512)
     else:
         content = read_object(folder / "config.json")

@@ -74,10 +74,11 @@ def deal(
             row = passed.popleft() if passed else next(rest, None)
             if row is None:
                 break
-            if images[row] in batch:
+            image = int(images[row])
+            if image in batch:
                 again.append(row)
             else:
-                batch[images[row]] = row
+                batch[image] = row
         short = batch_size - len(batch)
         batches[number] = [*batch.values(), *again[:short]]
         repeated += short

@@ -119,7 +119,8 @@ def features_of(
         ranks: processes that each embed a share.
     """
     pooled, patches = _trains_projection_alone(inputs, method, loaded), method.uses_patches
-    device, store, known = compute.device, None, NOTHING
+    device, known = compute.device, NOTHING
+    store: FeatureStore | None = None
     if inputs.features is not None:
         key = (loaded.image_fingerprint, inputs.data_hash, TRAINING, compute.precision, device.type)
         store = FeatureStore(inputs.features, *key, *(["pooled"] if pooled else []))
