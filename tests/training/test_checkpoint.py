@@ -39,12 +39,12 @@ def trained(steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
 def test_a_restored_state_goes_on_to_the_bit(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "state.safetensors"
     module, optimizer = trained(3)
-    checkpoint.save(path, module, optimizer, {"step": 3, "curve": [1.5]}, step=3)
+    checkpoint.save(path, {"model": module}, optimizer, {"step": 3, "curve": [1.5]}, step=3)
     for number in range(3, 6):
         step(module, optimizer, number)
 
     other, fresh = trained(0)
-    assert checkpoint.restore(path, other, fresh) == {"step": 3, "curve": [1.5]}
+    assert checkpoint.restore(path, {"model": other}, fresh) == {"step": 3, "curve": [1.5]}
     for number in range(3, 6):
         step(other, fresh, number)
 
@@ -57,7 +57,7 @@ def test_a_restored_state_goes_on_to_the_bit(tmp_path: Path) -> None:
 def test_progress_is_read_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     assert checkpoint.read_progress(path) is None
-    checkpoint.save(path, network(), trained(1)[1], {"step": 1}, step=1)
+    checkpoint.save(path, {"model": network()}, trained(1)[1], {"step": 1}, step=1)
     assert checkpoint.read_progress(path) == {"step": 1}
 
 
@@ -65,7 +65,7 @@ def test_the_file_is_tensors_and_json(tmp_path: Path) -> None:
     """No pickle: safetensors opens it, and the header is JSON."""
     path = tmp_path / "state.safetensors"
     module, optimizer = trained(1)
-    checkpoint.save(path, module, optimizer, {"step": 1}, step=1)
+    checkpoint.save(path, {"model": module}, optimizer, {"step": 1}, step=1)
     with safe_open(path, framework="pt") as file:
         assert json.loads(file.metadata()["progress"]) == {"step": 1}
         assert {"model/0.weight", "model/1.running_mean", "optimizer/0/exp_avg"} <= set(file.keys())
@@ -81,7 +81,7 @@ def test_a_save_that_fails_leaves_the_last_one(
 ) -> None:
     path = tmp_path / "state.safetensors"
     module, optimizer = trained(1)
-    checkpoint.save(path, module, optimizer, {"step": 1}, step=1)
+    checkpoint.save(path, {"model": module}, optimizer, {"step": 1}, step=1)
     whole = path.read_bytes()
 
     def killed(tensors: object, file: Path, **options: object) -> None:
@@ -90,10 +90,10 @@ def test_a_save_that_fails_leaves_the_last_one(
 
     monkeypatch.setattr(checkpoint, "save_file", killed)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(path, module, optimizer, {"step": 2}, step=2)
+        checkpoint.save(path, {"model": module}, optimizer, {"step": 2}, step=2)
     assert path.read_bytes() == whole
     monkeypatch.undo()
-    checkpoint.save(path, module, optimizer, {"step": 2}, step=2)
+    checkpoint.save(path, {"model": module}, optimizer, {"step": 2}, step=2)
     assert checkpoint.read_progress(path) == {"step": 2}
     assert {file.name for file in tmp_path.iterdir()} == {
         path.name,
@@ -107,7 +107,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_it_and_then_to_none(
     path = tmp_path / "state.safetensors"
     module, optimizer = trained(1)
     for number in (1, 2):
-        checkpoint.save(path, module, optimizer, {"step": number}, step=number)
+        checkpoint.save(path, {"model": module}, optimizer, {"step": number}, step=number)
     for left, said in (({"step": 1}, "the state before"), (None, "starting afresh")):
         content = bytearray(path.read_bytes())
         content[-3] ^= 1
@@ -122,7 +122,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_it_and_then_to_none(
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     module, optimizer = trained(1)
-    checkpoint.save(path, module, optimizer, {"step": 1}, step=1)
+    checkpoint.save(path, {"model": module}, optimizer, {"step": 1}, step=1)
     other = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="Linear"):
-        checkpoint.restore(path, other, torch.optim.AdamW(other.parameters()))
+        checkpoint.restore(path, {"model": other}, torch.optim.AdamW(other.parameters()))

@@ -46,7 +46,8 @@ def state(plan: TrainingInputs, tmp_path: Path) -> Path:
     model = torch.nn.Linear(2, 2)
     saved = {"fingerprint": mark(plan), "progress": {"step": 6}}
     path = tmp_path / "clic.safetensors"
-    checkpoint.save(path, model, torch.optim.AdamW(model.parameters()), saved, step=6)
+    modules = {"model": model}
+    checkpoint.save(path, modules, torch.optim.AdamW(model.parameters()), saved, step=6)
     return path
 
 

@@ -92,7 +92,8 @@ def convert(loaded: LoadedModel) -> Any:
     import transformers as hf
 
     model: Any = loaded.model
-    visual, tower, width = model.visual, text_tower(model), loaded.config["model_cfg"]["embed_dim"]
+    visual, width = model.visual, loaded.config["model_cfg"]["embed_dim"]
+    tower: Any = text_tower(model)
     image, text = _image_config(visual), _text_config(loaded, tower)
     pair = {"vision_config": image.to_dict(), "text_config": text.to_dict()}
     projections = {

@@ -29,7 +29,7 @@ from compo_pipeline.storage.files import (
     write_checksum,
 )
 
-_BEST, _MODEL = "best/", "model/"
+_BEST = "best/"
 _NAMED = 3  # tensors that an error names
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Progress:
 
 def save(
     path: Path,
-    model: nn.Module,
+    modules: Mapping[str, nn.Module],
     optimizer: torch.optim.Optimizer,
     progress: Mapping[str, Any],
     best: Mapping[str, Tensor] | None = None,
@@ -112,7 +112,7 @@ def save(
     step: int,
     advice: str = "",
 ) -> None:
-    """Write model, optimiser and progress atomically to one file; keeps the former file.
+    """Write modules, optimiser and progress atomically to one file; keeps the former file.
 
     It stays at the path that `previous_state_file` gives.
 
@@ -120,7 +120,8 @@ def save(
 
     Args:
         path: the file, `*.safetensors`.
-        model: all of its tensors are written, so that the file is complete by itself.
+        modules: by name; only tensors that the optimiser trains, or buffers, change in training,
+            but all are written, so that the file is complete by itself.
         optimizer: its moments; settings such as the learning rate follow from the step.
         progress: JSON-ready (step, fingerprint, history, ...).
         best: weights of the best validation so far, in the same file so that they always belong
@@ -131,7 +132,7 @@ def save(
     Raises:
         TrainingError: a tensor is not finite; the file is as it was. Waits for the device once.
     """
-    tensors = tensors_of(model, optimizer)
+    tensors = tensors_of(modules, optimizer)
     tensors |= {f"{_BEST}{key}": value for key, value in (best or {}).items()}
     if wrong := _non_finite(tensors):
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
@@ -156,14 +157,18 @@ def save(
             path.replace(previous_state_file(path))
 
 
-def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """All tensors of model and optimiser, by their names in a state file."""
+def tensors_of(
+    modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """All tensors of modules and optimiser, by their names in a state file."""
     tensors = {
         f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
         for index, slots in optimizer.state_dict()["state"].items()
         for name, value in slots.items()
     }
-    return tensors | {f"{_MODEL}{key}": value for key, value in model.state_dict().items()}
+    for name, module in modules.items():
+        tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
+    return tensors
 
 
 def previous_state_file(path: Path) -> Path:
@@ -186,9 +191,12 @@ def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     ]
 
 
-def resume_hint(path: Path) -> str:
-    """Text for an error that says from which stored state training can resume."""
-    if not path.exists():
+def resume_hint(path: Path | None) -> str:
+    """Text for an error that says from which stored state training can resume.
+
+    None is the path of a training that saves no state.
+    """
+    if path is None or not path.exists():
         return "no state is stored"
     with safe_open(path, framework="pt") as file:
         step = file.metadata()["step"]
@@ -224,22 +232,24 @@ def read_progress(path: Path) -> dict[str, Any] | None:
         return progress
 
 
-def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Load a state file into model and optimiser; returns its progress dictionary."""
+def restore(
+    path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Load a state file into modules and optimiser; returns its progress dictionary."""
     with safe_open(path, framework="pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         progress: dict[str, Any] = json.loads(file.metadata()["progress"])
-    load_tensors(tensors, model, optimizer)
+    load_tensors(tensors, modules, optimizer)
     return progress
 
 
 def load_tensors(
-    tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer
+    tensors: Mapping[str, Tensor],
+    modules: Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Load tensors, named as `tensors_of` names them, into model and optimiser."""
-    model.load_state_dict(
-        {key.removeprefix(_MODEL): v for key, v in tensors.items() if key.startswith(_MODEL)}
-    )
+    """Load tensors, named as `tensors_of` names them, into modules and optimiser."""
+    load_weights(tensors, modules)
     slots: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer/"):
@@ -248,6 +258,15 @@ def load_tensors(
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
     _match_memory_layout(optimizer)
+
+
+def load_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module]) -> None:
+    """Load tensors, named as `tensors_of` names them, into modules; ignores the optimiser's."""
+    for name, module in modules.items():
+        prefix = f"{name}/"
+        module.load_state_dict(
+            {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+        )
 
 
 def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:

@@ -25,7 +25,7 @@ from compo_pipeline.run.progress import Meter, Waits
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
-from compo_pipeline.training.checkpoint import Point, Progress, TrainingError, resume_hint
+from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.fingerprint import read_matching_progress
@@ -34,8 +34,10 @@ from compo_pipeline.training.optimisation import (
     adamw,
     freeze,
     learning_rate,
+    non_finite,
     refuse_batch_norm,
     refuse_long_warmup,
+    refuse_non_finite,
 )
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TrainingSettings
@@ -110,6 +112,7 @@ def fit(
     data: Dataset[Collated] = batches if group is None else Groups(batches, group, ranks)
     loss_encoder = replace(encoder, ranks=sharing, microbatch=settings.microbatch)
 
+    modules = {"model": model}
     best: dict[str, Tensor] = {}  # weights of the best validation
 
     def restore() -> dict[str, Any] | None:
@@ -117,13 +120,13 @@ def fit(
             checkpoint.remove_state(state)
             return None
         best.update(checkpoint.read_best(state))
-        return checkpoint.restore(state, model, moments)
+        return checkpoint.restore(state, modules, moments)
 
     progress = Progress()
     if saved := ranks.from_first(restore):
         if ranks.world > 1:
-            tensors = ranks.tensors_from_first(checkpoint.tensors_of(model, moments))
-            checkpoint.load_tensors(tensors, model, moments)
+            tensors = ranks.tensors_from_first(checkpoint.tensors_of(modules, moments))
+            checkpoint.load_tensors(tensors, modules, moments)
         optimizer.load_state_dict(saved["loss_scale"])
         progress = Progress.from_dict(saved["progress"])
         for name, values in saved["memory"].items():
@@ -190,7 +193,7 @@ def fit(
                 if validates and validator is not None:
                     with evaluating(step) as evaluated:
                         measured = validator(evaluated, encoder)
-                    refuse_non_finite(measured, step - 1, state)
+                    refuse_non_finite(measured, step - 1, state=state, advice=ADVICE)
                     point |= measured
                     if settings.keep == "best" and best_point(progress.curve, settings) is point:
                         best = _trained_weights(model)
@@ -207,7 +210,7 @@ def fit(
                     "loss_scale": optimizer.state_dict(),
                     "memory": {name: value.tolist() for name, value in encoder.memory.items()},
                 }
-                checkpoint.save(state, model, moments, content, best, step=step, advice=ADVICE)
+                checkpoint.save(state, modules, moments, content, best, step=step, advice=ADVICE)
                 if on_save is not None:
                     with evaluating(step) as evaluated:
                         on_save(step, evaluated)
@@ -281,33 +284,15 @@ def _read_losses(
             steps.append({**total, "gradient_norm": parts[0]["gradient_norm"]})
     shown: dict[str, float] = {}
     for losses in steps:
-        if overflow_is_normal and not all(map(math.isfinite, losses.values())):
+        if overflow_is_normal and non_finite(losses):
             progress.add_step({}, {"steps left out for overflow": 1})
             continue
         if not math.isfinite(losses["loss"]):
             del losses["gradient_norm"]  # only a consequence
-        refuse_non_finite(losses, progress.step, state)
+        refuse_non_finite(losses, progress.step, state=state, advice=ADVICE)
         progress.add_step(losses, {})
         shown = {"loss": losses["loss"]}
     return shown
-
-
-def refuse_non_finite(losses: Mapping[str, float], step: int, state: Path) -> None:
-    """Raise an error if a loss or the gradient norm of a step is not finite.
-
-    Args:
-        losses: losses and the norm of the gradient, by name.
-        step: counted from 0.
-        state: the file that a run resumes from.
-
-    Raises:
-        TrainingError: naming what is not finite.
-    """
-    if wrong := [name for name, value in losses.items() if not math.isfinite(value)]:
-        raise TrainingError(
-            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
-            f"; {resume_hint(state)}. {ADVICE}",
-        )
 
 
 def _trained_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from compo_pipeline.models.encoding import image_projection, text_tower, token_e
 from compo_pipeline.models.loading import skeleton
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.run.compute import Compute
+from compo_pipeline.training.checkpoint import TrainingError, resume_hint
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TRUNK, OptimizerSettings, TrainingSettings
 
@@ -311,3 +313,29 @@ class AmpOptimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state of the loss scaler from a `state_dict`."""
         self._scaler.load_state_dict(dict(state))
+
+
+def non_finite(losses: Mapping[str, float]) -> list[str]:
+    """Names of the losses that are infinite or NaN."""
+    return [name for name, value in losses.items() if not math.isfinite(value)]
+
+
+def refuse_non_finite(
+    losses: Mapping[str, float], step: int, *, state: Path | None, advice: str
+) -> None:
+    """Raise an error if a loss or the gradient norm of a step is not finite.
+
+    Args:
+        losses: losses and the norm of the gradient, by name.
+        step: counted from 0.
+        state: the file that a run resumes from, where it keeps one.
+        advice: which keys to change, for the error.
+
+    Raises:
+        TrainingError: naming what is not finite.
+    """
+    if wrong := non_finite(losses):
+        raise TrainingError(
+            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
+            f"; {resume_hint(state)}. {advice}",
+        )
