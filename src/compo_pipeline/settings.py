@@ -37,11 +37,11 @@ class ConfigLoader(OmegaConfigLoader):
             return super().__getitem__(key)
         except MissingConfigException:
             raise
-        except (OmegaConfBaseException, YAMLError, ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError, OmegaConfBaseException, YAMLError) as e:
             env = self.env or self.default_run_env
             for folder in ("base", env):
                 keys.read(Path(self.conf_source) / folder, key)
-            raise SettingsError(f"conf/{env}, {key}: {' '.join(str(error).split())}") from error
+            raise SettingsError(f"conf/{env}, {key}: {' '.join(str(e).split())}") from e
 
 
 CONTEXT_CLASS = SettingsContext

@@ -86,21 +86,10 @@ def test_a_file_that_is_no_yaml_is_named(conf):
         assert "smoke/parameters.yml: " in refusal(conf, "smoke")
 
 
-ALIASES = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{last}'] * 10)}]\n"
-    for last, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
-
-
 @pytest.mark.parametrize("kind", ["parameters", "catalog", "globals", "credentials"])
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (ALIASES, "more than 100000 values with its aliases"),
-        ("data: &d {root: *d}", "more than 100000 values with its aliases"),
-        # Without the check 50,000 levels end the process.
-        (f"data: {'[' * 50_000}{']' * 50_000}", "more than 100000 values with its aliases, or 100"),
-        (f"data:\n  {'- ' * 50_000}a", "more than 100000 values with its aliases, or 100 levels"),
         ('data:\n  root: "${oops"', ""),
         ('data: {splits: ["${a:"]}', ""),
         ("- data", "expected keys with values, got a list"),
@@ -123,13 +112,6 @@ def test_what_names_nothing_is_one_line(project_conf, kind):
     message = caught.value.message
     assert message.startswith(f"conf/mine, {kind}: ") and "nothing" in message
     assert "\n" not in message
-
-
-def test_globals_are_checked_before_kedro_reads_them(project_conf):
-    (project_conf / "mine").mkdir()
-    (project_conf / "mine" / "globals.yml").write_text(ALIASES)
-    with pytest.raises(SettingsError, match="mine/globals.yml: more than"):
-        loader_of(project_conf, "mine", {})
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def content_of(path: Path) -> dict[str, Any]:
         content = OmegaConf.create(path.read_text(encoding="utf-8"))
         if not isinstance(content, DictConfig):
             raise ValueError("expected keys with values, got a list")
-    except (yaml.YAMLError, ValueError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, OmegaConfBaseException) as error:
         raise SettingsError(f"{path}: {' '.join(str(error).split())}") from None
     return OmegaConf.to_container(content)  # type: ignore[return-value]
 
