@@ -1,4 +1,4 @@
-"""Atomic writes, checksums and fingerprints of files."""
+"""Atomic writes and hashes of files."""
 
 import errno
 import json
@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
     DamagedFileError,
     DiskFullError,
     atomic_file,
     atomic_folder,
     read_json,
     read_json_or_none,
-    verify_checksum,
-    write_checksum,
     write_json,
 )
 from compo_pipeline.storage.hashing import file_hash, files_hash, hash_of
@@ -110,22 +107,6 @@ def _flip(path: Path, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-
-
-def test_any_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text(f"before {NO_CHECKSUM} after")
-    write_checksum(path)
-    verify_checksum(path)
-    whole = path.read_bytes()
-    for bit in range(0, len(whole) * 8, 7):
-        _flip(path, bit)
-        with pytest.raises(DamagedFileError, match="file is damaged"):
-            verify_checksum(path)
-        path.write_bytes(whole)
-    path.write_bytes(b"")
-    with pytest.raises(DamagedFileError, match="empty"):
-        verify_checksum(path)
 
 
 def test_json_is_readable_and_ends_with_a_newline(tmp_path: Path) -> None:

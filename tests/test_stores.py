@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.files import DiskFullError
-from compo_pipeline.storage.stores import KeyValueStore
+from compo_pipeline.storage.files import DamagedFileError, DiskFullError
+from compo_pipeline.storage.stores import KeyValueStore, read_tensors, write_tensors
 
 
 class Point(NamedTuple):
@@ -97,3 +98,22 @@ def test_a_full_disk_under_a_store_is_no_damage(
     with pytest.raises(DiskFullError, match=r"store\.db"):
         store.put({"b": "x" * 99_999})
     assert store.get("ab") == {"a": "stored"}
+
+
+def test_no_flipped_bit_reads_as_other_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
+    write_tensors(path, tensors, {"step": "1"})
+    whole, refused = path.read_bytes(), 0
+    for bit in range(0, len(whole) * 8, 7):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        try:
+            metadata, found = read_tensors(path)
+        except DamagedFileError:
+            refused += 1
+        else:
+            assert metadata == {"step": "1"} and found.keys() == tensors.keys()
+            assert all(torch.equal(found[name], value) for name, value in tensors.items())
+    assert refused > 200

@@ -5,8 +5,8 @@ import io
 import json
 import re
 import tarfile
-from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.storage import untrusted
+from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Rejected, to_table
 from compo_pipeline.storage.requests import REQUESTS, hour_folder, read_requests, write_requests
 from compo_pipeline.storage.untrusted import (
@@ -729,9 +730,9 @@ def test_no_bytes_end_the_reader_of_the_request_log(
         for content in (bytes(flipped), *(change(whole, place) for change in DAMAGE)):
             count_case()
             file.write_bytes(content)
-            skipped: Counter[str] = Counter()
-            found = list(read_requests(tmp_path, start, start + timedelta(hours=1), skipped))
-            assert sum(map(len, found)) in (0, 3) and (found or skipped)
+            with suppress(DamagedFileError):
+                found = read_requests(tmp_path, start, start + timedelta(hours=1))
+                assert sum(map(len, found)) == 3
 
     fuzz()
 

@@ -18,7 +18,7 @@ from compo_pipeline.datasets.catalog import (
 )
 from compo_pipeline.storage import records
 from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.table_files import read_rows
+from compo_pipeline.storage.table_files import stream_rows
 
 ROW_TYPES = (
     records.Caption,
@@ -80,7 +80,7 @@ def test_equal_rows_give_equal_bytes_and_no_flipped_bit_gives_other_rows(tmp_pat
         content = bytearray(whole)
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
-        for read in (dataset.load, lambda: read_rows(path, records.Caption)):
+        for read in (dataset.load, lambda: list(stream_rows(path, records.Caption))):
             try:
                 assert list(read()) == rows  # the bit is of what nobody reads
             except (DatasetError, DamagedFileError) as error:

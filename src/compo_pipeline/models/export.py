@@ -15,12 +15,11 @@ from compo_pipeline.models.weights import (
     CONFIG_FILE,
     RECORD_FILE,
     WEIGHTS_FILE,
-    fingerprint,
     image_fingerprint,
     tokenizer_fingerprint,
 )
 from compo_pipeline.storage.files import atomic_folder, write_json
-from compo_pipeline.storage.hashing import file_hash
+from compo_pipeline.storage.hashing import file_hash, tensors_hash
 
 Precision = Literal["fp32", "fp16"]
 
@@ -68,7 +67,7 @@ def write(
         "precision": precision,
         "name": loaded.name,
         "quick_gelu": loaded.quick_gelu,
-        "fingerprint": fingerprint(state, loaded.config),
+        "fingerprint": tensors_hash(state, loaded.config),
         "image_fingerprint": image_fingerprint(state, loaded.config),
         "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
         "open_clip": version("open_clip_torch"),

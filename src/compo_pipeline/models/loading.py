@@ -20,8 +20,9 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import hub, sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.models.weights import RECORD_FILE, fingerprint, image_fingerprint
+from compo_pipeline.models.weights import RECORD_FILE, image_fingerprint
 from compo_pipeline.storage.files import DamagedFileError
+from compo_pipeline.storage.hashing import tensors_hash
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def build(plan: ModelSource, seed: int = 0, read: Read = weights.read) -> Loaded
         preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
         preprocess = _image_transform(preprocess_cfg)
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
-    found = fingerprint(model.state_dict(), config)
+    found = tensors_hash(model.state_dict(), config)
     if plan.record.get("fingerprint", found) != found:
         raise DamagedFileError(
             Path(str(plan.weights)),

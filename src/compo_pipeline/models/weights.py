@@ -25,7 +25,7 @@ from torch import Tensor
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
 from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.hashing import file_hash
+from compo_pipeline.storage.hashing import file_hash, tensors_hash
 from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
@@ -163,21 +163,6 @@ def load_into(model: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path,
         ) from None
 
 
-def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
-    """SHA-256 fingerprint of a model: all weights, architecture and preprocessing.
-
-    Floating tensors are hashed as float32, so the precision of the file does not matter.
-    """
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    for name, tensor in sorted(state.items()):
-        plain = tensor.detach().cpu()
-        if plain.is_floating_point():
-            plain = plain.float()
-        digest.update(f"\0{name}\0{tuple(plain.shape)}\0".encode())
-        digest.update(plain.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def image_fingerprint(
     state: Mapping[str, Tensor], config: Mapping[str, Any], without: str | None = None
 ) -> str:
@@ -203,7 +188,7 @@ def image_fingerprint(
         if name.startswith("visual.")
         and (without is None or not f"{name}.".startswith(f"{without}."))
     }
-    return fingerprint(tower, part)
+    return tensors_hash(tower, part)
 
 
 def tokenizer_fingerprint(tokenize: Callable[[list[str]], Tensor]) -> str:

@@ -1,14 +1,12 @@
-"""Files on disk: atomic writes and checksums."""
+"""Files on disk: atomic writes, JSON, errors of disks."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import itertools
 import json
 import logging
-import mmap
 import os
 import shutil
 import tempfile
@@ -16,14 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from compo_pipeline.configuration.settings import PlainError
 
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-_CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
-NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
-"""Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
 
 FolderWriter = Callable[[Path], object]
 """A function that fills a folder, given its path."""
@@ -265,48 +260,3 @@ def read_json_or_none(path: Path) -> Any:
     except DamagedFileError as error:
         log.warning("%s; it is made again.", error.message)
         return None
-
-
-def write_checksum(path: Path) -> None:
-    """Replace the placeholder `NO_CHECKSUM` in a file by the SHA-256 of the file."""
-    with path.open("r+b") as file:
-        with _map_to_memory(file) as content:
-            start, _, actual = _checksums(content)
-        file.seek(start)
-        file.write(actual)
-
-
-def verify_checksum(path: Path) -> str:
-    """Check the SHA-256 that `write_checksum` wrote into a file, and return it.
-
-    Raises:
-        DamagedFileError: its content has changed since, or it has no checksum.
-    """
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise DamagedFileError(path, "it is empty")
-        with _map_to_memory(file) as content:
-            start, recorded, actual = _checksums(content)
-    if start < 0:
-        raise DamagedFileError(path, "it has no checksum, or another version wrote it")
-    if recorded != actual:
-        raise DamagedFileError(path, "its content does not fit its checksum")
-    return recorded.decode()
-
-
-def _map_to_memory(file: BinaryIO) -> mmap.mmap:
-    """Memory-map an open file for reading."""
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
-    """Offset of the checksum in a file (-1 if absent), the stored and the computed checksum."""
-    start = content.rfind(_CHECKSUM) + len(_CHECKSUM)
-    end = start + len(_BLANK)
-    if start < len(_CHECKSUM):
-        return -1, b"", b""
-    with memoryview(content) as view:
-        hashed = hashlib.sha256(view[:start])
-        hashed.update(_BLANK)
-        hashed.update(view[end:])
-    return start, content[start:end], hashed.hexdigest().encode()

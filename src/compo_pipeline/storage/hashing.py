@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.storage.remote import open_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Pieces read from a large file: their number, and bytes of each.
 _PIECES, _PIECE = 64, 2**16
@@ -36,6 +39,21 @@ def folder_hash(folder: Path, suffixes: Collection[str] = ()) -> str:
         if not any(part.startswith(".") for part in name.parts)
         and (not suffixes or name.suffix in suffixes)
     )
+
+
+def tensors_hash(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    """SHA-256 of named tensors and of values that describe them.
+
+    Floating tensors are hashed as float32, so the precision of the file does not matter.
+    """
+    hashed = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        plain = tensor.detach().cpu()
+        if plain.is_floating_point():
+            plain = plain.float()
+        hashed.update(f"\0{name}\0{tuple(plain.shape)}\0".encode())
+        hashed.update(plain.contiguous().numpy().tobytes())
+    return hashed.hexdigest()
 
 
 def file_hash(path: Path) -> str:

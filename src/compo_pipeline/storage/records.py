@@ -350,17 +350,6 @@ def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
     return pa.table(columns, schema=schema(row_type))
 
 
-def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
-    """Convert an Arrow table to rows of one type; lists become tuples.
-
-    Raises:
-        ValueError: the table's columns are not those of the row type.
-    """
-    check_columns(table.schema, row_type)
-    for batch in table.to_batches(max_chunksize=10_000):
-        yield from decoded(batch, row_type)
-
-
 def check_columns(found: pa.Schema, row_type: type) -> None:
     """Check that an Arrow schema has exactly the columns of a row type, and their types.
 

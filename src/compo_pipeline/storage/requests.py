@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compo_pipeline.storage.files import atomic_file
-from compo_pipeline.storage.tables import parquet_file
+from compo_pipeline.storage.tables import all_batches, parquet_file
 
 REQUESTS = pa.schema(
     [
@@ -62,6 +62,7 @@ REQUESTS = pa.schema(
 )
 MOST_ORDERED = 32
 """Candidates in `order`."""
+_AT_ONCE = 256  # rows, which may have images
 _FOLDER = "date=%Y-%m-%d/hour=%H"
 
 
@@ -111,7 +112,7 @@ def read_requests(
         with suppress(FileNotFoundError), parquet_file(path) as file:
             if not file.schema_arrow.equals(REQUESTS):
                 raise ValueError(f"expected the columns {', '.join(REQUESTS.names)}")
-            for batch in file.iter_batches(columns=[*chosen, "time"]):
+            for batch in all_batches(file, _AT_ONCE, [*chosen, "time"]):
                 time = batch.column("time")
                 # Bounds of Python's precision, which is that of the column.
                 within = pc.and_(

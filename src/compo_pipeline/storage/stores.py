@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pydantic
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
-    DamagedFileError,
-    atomic_file,
-    naming_full_disk,
-    verify_checksum,
-    write_checksum,
-)
+from compo_pipeline.storage.files import DamagedFileError, atomic_file, naming_full_disk
+from compo_pipeline.storage.hashing import tensors_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Value = TypeVar("Value")
 
+_HASH = "sha256"  # among the metadata of a safetensors file
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another process's write
 
 log = logging.getLogger(__name__)
@@ -140,18 +135,14 @@ class TensorStore:
 
     def parts(self) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
         """Yield the keys and tensors of each file of the store; a damaged file is deleted."""
-        from safetensors import safe_open
-
         for file in self._files():
             try:
-                verify_checksum(file)
+                metadata, tensors = read_tensors(file)
             except DamagedFileError as error:
                 log.warning("%s; its rows are computed again.", error.message)
                 file.unlink()
-                continue
-            with safe_open(file, framework="pt") as part:
-                keys = json.loads(part.metadata()["keys"])
-                yield keys, {name: part.get_tensor(name) for name in part.keys()}  # noqa: SIM118
+            else:
+                yield json.loads(metadata["keys"]), tensors
 
     def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
         """Store the tensors' rows of new keys as one more file, atomically.
@@ -160,14 +151,37 @@ class TensorStore:
             keys: n keys.
             tensors: by name, each [n, ...].
         """
-        from safetensors.torch import save_file
-
-        metadata = {"keys": json.dumps(list(keys)), "checksum": NO_CHECKSUM}
         number = max((int(file.stem) + 1 for file in self._files()), default=0)
         with atomic_file(self.folder / f"{number:04d}.safetensors") as temporary:
-            save_file(dict(tensors), temporary, metadata=metadata)
-            write_checksum(temporary)
+            write_tensors(temporary, tensors, {"keys": json.dumps(list(keys))})
 
     def _files(self) -> list[Path]:
         """The safetensors files of the store, sorted by name."""
         return sorted(self.folder.glob("*.safetensors"))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and metadata as a safetensors file, with a hash of both."""
+    from safetensors.torch import save_file
+
+    own = {**metadata, _HASH: tensors_hash(tensors, metadata)}
+    save_file(dict(tensors), path, metadata=own)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Read metadata and tensors of a file of `write_tensors`.
+
+    Raises:
+        DamagedFileError: they do not fit their hash, or another version wrote them.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise DamagedFileError(path, str(error)) from error
+    if metadata.pop(_HASH, "") != tensors_hash(tensors, metadata):
+        raise DamagedFileError(path, "its content does not fit its hash")
+    return metadata, tensors

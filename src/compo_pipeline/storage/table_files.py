@@ -115,17 +115,12 @@ def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
         write_table(path, groups, columns)
 
 
-def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
-    """Read a table that `write_rows` wrote as a list of rows.
+def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """Yield the rows of a table that `write_rows` wrote, in file order.
 
     Raises:
         DamagedFileError: its bytes have changed since, or it has other columns.
     """
-    return list(stream_rows(path, row_type))
-
-
-def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """Yield the rows of a table file in file order; raises the errors that `read_rows` raises."""
     with parquet_file(path) as file:
         check_columns(file.schema_arrow, row_type)
         for batch in all_batches(file, GROUP):

@@ -264,14 +264,16 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
         raise DamagedFileError(path, " ".join(str(error).split())) from error
 
 
-def all_batches(file: pq.ParquetFile, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file as Arrow batches of at most `size`.
+def all_batches(
+    file: pq.ParquetFile, size: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file, or some of their columns, as batches of at most `size`.
 
     Raises:
         ValueError: the pages have fewer rows than the file's metadata counts.
     """
     count = 0
-    for batch in file.iter_batches(size):
+    for batch in file.iter_batches(size, columns=columns):
         count += len(batch)
         yield batch
     # pyarrow ends without an error at a column that is short, whose pages' size has changed.

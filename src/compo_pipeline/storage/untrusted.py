@@ -176,11 +176,7 @@ def batches_of(
 
 
 def read_batches(
-    path: Path,
-    columns: pa.Schema,
-    nullable: Collection[str],
-    most: int | None = None,
-    chosen: Sequence[str] | None = None,
+    path: Path, columns: pa.Schema, nullable: Collection[str], most: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield an untrusted Parquet file's rows as Arrow batches, after checks of its columns.
 
@@ -189,7 +185,6 @@ def read_batches(
         columns: that it must have.
         nullable: names of those that may lack values.
         most: number of rows that it may have.
-        chosen: names of the columns that are read, in their order; None reads all.
 
     Raises:
         ValueError: it cannot be read, is too large, or has other columns; names the file.
@@ -200,7 +195,7 @@ def read_batches(
             raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
         if most is not None and file.metadata.num_rows > most:
             raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
-        for batch in batches_of(file, chosen):
+        for batch in batches_of(file):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if column.null_count and name not in nullable:
                     raise ValueError(f"the column '{name}' lacks values")

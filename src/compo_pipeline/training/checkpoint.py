@@ -1,6 +1,6 @@
 """The state of a training: its progress, and its file on disk.
 
-The file is one safetensors file, written atomically, with a checksum, without pickle; the state
+The file is one safetensors file, written atomically, with a hash, without pickle; the state
 before it is stored beside it. Randomness need not be saved: every draw is seeded from (seed, epoch,
 step), so weights, optimiser moments and the step number are the whole state.
 """
@@ -17,17 +17,11 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from compo_pipeline.configuration.settings import PlainError
-from compo_pipeline.storage.files import (
-    NO_CHECKSUM,
-    DamagedFileError,
-    atomic_file,
-    verify_checksum,
-    write_checksum,
-)
+from compo_pipeline.storage.files import DamagedFileError, atomic_file
+from compo_pipeline.storage.stores import read_tensors, write_tensors
 
 _BEST = "best/"
 _NAMED = 3  # tensors that an error names
@@ -142,17 +136,11 @@ def save(
         )
     # Copies: safetensors refuses tensors that share memory.
     copies = {
-        key: value.detach().clone(memory_format=torch.contiguous_format)
+        key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
-    metadata = {
-        "progress": json.dumps(dict(progress)),
-        "step": str(step),
-        "checksum": NO_CHECKSUM,
-    }
     with atomic_file(path) as file:
-        save_file(copies, file, metadata=metadata)
-        write_checksum(file)
+        write_tensors(file, copies, {"progress": json.dumps(dict(progress)), "step": str(step)})
         if path.exists():
             path.replace(previous_state_file(path))
 
@@ -220,26 +208,24 @@ def read_progress(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        verify_checksum(path)
+        metadata, _ = read_tensors(path)
     except DamagedFileError as error:
         path.unlink()
         earlier = read_progress(path)
         follows = "starting afresh" if earlier is None else "going on from the state before it"
         log.warning("%s; %s.", error.message, follows)
         return earlier
-    with safe_open(path, framework="pt") as file:
-        progress: dict[str, Any] = json.loads(file.metadata()["progress"])
-        return progress
+    progress: dict[str, Any] = json.loads(metadata["progress"])
+    return progress
 
 
 def restore(
     path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Load a state file into modules and optimiser; returns its progress dictionary."""
-    with safe_open(path, framework="pt") as file:
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        progress: dict[str, Any] = json.loads(file.metadata()["progress"])
+    metadata, tensors = read_tensors(path)
     load_tensors(tensors, modules, optimizer)
+    progress: dict[str, Any] = json.loads(metadata["progress"])
     return progress
 
 

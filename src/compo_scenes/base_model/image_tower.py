@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -30,7 +30,8 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.run.compute import Compute, moved
 from compo_pipeline.run.progress import Meter
-from compo_pipeline.storage.files import verify_checksum, write_json
+from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.stores import read_tensors
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
@@ -316,8 +317,8 @@ def load_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     visual: Any = loaded.model.visual
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
-    verify_checksum(state)
-    checkpoint.load_weights(load_file(state), {"visual": visual, "readouts": readouts})
+    _, tensors = read_tensors(state)
+    checkpoint.load_weights(tensors, {"visual": visual, "readouts": readouts})
     return readouts
 
 

@@ -30,11 +30,11 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import (
-    fingerprint,
     image_fingerprint,
     interpolate,
     read_record,
 )
+from compo_pipeline.storage.hashing import tensors_hash
 from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 
@@ -106,7 +106,7 @@ def sweep(
         base.model.load_state_dict(state)
         mixed = replace(
             base,
-            fingerprint=fingerprint(state, base.config),
+            fingerprint=tensors_hash(state, base.config),
             image_fingerprint=image_fingerprint(state, base.config),
         )
         name = _model_name(ratio)
