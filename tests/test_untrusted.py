@@ -441,19 +441,6 @@ def test_a_malformed_caption_file_is_an_error_or_rejected_rows(
     _read_all(data)
 
 
-@pytest.mark.parametrize("text", ["A \0 dog", "\u202edog", "x" * 1_000_000, "A\ud800", "", " "])
-@pytest.mark.parametrize(("name", "source"), FORMATS)
-def test_no_text_ends_a_reader(tmp_path: Path, name: str, source: str, text: str) -> None:
-    data, file = source_of(tmp_path, name, source)
-    row = (
-        {"id": 1, "image_id": 1, "caption": text}
-        if name in COCO
-        else record(**dict.fromkeys((*TEXTS, "image", "filepath", "Image Path"), text))
-    )
-    file.write_bytes(content_of(name, source, [row, *rows_of(name)]))
-    _read_all(data)
-
-
 def test_utf16_and_repeated_columns_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("image,caption\n1.jpg,A dog.\n".encode("utf-16"))
     data = DataSettings(tmp_path, "table", {"train": "t.csv"})

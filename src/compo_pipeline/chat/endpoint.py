@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -136,8 +136,8 @@ class Endpoint:
         ):
             ask = partial(self._ask, partial(portal.call, _send, client, own.timeout, secret), stop)
             results = in_order(
-                lambda item: pool.submit(self._result, work, ask, item, stop),
-                Future.result,
+                pool,
+                lambda item: self._result(work, ask, item, stop),
                 items,
                 own.connections * _AHEAD,
             )

@@ -11,9 +11,9 @@ n images, K texts, T token positions, W width of the image tower, D of the joint
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch import Tensor
 from compo_pipeline.benchmarks.items import ImagePlace, Item, Subtask
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import (
     encode_images,
@@ -40,6 +40,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.tokenizing import lost_tokens
 from compo_pipeline.models.weights import image_fingerprint, tokenizer_fingerprint
 from compo_pipeline.run.compute import Compute
+from compo_pipeline.run.engines import in_order
 from compo_pipeline.run.progress import track
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.stores import TensorStore
@@ -228,23 +229,17 @@ class Embedder:
         Threads work a batch ahead.
         """
 
-        def prepare(root: Path, relative: str, limits: Limits) -> tuple[str, Tensor | None] | str:
+        def prepare(place: ImagePlace) -> tuple[str, Tensor | None] | str:
             try:
-                image = load_image(root, relative, limits)
+                image = load_image(*place)
             except ImageError as error:
                 return str(error)
             key = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
             return key, None if key in known else loaded.preprocess(image)
 
-        ahead: deque[tuple[str, Future[tuple[str, Tensor | None] | str]]] = deque()
         with ThreadPoolExecutor(self.settings.workers) as pool:
-            for path, place in wanted.items():
-                ahead.append((path, pool.submit(prepare, *place)))
-                if len(ahead) > 2 * self.settings.image_batch:
-                    ready, future = ahead.popleft()
-                    yield ready, future.result()
-            for ready, future in ahead:
-                yield ready, future.result()
+            ready = in_order(pool, prepare, wanted.values(), 2 * self.settings.image_batch)
+            yield from zip(wanted, ready, strict=True)
 
     @torch.inference_mode()
     def _forward(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 from kedro.config import MissingConfigException
 from pydantic import Field, StrictInt
@@ -439,7 +439,6 @@ def _check_compute(settings: Any, key: str) -> None:
             getattr(settings, name),
             key=key,
             precision_key=name,
-            among=get_args(hints[name]),
         )
         for name in _PRECISIONS
         if name in hints

@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -101,7 +101,6 @@ def resolve(
     *,
     key: str,
     precision_key: str = "precision",
-    among: Sequence[str] = ("auto", *_DTYPES),
 ) -> Compute:
     """Device and precision to use on this machine; either may be configured as `auto`.
 
@@ -110,7 +109,6 @@ def resolve(
         precision: auto, fp32, bf16 or fp16.
         key: the YAML key above both (`training`), for errors.
         precision_key: the precision's own name below it.
-        among: what that key may be at all.
 
     Raises:
         SettingsError: there is no such device here, or it does not compute in this precision.
@@ -120,10 +118,9 @@ def resolve(
         return Compute(place, _fastest_precision(place))
     offered = _supported_precisions(place)
     if precision not in offered:
-        here = [name for name in among if name == "auto" or name in offered]
         raise SettingsError(
             f"{key}.{precision_key}: '{precision}' is not supported on {place} "
-            f"({_hardware(place)}); allowed here: {', '.join(here)}"
+            f"({_hardware(place)}); allowed here: {', '.join(offered)}"
         )
     return Compute(place, precision)
 

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -81,17 +81,17 @@ def map_partitions(
 
 
 def in_order(
-    submit: Callable[[Partition], Any],
-    result: Callable[[Any], Result],
+    pool: Executor,
+    function: Callable[[Partition], Result],
     partitions: Iterable[Partition],
     ahead: int,
 ) -> Iterator[Result]:
-    """Yield results of submitted tasks in order, with at most `ahead` tasks under way."""
+    """Yield results of a function that a pool calls, in order, with at most `ahead` under way."""
     rest = iter(partitions)
-    waiting = deque(map(submit, islice(rest, ahead)))
+    waiting = deque(pool.submit(function, each) for each in islice(rest, ahead))
     while waiting:
-        yield result(waiting.popleft())
-        waiting.extend(map(submit, islice(rest, 1)))
+        yield waiting.popleft().result()
+        waiting.extend(pool.submit(function, each) for each in islice(rest, 1))
 
 
 def _map_in_pool(
@@ -101,9 +101,7 @@ def _map_in_pool(
     workers: int,
 ) -> Iterator[Result]:
     try:
-        yield from in_order(
-            lambda each: pool.submit(function, each), Future.result, partitions, 2 * workers
-        )
+        yield from in_order(pool, function, partitions, 2 * workers)
     except BrokenProcessPool:
         raise SettingsError(
             f"prepare.workers: one of {workers} processes died (killed, or out of memory); "
