@@ -33,9 +33,10 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.storage import records
 from compo_pipeline.storage.files import DamagedFileError
-from compo_pipeline.storage.records import Score, from_table, to_table
+from compo_pipeline.storage.records import Score, to_table
 from compo_pipeline.storage.stores import KeyValueStore
 from compo_pipeline.storage.table_files import read_rows, write_rows
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
 from compo_pipeline.training.images import ImageRows, keys_of
@@ -135,7 +136,7 @@ def costs(folder: Path) -> Iterator[tuple[str, float, float]]:
     ways: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "plain": (
             lambda: pq.write_table(to_table(table, Score), file),
-            lambda: list(from_table(pq.read_table(file), Score)),
+            lambda: list(Table(Score, pq.read_table(file))),
         ),
         "checksum": (lambda: write_rows(file, table, Score), lambda: read_rows(file, Score)),
     }

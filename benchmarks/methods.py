@@ -28,7 +28,8 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.run.provenance import CommandOptions
 from compo_pipeline.storage.files import read_json
-from compo_pipeline.storage.records import Score, from_table
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 
 RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
 SET = "methods"
@@ -61,7 +62,7 @@ def main() -> None:
         seeds[label] = len(found)
         runs[label] = [
             (
-                list(from_table(pq.read_table(run / SCORES), Score)),
+                list(Table(Score, pq.read_table(run / SCORES))),
                 parse(Comparison, read_json(run / COMPARISON), COMPARISON),
             )
             for run in found

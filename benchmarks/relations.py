@@ -34,8 +34,8 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.run.compute import Compute
 from compo_pipeline.run.seeding import rng
-from compo_pipeline.storage.records import Caption, View, from_table
-from compo_pipeline.storage.tables import training_rows
+from compo_pipeline.storage.records import Caption, View
+from compo_pipeline.storage.tables import Table, training_rows
 from compo_scenes.base_model.text_tower import embed_scenes, probe
 from compo_scenes.captions import first
 from compo_scenes.counterfactuals import edit
@@ -149,7 +149,7 @@ def shares(views: Iterable[View]) -> dict[str, float]:
 def data(captions: int) -> dict[str, dict[str, float]]:
     """Shares for the methods' own views of the demo's captions, and for those of the recipe."""
     demo = "data/03_primary/scenes/captions.parquet"
-    rows = training_rows(list(from_table(pq.read_table(demo), Caption)), "train")[:captions]
+    rows = training_rows(list(Table(Caption, pq.read_table(demo))), "train")[:captions]
     parameters = study.configured("base", "")
     nlp = load_language(parameters["language"]["model"])
     firsts = ((row.sample_id, 0, row.sentences[0]) for row in rows)
@@ -164,7 +164,7 @@ def data(captions: int) -> dict[str, dict[str, float]]:
     run = study.configured(ENV, "")
     folder = Path("data/05_model_input", run["dataset"], run["method"], run["variant"], "seed=0")
     table = pq.read_table(next(folder.glob("views/epoch=*")))
-    found[ENV] = shares(from_table(table, View))
+    found[ENV] = shares(Table(View, table))
     return found
 
 

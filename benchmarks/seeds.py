@@ -42,7 +42,8 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.methods.registry import label as method_label
 from compo_pipeline.storage.files import read_json
-from compo_pipeline.storage.records import Score, from_table
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.versions.gate import Check, judge
 from compo_pipeline.versions.settings import PromotionSettings
 
@@ -103,7 +104,7 @@ class Setup(NamedTuple):
             if self.env == BASE_ENV:
                 recipe.append(f"variant={self.variant}")
             self.kedro("counterfactuals,views,training,evaluation", *recipe)
-        scores = list(from_table(pq.read_table(folder / "scores.parquet"), Score))
+        scores = list(Table(Score, pq.read_table(folder / "scores.parquet")))
         return Seed(
             scores, parse(Comparison, read_json(folder / "comparison.json"), "comparison").overlaps
         )

@@ -39,16 +39,8 @@ from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.project.settings import all_values, loader_of
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.files import atomic_file, read_json
-from compo_pipeline.storage.records import (
-    Caption,
-    Counterfactual,
-    Fact,
-    Parse,
-    Score,
-    from_table,
-    to_table,
-)
-from compo_pipeline.storage.tables import training_rows
+from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Score, to_table
+from compo_pipeline.storage.tables import Table, training_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, train
 from compo_pipeline.training.settings import TrainingSettings
@@ -127,7 +119,7 @@ class Study:
         self.parameters, self.edits = parameters, edits
         self.root = Path(parameters["data"]["root"])
         self.captions = list(
-            from_table(pq.read_table("data/03_primary/scenes/captions.parquet"), Caption)
+            Table(Caption, pq.read_table("data/03_primary/scenes/captions.parquet"))
         )
         self.rows = training_rows(self.captions, "train")
         self.nlp = load_language(parameters["language"]["model"])
@@ -207,7 +199,7 @@ class Study:
             plainly = OmegaConf.merge(self.parameters["counterfactuals"], self.edits[edits])
             given: Any = OmegaConf.to_container(plainly)
             facts = pq.read_table("data/02_intermediate/scenes/facts.parquet")
-            measured = list(from_table(facts, Fact))
+            measured = list(Table(Fact, facts))
             chosen = parse(CounterfactualSettings, given, "counterfactuals")
             scenes = self.parameters["scenes"]
             language = self.parameters["language"]["model"]
@@ -235,4 +227,4 @@ def stored(file: Path, kind: type[Row], make: Callable[[], Iterable[Row]]) -> li
     if not file.exists():
         with atomic_file(file) as temporary:
             pq.write_table(to_table(make(), kind), temporary)
-    return list(from_table(pq.read_table(file), kind))
+    return list(Table(kind, pq.read_table(file)))

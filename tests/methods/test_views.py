@@ -17,7 +17,8 @@ from compo_pipeline.methods.views import (
     single_view,
     write,
 )
-from compo_pipeline.storage.records import Caption, Parse, View, from_table
+from compo_pipeline.storage.records import Caption, Parse, View
+from compo_pipeline.storage.tables import Table
 
 CAT, DOG = "A/DET red/ADJ cat/NOUN", "The/DET blue/ADJ dog/NOUN"
 
@@ -44,7 +45,7 @@ def test_one_table_an_epoch(rows: list[Caption], parses: dict[str, Parse], tmp_p
     for epoch in range(3):
         table = pq.read_table(folder / f"epoch=0{epoch}.parquet")
         expected = list(method.views(rows, ViewContext(parses, "compo_en==1", 5, epoch)))
-        assert list(from_table(table, View)) == expected
+        assert list(Table(View, table)) == expected
 
 
 def test_what_could_not_be_made_is_told(
@@ -85,7 +86,7 @@ def test_whole_captions_take_the_place_of_views(
         write(method, rows, drawing, 2, tmp_path / "views", long_share=0.3)
     own = {view.sample_id: view for view in method.views(rows, drawing)}
     tables = [
-        list(from_table(pq.read_table(tmp_path / "views" / f"epoch=0{epoch}.parquet"), View))
+        list(Table(View, pq.read_table(tmp_path / "views" / f"epoch=0{epoch}.parquet")))
         for epoch in range(2)
     ]
     long = [{view.sample_id for view in table if view.kind == "long"} for table in tables]

@@ -22,7 +22,8 @@ from compo_pipeline.pipelines.views.pipeline import create_pipeline
 from compo_pipeline.run.engines import LOCAL
 from compo_pipeline.storage.annotations import AnnotationColumns, AnnotationSettings
 from compo_pipeline.storage.files import write_files
-from compo_pipeline.storage.records import Caption, Parse, View, from_table
+from compo_pipeline.storage.records import Caption, Parse, View
+from compo_pipeline.storage.tables import Table
 
 SENTENCES = {
     "a": ("A red cat sits on a mat.", "Its bed is warm.", "A lamp shines."),
@@ -61,8 +62,7 @@ def run(
         chosen = method, own, views, DATA, "compo_en", seed, str(tmp_path), LOCAL
         folder = draw_views(captions, parses, [], others, *chosen)
         tables = {
-            int(file.stem[6:]): list(from_table(pq.read_table(file), View))
-            for file in folder.iterdir()
+            int(file.stem[6:]): list(Table(View, pq.read_table(file))) for file in folder.iterdir()
         }
         return parses, tables
 

@@ -15,7 +15,8 @@ from mlflow.entities.model_registry import ModelVersion
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
-from compo_pipeline.storage.records import Score, ScoredItem, from_table, to_table
+from compo_pipeline.storage.records import Score, ScoredItem, to_table
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.tracking import runs as tracking
 from compo_pipeline.versions import verification
 from compo_pipeline.versions.evidence import (
@@ -219,7 +220,7 @@ def test_a_benchmark_that_one_version_lacks_is_refused(
 def further_rows(version: ModelVersion) -> None:
     """Add scores on Winoground, of which no item could be scored."""
     path = export_of(version) / "evidence" / "scores.parquet"
-    rows = list(from_table(pq.read_table(path), Score))
+    rows = list(Table(Score, pq.read_table(path)))
     place = ("winoground", "all", "text", "0", "0.png", (), None, "missing")
     rows += [Score(model, *place) for model in ("version", "base")]
     pq.write_table(to_table(rows, Score), path)
@@ -287,13 +288,13 @@ def test_a_table_of_another_version_is_refused(versions: dict[str, ModelVersion]
 
 def rows_become(version: ModelVersion, change: Callable[[Score], Score | None]) -> None:
     path = export_of(version) / "evidence" / "scores.parquet"
-    rows = [change(score) for score in from_table(pq.read_table(path), Score)]
+    rows = [change(score) for score in Table(Score, pq.read_table(path))]
     pq.write_table(to_table([row for row in rows if row is not None], Score), path)
 
 
 def items_become(version: ModelVersion, change: Callable[[list[ScoredItem]], Any]) -> None:
     path = export_of(version) / "evidence" / "items.parquet"
-    items = list(from_table(pq.read_table(path), ScoredItem))
+    items = list(Table(ScoredItem, pq.read_table(path)))
     pq.write_table(to_table(change(items), ScoredItem), path)
 
 

@@ -13,7 +13,8 @@ import mlflow
 import pyarrow.parquet as pq
 import pytest
 
-from compo_pipeline.storage.records import Score, from_table
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def asked(workspace: Path) -> tuple[list[dict[str, str]], list[float]]:
     """Image and text of every similarity of some items, and what the evaluation made of them."""
     file = workspace / BENCHMARKS / "sugar_crepe_pp" / "swap_att.json"
     items = {str(item["id"]): item for item in json.loads(file.read_text())[:ASKED]}
-    scores = from_table(pq.read_table(workspace / SCORES.format("clic/default/seed=0")), Score)
+    scores = Table(Score, pq.read_table(workspace / SCORES.format("clic/default/seed=0")))
     rows, expected = [], []
     for score in scores:
         key = (score.model, score.benchmark, score.subtask, score.metric)

@@ -23,7 +23,8 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute
-from compo_pipeline.storage.records import View, from_table
+from compo_pipeline.storage.records import View
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
@@ -168,7 +169,7 @@ def test_epochs(epochs: int, context: Any, world: Any, tiny: LoadedModel, tmp_pa
     training = parse(TrainingSettings, merged(params["training"], over), "training")
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
     write(method, world.captions, ViewContext(world.parses, "hand", 0, 0), views.epochs, folder)
-    tables = [list(from_table(pq.read_table(file), View)) for file in sorted(folder.iterdir())]
+    tables = [list(Table(View, pq.read_table(file))) for file in sorted(folder.iterdir())]
     assert len(tables) == epochs
     assert all(one != two for one, two in itertools.pairwise(tables))
     batches = Batches(

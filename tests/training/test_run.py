@@ -53,7 +53,8 @@ from compo_pipeline.configuration.settings import parse
 from compo_pipeline.methods.mixture import Mixture
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.storage.records import Caption, from_table
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, control_of, train
 from compo_pipeline.training.settings import TrainingSettings
@@ -61,7 +62,7 @@ from compo_pipeline.training.settings import TrainingSettings
 told = json.loads(given)
 torch.set_num_threads(told["threads"])
 root, views, model, resume = (Path(told[name]) for name in ("root", "views", "model", "resume"))
-captions = list(from_table(pq.read_table(told["captions"]), Caption))
+captions = list(Table(Caption, pq.read_table(told["captions"])))
 settings = parse(TrainingSettings, told["settings"], "training")
 base = ModelSettings(f"local-dir:{model}")
 inputs = TrainingInputs(captions, "data", views, root, base, settings, 0, resume)
