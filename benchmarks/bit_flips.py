@@ -35,7 +35,7 @@ from compo_pipeline.storage import records
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Score, to_table
 from compo_pipeline.storage.stores import KeyValueStore
-from compo_pipeline.storage.table_files import read_rows, write_rows
+from compo_pipeline.storage.table_files import stream_rows, write_rows
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
@@ -69,6 +69,10 @@ def rows(row_type: type, count: int) -> Iterator[Any]:
         yield row_type(*(value(hints[field.name], number) for field in fields(row_type)))
 
 
+def _read_rows(file: Path, row_type: type) -> list[Any]:
+    return list(stream_rows(file, row_type))
+
+
 def outcomes(file: Path, read: Read, flips: int, random_: random.Random) -> Counter[str]:
     """How often a file with one flipped bit is refused, or gives the same or other content."""
     whole, expected = file.read_bytes(), read()
@@ -91,7 +95,7 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
         file = folder / f"{row_type.__name__}.parquet"
         write_rows(file, rows(row_type, 200), row_type)
         count = -(-flips // len(TABLES))
-        yield f"table {row_type.__name__}", file, partial(read_rows, file, row_type), count
+        yield f"table {row_type.__name__}", file, partial(_read_rows, file, row_type), count
     network = torch.nn.Linear(32, 32)
     adamw = torch.optim.AdamW(network.parameters())
     network(torch.randn(4, 32)).sum().backward()
@@ -138,7 +142,7 @@ def costs(folder: Path) -> Iterator[tuple[str, float, float]]:
             lambda: pq.write_table(to_table(table, Score), file),
             lambda: list(Table(Score, pq.read_table(file))),
         ),
-        "checksum": (lambda: write_rows(file, table, Score), lambda: read_rows(file, Score)),
+        "checksum": (lambda: write_rows(file, table, Score), lambda: _read_rows(file, Score)),
     }
     seconds: dict[tuple[str, int], list[float]] = {}
     for _, (name, (write, read)) in itertools.product(range(ROUNDS), ways.items()):

@@ -57,6 +57,16 @@ def test_unreadable_values_count_as_absent(
     assert "1 unreadable" in caplog.text
 
 
+def test_a_value_that_has_changed_or_is_of_another_key_counts_as_absent(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "store.db", Point)
+    store.put({key: Point(1, key) for key in "abc"})
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE entries SET value = replace(value, '[1', '[3') WHERE key = 'a'")
+        other = "(SELECT value FROM entries WHERE key = 'c')"
+        connection.execute(f"UPDATE entries SET value = {other} WHERE key = 'b'")
+    assert store.get("abc") == {"c": Point(1, "c")}
+
+
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("a text of some length" * 99)
     with pytest.raises(SettingsError, match=r"store\.db.*move it away"):

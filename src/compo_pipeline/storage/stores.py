@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.storage.files import DamagedFileError, atomic_file, naming_full_disk
-from compo_pipeline.storage.hashing import tensors_hash
+from compo_pipeline.storage.hashing import hash_of, tensors_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,11 +56,14 @@ class KeyValueStore(Generic[Value]):
         asked = list(keys)
         query = "SELECT key, value FROM entries WHERE key IN (SELECT value FROM json_each(?))"
         with self._entries() as entries:
-            rows = dict(entries.execute(query, [json.dumps(asked)]))
+            rows: dict[str, Any] = dict(entries.execute(query, [json.dumps(asked)]))
         found, unreadable = {}, 0
         for key in filter(rows.__contains__, asked):
+            hashed, _, text = str(rows[key]).partition(" ")
             try:
-                found[key] = self._type.validate_json(rows[key])
+                if hashed != hash_of(key, text):
+                    raise ValueError
+                found[key] = self._type.validate_json(text)
             except ValueError:
                 unreadable += 1
         if unreadable:
@@ -77,8 +80,9 @@ class KeyValueStore(Generic[Value]):
         query = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO entries VALUES (?, ?)"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._entries() as entries:
+            texts = {key: self._type.dump_json(value).decode() for key, value in values.items()}
             entries.executemany(
-                query, [(key, self._type.dump_json(value)) for key, value in values.items()]
+                query, [(key, f"{hash_of(key, text)} {text}") for key, text in texts.items()]
             )
 
     @contextmanager
