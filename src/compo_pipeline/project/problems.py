@@ -148,7 +148,7 @@ def _signing(run: Run) -> Iterator[str]:
 
 def _selecting_items(run: Run) -> Iterator[str]:
     """Yield errors for scored items that also select weights or settings, of judged versions."""
-    # Without an evaluation the stored one says what was scored: `collect_evidence` reads it.
+    # Without an evaluation the stored one says what was scored: `export_checkpoint` reads it.
     judged = run.settings.registration.alias is not None and run.writes("registered")
     if not (run.writes("rescored") or (judged and run.writes("comparison"))):
         return

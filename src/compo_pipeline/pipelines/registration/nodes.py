@@ -60,31 +60,12 @@ def list_materials(
     return [base_material(model), *data_materials(dataset, data, manifest), *prepared]
 
 
-def collect_evidence(
-    comparison: Comparison,
-    checkpoint: Path,
-    registration: RegistrationSettings,
-    tuned: BenchmarksSettings,
-) -> Evidence:
-    """What promotion will judge the version by: how it was scored, overlaps, selecting items.
-
-    Raises:
-        SettingsError: the version would get an alias, and was scored on items that select.
-    """
-    found = selecting_benchmarks(comparison.sources, recorded_validation(checkpoint), tuned)
-    if found and registration.alias is not None:
-        lines = "\n".join(describe_selecting(comparison.sources, found))
-        raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
-    return Evidence.from_comparison(comparison, found)
-
-
 def export_checkpoint(
     checkpoint: Path,
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
     materials: Sequence[Material],
     comparison: Comparison,
-    evidence: Evidence,
     scores: Sequence[Score],
     items: Sequence[ScoredItem],
     valid_captions: Sequence[Caption],
@@ -92,11 +73,19 @@ def export_checkpoint(
     evaluation: EvaluationSettings,
     registration: RegistrationSettings,
     waive: tuple[Role, ...],
+    tuned: BenchmarksSettings,
 ) -> Path:
     """Write the checkpoint as an open_clip folder with card and evidence; returns the folder.
 
     The evidence's reference is of the exported weights.
+
+    Raises:
+        SettingsError: the version would get an alias, and was scored on items that select.
     """
+    selecting = selecting_benchmarks(comparison.sources, recorded_validation(checkpoint), tuned)
+    if selecting and registration.alias is not None:
+        lines = "\n".join(describe_selecting(comparison.sources, selecting))
+        raise SettingsError(f"{lines}\n`kedro run --pipeline=evaluation` scores others")
     table = Table.of(scores, Score)
     device = choose_device(evaluation.device, key="evaluation.device")
     folder = checkpoint.with_name(".registering")
@@ -104,7 +93,7 @@ def export_checkpoint(
     about = run, manifest, materials, comparison
     export_with_card(checkpoint, folder, *about, registration, waive)
     rows = {role: table.having("model", [comparison.models[role].name]) for role in MODELS}
-    write_evidence(folder, evidence, rows, items)
+    write_evidence(folder, Evidence.from_comparison(comparison, selecting), rows, items)
     exported, most = load(folder).to(device), registration.reference_rows
     write_reference(folder, exported, valid_captions, root, most, evaluation)
     return folder

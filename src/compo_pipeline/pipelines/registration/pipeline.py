@@ -27,17 +27,6 @@ def create_pipeline() -> Pipeline:
                 name="list_materials",
             ),
             node(
-                nodes.collect_evidence,
-                inputs=[
-                    "comparison",
-                    "checkpoint",
-                    "params:registration",
-                    "params:tuning.benchmarks",
-                ],
-                outputs="evidence",
-                name="collect_evidence",
-            ),
-            node(
                 nodes.export_checkpoint,
                 inputs=[
                     "checkpoint",
@@ -45,7 +34,6 @@ def create_pipeline() -> Pipeline:
                     "manifest",
                     "materials",
                     "comparison",
-                    "evidence",
                     "scores",
                     "scored_items",
                     "valid_captions",
@@ -53,6 +41,7 @@ def create_pipeline() -> Pipeline:
                     "params:evaluation",
                     "params:registration",
                     "params:promotion.waive",
+                    "params:tuning.benchmarks",
                 ],
                 outputs="export",
                 name="export_checkpoint",
