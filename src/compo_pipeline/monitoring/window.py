@@ -201,11 +201,11 @@ def image_bytes(
         window: the time window.
         hashes: of the images.
     """
-    columns = ("image_hash", "image_bytes")
-    for batch in read_requests(folder, window.since, window.until, columns):
-        for name, content in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            own = name in hashes and content is not None
-            if own and hashlib.sha256(content).hexdigest().startswith(name):
+    wanted = pa.array([name for name in hashes if name], pa.string())
+    for batch in read_requests(folder, window.since, window.until, ("image_hash", "image_bytes")):
+        own = pc.and_(pc.is_in(batch["image_hash"], wanted), pc.is_valid(batch["image_bytes"]))
+        for name, content in zip(*(each.to_pylist() for each in batch.filter(own)), strict=True):
+            if hashlib.sha256(content).hexdigest().startswith(name):
                 yield name, content
 
 
