@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.presentation.pages import Cards, EditedText, ImageCard, Page, Side, Table
+from compo_pipeline.presentation.pages import Cards, ImageCard, Page, Side, Table
 from compo_pipeline.presentation.views_page import views_page
 from compo_pipeline.storage.records import View
 
@@ -141,7 +141,7 @@ def test_synthetic_pairs_stand_beside_the_real_one(root: Path, made: Path) -> No
     real, negative, positive = sides(page(root, view("red.png", **texts), made=made))
     assert image(real.image).getpixel((9, 9))[0] > 200
     assert image(negative.image).getpixel((9, 9))[1] > 100
-    assert negative.text == EditedText((("a red ", False), ("dog", True)), ("cat",))
+    assert negative.text == "a red <mark>dog</mark><small>instead of: cat</small>"
     assert positive.image is not None and "missing" in positive.image.problem
     nothing = view("red.png", negatives=(None,), made=("", ""))
     told = [side.problem for side in sides(page(root, nothing, made=made))]

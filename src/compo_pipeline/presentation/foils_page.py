@@ -61,8 +61,8 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
             [f"{place}. {one.kind.replace('_', ' ')}", one.item],
             [
                 pages.Side("image", pages.image_card(root, one.image)),
-                pages.Side("caption", text=_marked(one.caption, one.foil), kind="positive"),
-                pages.Side("foil", text=_marked(one.foil, one.caption), kind="negative"),
+                pages.Side("caption", text=pages.marked(one.caption, [one.foil]), kind="positive"),
+                pages.Side("foil", text=pages.marked(one.foil, [one.caption]), kind="negative"),
             ],
         )
         for place, one in enumerate(drawn, 1)
@@ -74,11 +74,6 @@ def review_page(drawn: Sequence[Foil], report: Mapping[str, Any], root: Path) ->
         facts={"fingerprint": report["fingerprint"], "language model": report["language"]},
         script=f"var review = {htmlsafe_json_dumps(review)};\n{script}",
     )
-
-
-def _marked(text: str, other: str) -> pages.EditedText:
-    """A text with the words marked that the other one does not have."""
-    return pages.EditedText(tuple(pages.changed_words(text, [other])))
 
 
 def sections(

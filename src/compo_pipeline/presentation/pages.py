@@ -32,14 +32,6 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EditedText:
-    """An edited caption in `pieces`, each with whether it is new; `gone` are removed pieces."""
-
-    pieces: tuple[tuple[str, bool], ...] = ()
-    gone: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ImageCard:
     """An image as a data URI, or the reason why it cannot be shown; empty if there is none."""
 
@@ -135,14 +127,14 @@ class Plot(Section):
 
 
 class Side(NamedTuple):
-    """A part of a card: heading, image, text or edited text, smaller lines, and a problem.
+    """A part of a card: heading, image, text or its HTML, smaller lines, and a problem.
 
     `kind` is `positive`, `negative`, `figure` (a large number) or empty.
     """
 
     title: str = ""
     image: ImageCard | None = None
-    text: str | EditedText = ""
+    text: str | Markup = ""
     lines: Sequence[str] = ()
     problem: str = ""
     kind: str = ""
@@ -272,12 +264,20 @@ def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]
         yield text[position:], False
 
 
-def edited_text(text: str | None, caption: str) -> EditedText:
-    """Mark the words that an edited text adds to its caption, and those that it removes."""
+def marked(text: str, others: Sequence[str]) -> Markup:
+    """HTML of a text, with the words marked that differ from the most similar other text."""
+    mark = Markup("<mark>{}</mark>").format
+    pieces = changed_words(text, others)
+    return Markup().join(mark(piece) if changed else piece for piece, changed in pieces)
+
+
+def edited_text(text: str | None, caption: str) -> Markup:
+    """HTML of an edited caption: the words that are new, and those that it has no more."""
     if not text:
-        return EditedText()
-    gone = tuple(piece for piece, changed in changed_words(caption, [text]) if changed)
-    return EditedText(tuple(changed_words(text, [caption])), gone)
+        return Markup()
+    gone = " · ".join(piece for piece, changed in changed_words(caption, [text]) if changed)
+    less = Markup("<small>instead of: {}</small>").format(gone) if gone else Markup()
+    return marked(text, [caption]) + less
 
 
 def p_value(p: float) -> str:

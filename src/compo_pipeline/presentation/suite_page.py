@@ -13,7 +13,6 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import aggregate_rows
 from compo_pipeline.evaluation.suite import means_of, reference_rows, same_models, trade_off
 from compo_pipeline.presentation import pages, plots, tables
-from compo_pipeline.run.console import table as plain_table
 from compo_pipeline.run.console import terminal
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
@@ -133,14 +132,13 @@ def show(suite: Comparison, console: Console | None = None) -> None:
 def show_available(benchmarks: Sequence[BenchmarkAvailability]) -> None:
     """Print which benchmarks are present, with their numbers of items, and what is missing."""
     console = terminal()
-    table = plain_table("benchmarks")
-    for column in ("name", "benchmark", "subtasks", "items", "images", "missing images", "state"):
-        table.add_column(column)
+    columns = ("name", "benchmark", "subtasks", "items", "images", "missing images", "state")
+    rows: list[list[pages.CellLike]] = []
     for one in benchmarks:
-        counts = [f"{number:,}" for number in (one.subtasks, one.items, one.images)]
-        shown = [*counts, f"{one.missing_images:,}"] if one.items else [""] * 4
-        table.add_row(one.benchmark.name, one.benchmark.label, *shown, one.state)
-    console.print(table)
+        counts = (one.subtasks, one.items, one.images, one.missing_images)
+        shown = counts if one.items else [""] * len(counts)
+        rows.append([one.benchmark.name, one.benchmark.label, *shown, one.state])
+    tables.print_table(pages.Table(columns, rows, ["benchmark", "state"]), console)
     for one in benchmarks:
         if lines := one.lines:
             place = f" in {one.folder}" if one.folder else ""

@@ -149,7 +149,7 @@ def print_table(section: Table, console: Console) -> None:
 
 def _rich_table(section: Table, *, wide: bool) -> rich.table.Table:
     """The table of a page for the terminal."""
-    table = plain_table(section.note.replace("`", ""), collapse_padding=True)
+    table = plain_table(section.note.replace("`", "") or None, collapse_padding=True)
     for place, name in enumerate(section.columns):
         words = not place or name in section.words
         table.add_column(name, justify="left" if words else "right", no_wrap=not words)

@@ -171,7 +171,7 @@ def _text_sides(view: View) -> Iterator[pages.Side]:
         if negative is None or origin is None:
             yield pages.Side(heading, problem="absent: no negative was found")
             continue
-        edited = pages.EditedText(tuple(pages.changed_words(negative, view.positives)))
+        edited = pages.marked(negative, view.positives)
         how = origin["category"].replace("_", " ")
         how += f": {' | '.join(origin['words'])}" if origin["words"] else ""
         heading = f"{heading}: {origin['generator'].replace('_', ' ')}"
