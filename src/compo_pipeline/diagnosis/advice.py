@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.datasets.generators import Recipe
-from compo_pipeline.diagnosis.negatives import AskedChanges
-from compo_pipeline.diagnosis.options import RuleSetting
+from compo_pipeline.counterfactuals.contract import Opening
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.generators import GENERATORS, Recipe
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.diagnosis.negatives import (
+    AskedChanges,
+    Negatives,
+    RememberedParses,
+    asked_changes,
+)
+from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.diagnosis.weaknesses import KindResult
 from compo_pipeline.language.changes import Change
-from compo_pipeline.training.settings import TRUNK
+from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import build
+from compo_pipeline.methods.views import EpochViews, ViewSettings, annotated_contents
+from compo_pipeline.run.seeding import drawn
+from compo_pipeline.storage.records import Caption
+from compo_pipeline.storage.tables import Table, training_rows
+from compo_pipeline.training.settings import TRUNK, TrainingSettings
 
 MOST_TIMES = 4
 """At most so many times the passes of a run are advised."""
+_VIEWS = 2_000  # that are read at most
+_CAPTIONS = 300  # of the training, on which rules are measured, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,63 @@ class TrainingRun:
     def asked(self) -> AskedChanges:
         """How many captions of one training pass have hard negatives of each kind of change."""
         return self.count()
+
+
+def describe_training(
+    views: Path,
+    valid_captions: Sequence[Caption],
+    method: str,
+    method_settings: Mapping[str, Any],
+    view_settings: ViewSettings,
+    training: TrainingSettings,
+    data: DataSettings,
+    generator_settings: Any,
+    counterfactuals: CounterfactualSettings,
+    language_model: str,
+    state: str,
+) -> TrainingRun:
+    """A model's training, by what decides the kinds of change in its negatives.
+
+    They are counted, and the rules of other methods tried, when they are asked for: this takes
+    seconds.
+    """
+    built = build(method, method_settings["views"], method_settings["objective"])
+    parser = partial(parses_of, language_model)
+
+    def count() -> AskedChanges:
+        rows = drawn(EpochViews(views).epoch(0), _VIEWS, "diagnosis", "views")
+        return asked_changes([Negatives.from_view(row) for row in rows], parser)
+
+    def rules() -> Iterable[RuleSetting]:
+        every = training_rows(valid_captions, view_settings.split)
+        captions = drawn(every, _CAPTIONS, "diagnosis", "captions")
+        sentences = (
+            (row.sample_id, place, text)
+            for row in captions
+            for place, text in enumerate(row.sentences)
+        )
+        language = name_and_version(load_once(language_model))
+        context = ViewContext.from_parses(parse_by(language_model, sentences), language, 0, {})
+        sample = Sample(captions, context, RememberedParses(parser))
+        rows, folders = Table.of(captions, Caption), (data.root, Path(state))
+        opening = Opening(counterfactuals.seed, rows, *folders, generator_settings)
+        return rule_settings({method: method_settings["views"]}, counterfactuals, opening, sample)
+
+    recipes: Iterable[Any] = ()
+    if data.generator is not None and not data.sources:
+        recipes = GENERATORS[data.generator.format].recipes()
+    return TrainingRun(
+        method,
+        training.epochs,
+        count,
+        rules,
+        trains_images="image" in built.trains,
+        caches_features=training.cache_features,
+        frozen=training.frozen,
+        ratio=training.wise_ft.before_choice,
+        from_table="negatives" in annotated_contents(built, view_settings.from_table),
+        recipes=tuple(Recipe(*each) for each in recipes),
+    )
 
 
 class _Choice(NamedTuple):

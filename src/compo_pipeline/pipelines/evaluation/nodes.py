@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,8 @@ from compo_pipeline.benchmarks.foils import NAME as FOILS
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import leaves
-from compo_pipeline.counterfactuals.contract import Opening
-from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.datasets.generators import GENERATORS, Recipe
-from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.diagnosis.advice import TrainingRun
 from compo_pipeline.diagnosis.diagnose import Diagnosis, diagnose
-from compo_pipeline.diagnosis.negatives import (
-    AskedChanges,
-    Negatives,
-    RememberedParses,
-    asked_changes,
-)
-from compo_pipeline.diagnosis.options import RuleSetting, Sample, rule_settings
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -47,10 +36,7 @@ from compo_pipeline.evaluation.slices import ItemSlices, item_slices, scored_ite
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
-from compo_pipeline.language.parsing import load_once, name_and_version, parse_by, parses_of
-from compo_pipeline.methods.contract import ViewContext
-from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.views import EpochViews, ViewSettings, annotated_contents
+from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import foils_page, report
@@ -58,21 +44,13 @@ from compo_pipeline.presentation.item_cards import sampled_cards
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.run.seeding import drawn
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Foil, Rejected, Score, ScoredItem
 from compo_pipeline.storage.tables import Splits, Table
-from compo_pipeline.storage.tables import training_rows as rows_of
 from compo_pipeline.tracking import runs as tracking
-from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
-
-VIEWS = 2_000
-"""Views that are read at most."""
-CAPTIONS = 300
-"""Training captions on which rules are measured, at most."""
 
 
 def slice_items(
@@ -105,46 +83,6 @@ def score_run(
     named = {FINE_TUNED: (method, run.get("label", method))}
     scored = score_models(items, models, evaluation, named=named)
     return scored.rows, list(scored_items(items, slices)), scored
-
-
-def describe_training(
-    views: Path,
-    valid_captions: Sequence[Caption],
-    method: str,
-    method_settings: Mapping[str, Any],
-    view_settings: ViewSettings,
-    training: TrainingSettings,
-    data: DataSettings,
-    generator_settings: Any,
-    counterfactuals: CounterfactualSettings,
-    language_model: str,
-    state: str,
-) -> TrainingRun:
-    """A model's training, by what decides the kinds of change in its negatives.
-
-    They are counted, and the rules of other methods tried, when they are asked for: this takes
-    seconds.
-    """
-    built = build(method, method_settings["views"], method_settings["objective"])
-
-    def rules() -> Iterable[RuleSetting]:
-        sample = _sample(valid_captions, view_settings.split, language_model)
-        captions, folders = Table.of(sample.captions, Caption), (data.root, Path(state))
-        opening = Opening(counterfactuals.seed, captions, *folders, generator_settings)
-        return rule_settings({method: method_settings["views"]}, counterfactuals, opening, sample)
-
-    return TrainingRun(
-        method,
-        training.epochs,
-        partial(_count_changes, views, language_model),
-        rules,
-        trains_images="image" in built.trains,
-        caches_features=training.cache_features,
-        frozen=training.frozen,
-        ratio=training.wise_ft.before_choice,
-        from_table="negatives" in annotated_contents(built, view_settings.from_table),
-        recipes=_recipes(data),
-    )
 
 
 def diagnose_run(comparison: Comparison, training_run: TrainingRun) -> Diagnosis:
@@ -269,28 +207,3 @@ def _links(site: Site, *, foils: bool) -> list[Link]:
     if foils:
         pages["Review of foils"] = ("foils_review_page", "foils")
     return links(site.folder("report"), site, pages)
-
-
-def _recipes(data: DataSettings) -> tuple[Recipe, ...]:
-    """Recipes of the data's generator; none without one, or for several sources."""
-    if data.sources or data.generator is None:
-        return ()
-    return tuple(Recipe(*each) for each in GENERATORS[data.generator.format].recipes())
-
-
-def _count_changes(views: Path, language_model: str) -> AskedChanges:
-    """Count the kinds of change in the negatives of a random sample of epoch 0's views."""
-    rows = drawn(EpochViews(views).epoch(0), VIEWS, "diagnosis", "views")
-    negatives = [Negatives.from_view(row) for row in rows]
-    return asked_changes(negatives, partial(parses_of, language_model))
-
-
-def _sample(valid_captions: Sequence[Caption], split: Splits, language_model: str) -> Sample:
-    """Draw random training captions and parse them."""
-    captions = drawn(rows_of(valid_captions, split), CAPTIONS, "diagnosis", "captions")
-    sentences = (
-        (row.sample_id, place, text) for row in captions for place, text in enumerate(row.sentences)
-    )
-    language = name_and_version(load_once(language_model))
-    context = ViewContext.from_parses(parse_by(language_model, sentences), language, 0, {})
-    return Sample(captions, context, RememberedParses(partial(parses_of, language_model)))

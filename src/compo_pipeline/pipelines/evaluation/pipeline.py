@@ -5,6 +5,7 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.benchmarks.loading import gather
+from compo_pipeline.diagnosis.advice import describe_training
 from compo_pipeline.evaluation.contamination import training_rows
 from compo_pipeline.evaluation.evaluate import compare_run
 from compo_pipeline.pipelines.evaluation import nodes
@@ -73,7 +74,7 @@ def create_pipeline() -> Pipeline:
                 name="compare_models",
             ),
             node(
-                nodes.describe_training,
+                describe_training,
                 inputs=[
                     "views",
                     "valid_captions",
