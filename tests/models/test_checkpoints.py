@@ -89,8 +89,15 @@ def test_a_checkpoint_that_inflates_is_refused_before_it_is_read(
         through(path)
 
 
-@pytest.mark.parametrize("prefix", ["", "module.", "module.model.", "_orig_mod."])
-@pytest.mark.parametrize("key", [None, "state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize(
+    ("key", "prefix"),
+    [
+        (None, "module."),
+        ("state_dict", "module.model."),
+        ("model_state_dict", ""),
+        ("model", "_orig_mod."),
+    ],
+)
 def test_tensors_are_found_under_any_key_and_wrapper(
     state: State, written: Callable[[Any], Path], read: Imported, key: str | None, prefix: str
 ) -> None:

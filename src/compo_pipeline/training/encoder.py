@@ -135,7 +135,7 @@ class ModelEncoder:
             with torch.set_grad_enabled(graph), self.compute.autocast():
                 return encode(pixels)
 
-        return self._in_parts(images, own, self.ranks.total(len(own)))
+        return self._in_parts(images, own, sum(self.ranks.gather_json(len(own))))
 
     def _map_texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
         """Results of an encoding function for all texts; this process encodes its share."""

@@ -6,18 +6,18 @@ Shapes: n images, P patches, D width of the joint space.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.methods.contract import ImageInput, Method
+from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images, pool_images
 from compo_pipeline.models.loading import LoadedModel
@@ -154,19 +154,6 @@ def features_of(
     return known.join(fresh)
 
 
-class _Pixels(Dataset[Tensor]):
-    """Dataset of preprocessed images, in chunks of `BATCH`."""
-
-    def __init__(self, images: Sequence[ImageInput], preprocessor: ModelPreprocessor) -> None:
-        self.images, self.preprocessor = images, preprocessor
-
-    def __len__(self) -> int:
-        return -(-len(self.images) // BATCH)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.preprocessor.images(self.images[index * BATCH : (index + 1) * BATCH])
-
-
 def embed(
     images: Images,
     loaded: LoadedModel,
@@ -192,11 +179,11 @@ def embed(
         SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
-    chunks, device = _Pixels(images, preprocessor), compute.device
-    loader = DataLoader(chunks, batch_size=None, num_workers=workers)
+    device, shown = compute.device, cast("Any", images)
+    loader = DataLoader(shown, BATCH, collate_fn=preprocessor.images, num_workers=workers)
     found = (_compute_features(pixels, loaded, compute, patches, pooled) for pixels in loader)
     parts: list[dict[str, Tensor]] = []
-    for tensors in track(found, len(chunks), f"embedding {len(images)} images, batches"):
+    for tensors in track(found, len(loader), f"embedding {len(images)} images, batches"):
         parts.append({name: tensor.to(device) for name, tensor in tensors.items()})
         if len(parts) == 1:
             needed = sum(tensor[0].nbytes for tensor in parts[0].values())

@@ -57,7 +57,8 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
         KeyboardInterrupt: stopped by a signal; the same call resumes.
     """
     settings = inputs.settings.distributed
-    processes = processes_here(settings)
+    wanted = settings.nproc_per_node
+    processes = max(1, torch.cuda.device_count()) if wanted == "auto" else wanted
     if processes == 1:
         return train_jobs(inputs, jobs, report)
     # Without it, a restarted process may find the addresses of those before it.
@@ -87,13 +88,6 @@ def train(inputs: TrainingInputs, jobs: Sequence[Job], report: Report) -> dict[s
         except ChildFailedError as error:
             raise _first_failure(error, settings) from None
     return {name: Progress.from_dict(progress) for name, progress in returned[0].items()}
-
-
-def processes_here(settings: DistributedSettings) -> int:
-    """Number of training processes on this host; `auto` is one for each GPU, else one."""
-    if settings.nproc_per_node == "auto":
-        return max(1, torch.cuda.device_count())
-    return settings.nproc_per_node
 
 
 def train_together(

@@ -127,7 +127,7 @@ def fit(
         if ranks.world > 1:
             tensors = ranks.tensors_from_first(checkpoint.tensors_of(modules, moments))
             checkpoint.load_tensors(tensors, modules, moments)
-        optimizer.load_state_dict(saved["loss_scale"])
+        optimizer.scaler.load_state_dict(saved["loss_scale"])
         progress = Progress.from_dict(saved["progress"])
         for name, values in saved["memory"].items():
             encoder.memory[name] = torch.tensor(values, device=device)
@@ -207,7 +207,7 @@ def fit(
                 content = {
                     "fingerprint": dict(fingerprint),
                     "progress": progress.as_dict(),
-                    "loss_scale": optimizer.state_dict(),
+                    "loss_scale": optimizer.scaler.state_dict(),
                     "memory": {name: value.tolist() for name, value in encoder.memory.items()},
                 }
                 checkpoint.save(state, modules, moments, content, best, step=step, advice=ADVICE)

@@ -251,6 +251,9 @@ class AmpOptimizer:
         compute: where the gradients are.
         clip_norm: largest norm of the whole gradient; None does not clip it.
         ranks: processes whose gradients are summed.
+
+    Attributes:
+        scaler: scales the loss in fp16; its state is empty in another precision.
     """
 
     def __init__(
@@ -263,9 +266,7 @@ class AmpOptimizer:
         self._optimizer, self._clip_norm, self._ranks = optimizer, clip_norm, ranks
         self._compute = compute
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
-        self._scaler = torch.amp.GradScaler(
-            compute.device.type, enabled=compute.precision == "fp16"
-        )
+        self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == "fp16")
 
     def step(self, losses: Iterable[Tensor], rate: float) -> Tensor:
         """Take an optimiser step on the sum of scalar losses, at a given learning rate.
@@ -281,19 +282,19 @@ class AmpOptimizer:
             # one check of the gradient covers both.
             slope = torch.where(loss.isfinite(), 1.0, float("nan"))
             with self._compute.attention():
-                self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
+                self.scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
         self._ranks.sum_gradients(self._trained)
-        self._scaler.unscale_(self._optimizer)
+        self.scaler.unscale_(self._optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])
         if self._clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self._trained, self._clip_norm, norm)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        if not self._scaler.is_enabled():
+        if not self.scaler.is_enabled():
             # An enabled scaler sets the same attribute.
             self._optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
+        self.scaler.step(self._optimizer)
+        self.scaler.update()
         return norm
 
     def overflow_is_normal(self) -> bool:
@@ -301,18 +302,7 @@ class AmpOptimizer:
 
         The scale has been halved; one below 1 is no longer the reason. Waits for the device.
         """
-        return self._scaler.is_enabled() and self._scaler.get_scale() >= 1.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of the loss scaler, JSON-ready; empty unless in fp16.
-
-        Waits for the device.
-        """
-        return self._scaler.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the loss scaler from a `state_dict`."""
-        self._scaler.load_state_dict(dict(state))
+        return self.scaler.is_enabled() and self.scaler.get_scale() >= 1.0
 
 
 def non_finite(losses: Mapping[str, float]) -> list[str]:

@@ -107,10 +107,6 @@ class Ranks:
         for gradient, summed in zip(gradients, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))
 
-    def total(self, count: int) -> int:
-        """Sum of a number over all processes."""
-        return sum(self.gather_json(count))
-
     def gather_json(self, value: Any) -> list[Any]:
         """List of the JSON-ready values of all processes, by rank."""
         if self.world == 1:

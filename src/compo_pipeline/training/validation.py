@@ -8,13 +8,15 @@ method's own loss has no held-out rows; this one compares methods, controls and 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.configuration.settings import SettingsError, nearest
-from compo_pipeline.methods.contract import Collated, Example, Method, Preprocessor
+from compo_pipeline.methods.contract import Example, Method, Preprocessor
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import moved
@@ -76,23 +78,6 @@ def held_out_rows(settings: ValidationSettings, captions: Sequence[Caption]) -> 
     return rng("validation rows").sample(list(first.values()), count)
 
 
-class _HeldOutBatches(Dataset[Collated]):
-    """Dataset of full batches of held-out rows; an incomplete last batch is left out."""
-
-    def __init__(
-        self, rows: Sequence[Caption], size: int, plain: Method, preprocessor: Preprocessor
-    ) -> None:
-        self.size, self.plain, self.preprocessor = min(size, len(rows)), plain, preprocessor
-        self.examples = [Example(row, single_view(row, row.sentences[:1], (), "")) for row in rows]
-
-    def __len__(self) -> int:
-        return len(self.examples) // self.size
-
-    def __getitem__(self, index: int) -> Collated:
-        examples = self.examples[index * self.size : (index + 1) * self.size]
-        return self.plain.collate(examples, 0, self.preprocessor)
-
-
 class Validator:
     """Measures the loss, and the configured metric, of a model on held-out rows.
 
@@ -112,8 +97,15 @@ class Validator:
         settings: TrainingSettings,
         workers: int,
     ) -> None:
-        batches = _HeldOutBatches(data.rows, settings.batch_size, plain, preprocessor)
-        self.batches = DataLoader(batches, batch_size=None, num_workers=workers)
+        views = (single_view(row, row.sentences[:1], (), "") for row in data.rows)
+        examples: Any = [*map(Example, data.rows, views)]
+        self.batches = DataLoader(
+            examples,
+            min(settings.batch_size, len(data.rows)),
+            drop_last=True,
+            collate_fn=partial(plain.collate, step=0, preprocessor=preprocessor),
+            num_workers=workers,
+        )
         self.plain, self.measure, self.figure = plain, data.measure, settings.validation.figure
 
     def __call__(self, model: LoadedModel, encoder: ModelEncoder) -> Point:

@@ -202,7 +202,7 @@ def train_tower(
     if _can_resume(state, recipe):
         progress = checkpoint.restore(state, modules, optimizer)
         start, history = progress["step"], progress["history"]
-        amp_optimizer.load_state_dict(progress["loss_scale"])
+        amp_optimizer.scaler.load_state_dict(progress["loss_scale"])
         log.info("The image tower continues from step %d of %d.", start, settings.steps)
     loader = _loader(loaded, world, settings, seed, start)
     visual.train()
@@ -218,7 +218,7 @@ def train_tower(
             meter.advance(loss=value)
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 progress = {"step": step + 1, "history": history, "recipe": recipe}
-                progress["loss_scale"] = amp_optimizer.state_dict()
+                progress["loss_scale"] = amp_optimizer.scaler.state_dict()
                 checkpoint.save(
                     state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
                 )
