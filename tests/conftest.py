@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests import outlines
 from tests.chat_server import Chat
 
 from compo_pipeline.configuration.settings import plain
@@ -77,6 +78,12 @@ _TRICKY = (
     *("👩\u200d🚀", "50%", "dogs'", "(red)", "…"),
 )
 _PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
+
+
+@pytest.fixture
+def approved() -> Callable[[str, str], None]:
+    """Compares the outline of a page with the approved one of a name."""
+    return outlines.check
 
 
 @pytest.fixture(scope="session")

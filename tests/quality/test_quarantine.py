@@ -1,6 +1,7 @@
 """Rules over facts: which rows break them, quarantine, Data Docs, and when a run fails."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,11 @@ def test_the_data_docs_open_without_the_web(
     assert "truncated: cut off" in pages["validations"].read_text()
 
 
-def test_the_index_profiles_the_data(outcome: Outcome) -> None:
+def test_the_index_profiles_the_data(
+    outcome: Outcome, approved: Callable[[str, str], None]
+) -> None:
     index = (outcome[2] / "index.html").read_text()
+    approved("data_docs", index)
     rows = len(BREAKING) + 2
     assert f"<td>train</td><td>{rows}</td><td>1</td><td>3</td>" in index  # three are unreadable
     assert "<title>31: 1 rows</title>" in index or "<title>31 to" in index  # the narrow image

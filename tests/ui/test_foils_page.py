@@ -35,6 +35,10 @@ def drawn(tmp_path: Path) -> list[Foil]:
     return draw(items, "test", "f00d")
 
 
+def test_the_page(approved: Callable[[str, str], None], drawn: list[Foil], tmp_path: Path) -> None:
+    approved("foils_review", str(review_page(drawn, REPORT, tmp_path).files(PAGE)[PAGE]))
+
+
 def test_verdicts_are_given_by_mouse_and_keyboard_and_saved(
     chromium: Callable[[Path], AbstractContextManager[Any]], drawn: list[Foil], tmp_path: Path
 ) -> None:

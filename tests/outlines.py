@@ -1,15 +1,12 @@
-"""Approved outlines of pages: `APPROVE=1 pytest tests/presentation` stores wanted changes."""
+"""Approved outlines of pages: see CONTRIBUTING.md."""
 
 import os
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
 
-import pytest
-
-APPROVED = Path(__file__).parent / "approved"
+APPROVED = Path(__file__).parent / "presentation" / "approved"
 SHOWN = {
     *("h1", "h2", "h3", "dt", "a", "pre", "p", "li", "summary", "figure", "img", "mark", "code")
 }
@@ -48,19 +45,14 @@ def outline(html: str) -> str:
     return "".join(f"{line}{f' ({times})' if times > 1 else ''}\n" for line, times in counted)
 
 
-@pytest.fixture
-def approved() -> Callable[[str, str], None]:
-    """Compares the outline of a page with the approved one; the page needs nothing but itself."""
-
-    def check(name: str, html: str) -> None:
-        bare = re.sub("<script>.*?</script>", "", html, flags=re.DOTALL)
-        fetched = re.findall(r"""\bsrc=["']([^"']*)|url\(([^)]*)\)|<link[^>]*""", bare)
-        assert all((one or other).startswith(("data:", "#")) for one, other in fetched)
-        assert "default-src 'none'" in html and "<!doctype html>" in html
-        file, found = APPROVED / f"{name}.txt", outline(html)
-        if os.environ.get("APPROVE"):
-            APPROVED.mkdir(exist_ok=True)
-            file.write_text(found, "utf-8")
-        assert found == file.read_text("utf-8")
-
-    return check
+def check(name: str, html: str) -> None:
+    """Compare the outline of a page with the approved one; the page needs nothing but itself."""
+    bare = re.sub("<script>.*?</script>", "", html, flags=re.DOTALL)
+    fetched = re.findall(r"""\bsrc=["']([^"']*)|url\(([^)]*)\)|<link[^>]*""", bare)
+    assert all((one or other).startswith(("data:", "#")) for one, other in fetched)
+    assert "default-src 'none'" in html and "<!doctype html>" in html
+    file, found = APPROVED / f"{name}.txt", outline(html)
+    if os.environ.get("APPROVE"):
+        APPROVED.mkdir(exist_ok=True)
+        file.write_text(found, "utf-8")
+    assert found == file.read_text("utf-8")
