@@ -27,7 +27,7 @@ from PIL import Image
 
 import idle
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
+from compo_pipeline.counterfactuals.generation import Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.datasets.quality.images import measure
 from compo_pipeline.datasets.quality.settings import IngestSettings
@@ -110,12 +110,11 @@ def processor_time(rows: Table[Caption], folder: Path) -> dict[str, float]:
     few = rows[: 2 * PART]
     hashes = pa.chunked_array([["0"] * len(few)])
     editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
-    folders = Folders(folder, folder / "state")
     parser = Parser("", partial(parse_by, MODEL))
     settings = CounterfactualSettings()
     jobs = Jobs(Table.of(few, Caption), hashes, settings.sentences)
     began = time.process_time()
-    generate(jobs, editor, parser, None, settings, folders)
+    generate(jobs, editor, parser, None, settings, folder, folder / "state")
     edited = time.process_time() - began
     return {"image measured": measured / IMAGES, "caption parsed and edited": edited / len(few)}
 

@@ -21,7 +21,7 @@ from PIL import Image
 from compo_pipeline.configuration.settings import SettingsError, parse
 from compo_pipeline.counterfactuals import generation
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
-from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
+from compo_pipeline.counterfactuals.generation import Jobs, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.datasets.quality.images import measure
 from compo_pipeline.datasets.quality.settings import IngestSettings
@@ -162,8 +162,8 @@ def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) ->
     editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
     parser = Parser("p", partial(parse_by, MODEL))
     jobs = Jobs(captions, pa.chunked_array([["0"] * len(captions)]), sentences=1)
-    folders = Folders(root, folder / "state")
-    made = generate(jobs, editor, parser, None, CounterfactualSettings(), folders, engine)
+    places = root, folder / "state"
+    made = generate(jobs, editor, parser, None, CounterfactualSettings(), *places, engine)
     found["edits"] = list(made[0])
     assert sum(row.state == "edited" for row in found["edits"]) > len(captions)
     return found

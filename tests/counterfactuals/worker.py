@@ -23,8 +23,7 @@ from compo_pipeline.counterfactuals.contract import (
     ImageFailure,
     ImageRequest,
 )
-from compo_pipeline.counterfactuals.generation import Folders, Jobs, Parser, generate
-from compo_pipeline.counterfactuals.image_store import publish
+from compo_pipeline.counterfactuals.generation import Jobs, Parser, generate, publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.storage.tables import Table
@@ -117,12 +116,12 @@ def run(
 ) -> tuple[list[Counterfactual], list[Rejected]]:
     chosen = CounterfactualSettings(**settings)
     painter = Painter(log, generator) if generator else None
-    folders = Folders(folder / "real", folder / "state")
+    state = folder / "state"
     hashes = pa.chunked_array([[HASHES[row.image] for row in rows]])
     jobs = Jobs(Table.of(rows, Caption), hashes, chosen.sentences)
     editing = Upper(log, editor), parser()
-    made, failed, files = generate(jobs, *editing, painter, chosen, folders)
-    publish(files, folder / "images")
+    made, failed = generate(jobs, *editing, painter, chosen, folder / "real", state)
+    publish([row.image for row in made], state, folder / "images")
     return list(made), list(failed)
 
 

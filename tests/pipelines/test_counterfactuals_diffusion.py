@@ -14,8 +14,7 @@ from PIL import Image
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.counterfactuals.contract import Opening
-from compo_pipeline.counterfactuals.generation import Folders, Jobs, generate
-from compo_pipeline.counterfactuals.image_store import publish
+from compo_pipeline.counterfactuals.generation import Jobs, generate, publish
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import open_engines
 from compo_pipeline.storage.records import Caption, Counterfactual
@@ -44,10 +43,9 @@ class Run:
         opening = Opening(settings.seed, self.rows, self.root, self.state, {})
         opened = open_engines(settings, "compo_en", opening)
         hashes = pa.chunked_array([[row.image for row in self.rows]])
-        folders = Folders(self.root, self.state)
         jobs = Jobs(Table.of(self.rows, Caption), hashes, settings.sentences)
-        rows, _, files = generate(jobs, *opened, settings, folders)
-        publish(files, self.images)
+        rows, _ = generate(jobs, *opened, settings, self.root, self.state)
+        publish([row.image for row in rows], self.state, self.images)
         return list(rows)
 
     def kept(self) -> dict[str, int]:
@@ -79,12 +77,10 @@ def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> No
                 assert image.size == (16, 16)
     lost = next(row for row in rows if row.sample_id == "0" and row.text)
     assert (lost.state, lost.detail) == ("failed", "the real image: missing: no file at '0.png'")
-    stored = [run.state / f"{name}.sqlite" for name in ("texts", "failures")]
-    written = [file.read_bytes() for file in stored]
-    before = run.kept()
+    written, before = (run.state / "texts.sqlite").read_bytes(), run.kept()
     assert run(model=str(model), batch=1) == rows
     assert run.kept() == before
-    assert [file.read_bytes() for file in stored] == written
+    assert (run.state / "texts.sqlite").read_bytes() == written
 
 
 @pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])

@@ -28,6 +28,8 @@ REMOVED = {
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
     "counterfactuals.endpoint.checks": _CONSTANT,
+    "counterfactuals.diffusion.seed": "counterfactuals.seed",
+    "counterfactuals.retry": "nothing: every run tries again what has no image or answer",
     **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
     **dict.fromkeys(("ingest.shown", "validation.shown", "ingest.near_duplicates"), _CONSTANT),
     **dict.fromkeys(("attention.seed", "evaluation.text_batch", "wise_ft"), _CONSTANT),

@@ -8,13 +8,15 @@ these differ, new images, and another image generator gives new images of the sa
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,23 +32,32 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Role,
 )
-from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, published_path
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantine_rows
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.files import atomic_file, atomic_folder
 from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.storage.stores import KeyValueStore
 from compo_pipeline.storage.table_files import PART
 from compo_pipeline.storage.tables import Table, grouped
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IMAGES = "images"
+"""Folder of the stored images, below that of the state."""
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _AT_ONCE = 4096  # edits that are in memory, with their parses
 _STORED_TOGETHER = 256  # texts
+_SUFFIXES = {"jpeg": ".jpg", "png": ".png"}
+_OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
+_UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
+_READABLE = 40  # characters of a sample_id in a file's name
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class TextOutcome(NamedTuple):
@@ -54,16 +65,6 @@ class TextOutcome(NamedTuple):
 
     text: str
     detail: str
-
-
-class Folders(NamedTuple):
-    """Folder of the real images (`root`), and folder of the stored texts and images (`state`).
-
-    The latter are of all runs.
-    """
-
-    root: Path
-    state: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +137,11 @@ def generate(
     parser: Parser,
     generator: ImageGenerator | None,
     settings: CounterfactualSettings,
-    folders: Folders,
+    root: Path,
+    state: Path,
     engine: PrepareSettings = LOCAL,
-) -> tuple[Table[Counterfactual], Table[Rejected], Iterable[tuple[str, Path]]]:
-    """Edit captions and generate images: returns table rows, quarantined rows and image files.
+) -> tuple[Table[Counterfactual], Table[Rejected]]:
+    """Edit captions and generate images: returns the table's rows and the quarantined ones.
 
     A few thousand edits are in memory at a time.
 
@@ -148,22 +150,20 @@ def generate(
         editor: edits captions.
         parser: parses them for the editor.
         generator: generates images; None for texts alone.
-        settings: how images are stored, and what is tried again.
-        folders: where to read and write.
+        settings: how images are stored.
+        root: folder of the real images.
+        state: folder of the stored texts and images of all runs; `publish` links the images.
         engine: edits captions, where the editor allows several processes.
     """
-    with _state_lock(folders.state):
-        texts = _CaptionEdits(folders.state, editor, parser)
-        texts.edit(jobs, engine, retry=settings.retry)
-        images = _ImageGeneration(folders, generator, settings) if generator else None
+    with _locked(state):
+        texts = _CaptionEdits(state, editor, parser)
+        texts.edit(jobs, engine)
+        images = _ImageGeneration(root, state, generator, settings) if generator else None
         if images:
             images.generate(texts.outcomes(jobs), len(jobs))
-        rows = Table.spilled(
-            _table_rows(texts, images, jobs, settings), Counterfactual, folders.state
-        )
+        rows = Table.spilled(_table_rows(texts, images, jobs, settings), Counterfactual, state)
         failed = quarantine_rows(rows, (job.row.image for job in jobs))
-        files = StoredFiles(rows, images.store) if images else ()
-        return rows, Table.spilled(failed, Rejected, folders.state), files
+        return rows, Table.spilled(failed, Rejected, state)
 
 
 def _table_rows(
@@ -178,39 +178,39 @@ def _table_rows(
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
     source = (editor.name, editor.settings_fingerprint, language, *image_source)
     fingerprint = digest(*source, settings.seed, settings.format)
-    for some in grouped(texts.outcomes(jobs), _AT_ONCE):
-        made = images.files_or_reasons(some) if images else [""] * len(some)
-        for (job, (text, detail)), image in zip(some, made, strict=True):
-            state, path = EDITED if text else FAILED, ""
+    for job, (text, detail) in texts.outcomes(jobs):
+        state, path = EDITED if text else FAILED, ""
+        if text and images:
+            image = images.file_or_reason(job, text)
             if isinstance(image, Path):
                 state = GENERATED
                 path = published_path(job.row.sample_id, job.sentence, job.role, image)
-            elif image:
+            else:
                 state, detail = FAILED, image
-            yield Counterfactual(
-                sample_id=job.row.sample_id,
-                sentence=job.sentence,
-                caption=job.caption,
-                role=job.role,
-                text=text,
-                image=path,
-                caption_editor=editor.name,
-                image_generator=image_source[0],
-                fingerprint=f"{fingerprint:016x}"[:12],
-                state=state,
-                detail=detail,
-            )
+        yield Counterfactual(
+            sample_id=job.row.sample_id,
+            sentence=job.sentence,
+            caption=job.caption,
+            role=job.role,
+            text=text,
+            image=path,
+            caption_editor=editor.name,
+            image_generator=image_source[0],
+            fingerprint=f"{fingerprint:016x}"[:12],
+            state=state,
+            detail=detail,
+        )
 
 
 @contextmanager
-def _state_lock(state: Path) -> Iterator[None]:
+def _locked(state: Path) -> Iterator[None]:
     """Context manager that holds the lock of the state folder, shared by runs on the same data."""
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "in_use.lock")
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        _log.info("Waiting for another run that makes counterfactuals of the same data.")
+        log.info("Waiting for another run that makes counterfactuals of the same data.")
         lock.acquire()
     try:
         yield
@@ -230,10 +230,10 @@ class _CaptionEdits:
         self._source = ("text", editor.name, editor.settings_fingerprint, parser.language)
         self._unanswered: dict[str, TextOutcome] = {}
 
-    def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
-        """Edit the captions without a stored text; with `retry`, also those with a failed edit."""
+    def edit(self, jobs: Jobs, engine: PrepareSettings) -> None:
+        """Edit the captions without a stored text."""
         with Meter(len(jobs), "editing captions") as meter:
-            calls = grouped(self._jobs_to_edit(jobs, meter, retry), _AT_ONCE)
+            calls = grouped(self._jobs_to_edit(jobs, meter), _AT_ONCE)
             edit = partial(_edit_jobs, self.editor, self.parser)
             answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
             if self.editor.concurrent and engine != LOCAL:
@@ -246,16 +246,16 @@ class _CaptionEdits:
                 for _ in some:
                     meter.advance()
 
-    def _jobs_to_edit(self, jobs: Jobs, meter: Meter, retry: bool) -> Iterator[tuple[str, Job]]:
+    def _jobs_to_edit(self, jobs: Jobs, meter: Meter) -> Iterator[tuple[str, Job]]:
         """Jobs without a stored text, with their keys; other jobs advance the progress meter."""
         for some in grouped(jobs, _AT_ONCE):
             keyed = {job.key(*self._source): job for job in some}
             known = self._store.get(keyed)
             for key, job in keyed.items():
-                if key not in known or (retry and not known[key].text):
-                    yield key, job
-                else:
+                if key in known:
                     meter.advance()
+                else:
+                    yield key, job
 
     def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
         """Yield each job with the outcome of its edit: a text or a reason."""
@@ -288,17 +288,16 @@ def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[An
 
 
 class _ImageGeneration:
-    """Generates images of edited captions, and stores image files and failure reasons."""
+    """Generates images of edited captions, and stores each in a file named by its key."""
 
     def __init__(
-        self, folders: Folders, generator: ImageGenerator, settings: CounterfactualSettings
+        self, root: Path, state: Path, generator: ImageGenerator, settings: CounterfactualSettings
     ) -> None:
-        self.generator, self._root, self._seed = generator, folders.root, settings.seed
-        self._retry = settings.retry
-        self.store = ImageStore(folders.state / "images", settings.format)
-        self._failures = KeyValueStore(folders.state / "failures.sqlite", str)
+        self.generator, self._root, self._seed = generator, root, settings.seed
+        self._folder, self._format = state / IMAGES, settings.format
+        self._failures: dict[str, str] = {}
         source = generator.name, generator.settings_fingerprint, settings.seed
-        self._source = ("image", *source, self.store.encoding)
+        self._source = ("image", *source, f"{self._format} {_OPTIONS[self._format]}")
 
     def generate(self, texts: Iterable[tuple[Job, TextOutcome]], count: int) -> None:
         """Generate the images of edited captions that are not stored yet.
@@ -309,33 +308,30 @@ class _ImageGeneration:
         """
         with Meter(count, "generating images") as meter:
             for some in grouped(texts, _AT_ONCE):
-                keyed = {self._key(*one): one for one in some if one[1].text}
-                failed = {} if self._retry else self._failures.get(keyed)
                 pending = {
-                    key: self._request(job, outcome.text)
-                    for key, (job, outcome) in keyed.items()
-                    if key not in failed and not self.store.path(key).exists()
+                    path: self._request(job, text)
+                    for job, (text, _) in some
+                    if text and not (path := self._path(job, text)).exists()
                 }
                 for _ in range(len(some) - len(pending)):
                     meter.advance()
                 answers = self.generator.generate(list(pending.values())) if pending else ()
-                for key, answer in zip(pending, answers, strict=True):
+                for path, answer in zip(pending, answers, strict=True):
                     if isinstance(answer, ImageFailure):
-                        self._failures.put({key: answer.reason})
+                        self._failures[path.stem] = answer.reason
                     else:
-                        self.store.save(key, answer)
+                        save_image(answer, path, self._format)
                     meter.advance()
 
-    def files_or_reasons(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
-        """Image file or failure reason of each job; empty for a job without an edited text."""
-        keys = [self._key(*one) if one[1].text else "" for one in texts]
-        paths = {key: path for key in keys if key and (path := self.store.path(key)).exists()}
-        reasons = self._failures.get(key for key in keys if key and key not in paths)
-        return [paths.get(key) or reasons[key] if key else "" for key in keys]
+    def file_or_reason(self, job: Job, text: str) -> Path | str:
+        """Image file of a job's edited text, or the reason why there is none."""
+        path = self._path(job, text)
+        return self._failures.get(path.stem) or path
 
-    def _key(self, job: Job, outcome: TextOutcome) -> str:
-        """Key under which the image of a job's edited text is stored."""
-        return job.key(*self._source, outcome.text)
+    def _path(self, job: Job, text: str) -> Path:
+        """File of the image of a job's edited text, whether it exists or not."""
+        key = job.key(*self._source, text)
+        return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
 
     def _request(self, job: Job, text: str) -> ImageRequest:
         """The image generator's request for a job's edited text."""
@@ -344,3 +340,44 @@ class _ImageGeneration:
         # seed.
         own_seed = digest(self._seed, "picture", *named) >> 1
         return ImageRequest(*named, text, self._root / job.row.image, own_seed)
+
+
+def save_image(image: Image, path: Path, format_: str) -> None:
+    """Write an image to a file, atomically: as JPEG of quality 92, or as PNG."""
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        image.convert("RGB").save(file, format_, **_OPTIONS[format_])
+
+
+def published_path(sample_id: str, sentence: int, role: str, stored: Path) -> str:
+    """Path of an image relative to the published folder, safe for any sample_id.
+
+    It ends with the image's key: equal paths, equal images, in all runs. The key's first digits
+    spread the files over 256 folders.
+    """
+    readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
+    return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
+
+
+def publish(paths: Sequence[str], state: Path, folder: Path) -> None:
+    """Make a folder with exactly these images; a folder that already has them is left alone.
+
+    Args:
+        paths: published paths of the images; empty ones stand for none.
+        state: folder of the stored images, which are linked where possible, else copied.
+        folder: the published folder. Equal paths mean equal images, so a folder of these paths is
+            left alone: another process may be reading it.
+    """
+    wanted = [path for path in paths if path]
+    stored = sum(file.is_file() for file in folder.rglob("*"))
+    there = folder.is_dir() and len(wanted) == stored
+    if there and all((folder / path).is_file() for path in wanted):
+        return
+    with atomic_folder(folder) as new:
+        for path in wanted:
+            target = new / path
+            source = state / IMAGES / path[:2] / path.rpartition("-")[2]
+            target.parent.mkdir(exist_ok=True)
+            try:
+                target.hardlink_to(source)
+            except OSError:
+                shutil.copyfile(source, target)

@@ -82,9 +82,7 @@ def open_editor(settings: CounterfactualSettings, opening: Opening) -> CaptionEd
         SettingsError: settings that cannot be used, found before a caption is edited.
     """
     name = settings.caption_editor
-    entry, key = CAPTION_EDITORS[name], f"{KEY}.{name}"
-    own: Any = parse(entry.settings, getattr(settings, name), key)
-    return cast(CaptionEditor, pkgutil.resolve_name(entry.path)(own, key, opening))
+    return cast(CaptionEditor, _open(CAPTION_EDITORS[name], settings, name, opening))
 
 
 def open_generator(
@@ -98,6 +96,14 @@ def open_generator(
     name = settings.image_generator
     if name is None:
         return None
-    entry, key = IMAGE_GENERATORS[name], f"{KEY}.{name}"
+    entry = IMAGE_GENERATORS[name]
+    return cast(ImageGenerator, _open(entry, settings, name, opening, editor))
+
+
+def _open(
+    entry: EditorEntry | GeneratorEntry, settings: CounterfactualSettings, name: str, *given: Any
+) -> object:
+    """Call the function that opens an editor or generator with its own settings."""
+    key = f"{KEY}.{name}"
     own: Any = parse(entry.settings, getattr(settings, name), key)
-    return cast(ImageGenerator, pkgutil.resolve_name(entry.path)(own, key, opening, editor))
+    return pkgutil.resolve_name(entry.path)(own, key, *given)

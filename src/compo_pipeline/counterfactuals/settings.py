@@ -49,8 +49,6 @@ class CounterfactualSettings:
     tolerated_share: Share = 0.5
     """the run fails when more than this share of the negative edits failed, or of the positive
     ones."""
-    retry: bool = False
-    """try again what failed in earlier runs."""
     rules: Section = field(default_factory=dict)
     """settings of the caption editor `rules`."""
     endpoint: Section = field(default_factory=dict)
@@ -174,7 +172,4 @@ class DiffusionSettings:
     adain: DiffusionAdainSettings = field(default_factory=DiffusionAdainSettings)
     """the real image's statistics."""
     batch: PositiveInt = 8
-    """images at a time, halved where they do not fit into a GPU; an image does not depend on its
-    neighbours but for rounding."""
-    seed: int = 0
-    """of all images, beside each request's own."""
+    """images at a time; an image does not depend on its neighbours but for rounding."""

@@ -109,13 +109,12 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
             continue
         reasons = [one for one in failure_reasons(rows) if one.role == role][:_REASONS]
         allowed = f"counterfactuals.tolerated_share allows {tolerated:.1%}"
-        otherwise = "counterfactuals.retry, or raise counterfactuals.tolerated_share"
         if share <= tolerated:
-            allowed, otherwise = "expected one at least that did not", "counterfactuals.retry"
+            allowed = "expected one at least that did not"
         raise TooManyFailures(
             f"counterfactuals: {failed} of {count} {role} edits failed ({share:.1%}), {allowed}:\n"
             + "\n".join(f"  {one.times} times, as: {one.example}" for one in reasons)
             + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "
-            "some; fix the settings of the caption editor or the image generator, try again with "
-            f"{otherwise}."
+            "some; fix the settings of the caption editor or the image generator, and run again"
+            + ("." if share <= tolerated else ", or raise counterfactuals.tolerated_share.")
         )

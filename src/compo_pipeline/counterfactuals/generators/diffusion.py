@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +56,6 @@ class DiffusionGenerator:
 
     def __init__(self, settings: DiffusionSettings, device: str = "cpu") -> None:
         self._settings, self._device = settings, device
-        self._batch = settings.batch
 
     def check(self) -> None:
         """Raise an error unless all models exist and fit together; reads no pipeline weights.
@@ -88,17 +88,16 @@ class DiffusionGenerator:
         """Yield an image for each request, in order; a failure if the real image is unreadable.
 
         Raises:
-            SettingsError: the model cannot be loaded, its parts do not fit together, or not even
-                one image fits into the GPU.
+            SettingsError: the model cannot be loaded, its parts do not fit together, or a batch
+                does not fit into the GPU.
         """
-        filled = start = 0
-        while start < len(requests):
-            some = requests[start : start + self._batch]
-            start += len(some)
+        filled, batch = 0, self._settings.batch
+        for start in range(0, len(requests), batch):
+            some = requests[start : start + batch]
             reals = [real_image(request.image) for request in some]
             pairs = zip(some, reals, strict=True)
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
-            outputs = iter(self._generate_in_batches(wanted) if wanted else ())
+            outputs = iter(self._generate_batch(wanted) if wanted else ())
             for real in reals:
                 if isinstance(real, ImageFailure):
                     yield real
@@ -113,32 +112,6 @@ class DiffusionGenerator:
                 len(requests),
             )
 
-    def _generate_in_batches(
-        self, wanted: Sequence[tuple[ImageRequest, Image]]
-    ) -> list[DiffusionOutput]:
-        """Generate images for requests; halves the batch if the GPU memory is full."""
-        import torch
-
-        try:
-            return self._generate_batch(wanted)
-        except torch.OutOfMemoryError as error:
-            if len(wanted) == 1:
-                raise SettingsError(
-                    f"{KEY}.batch: not even one image of {self._settings.width} x "
-                    f"{self._settings.height} pixels fits into the GPU; set {KEY}.precision to "
-                    f"bf16, or choose a smaller {KEY}.height and width ({error})"
-                ) from error
-        # Outside the handler: what it holds keeps the tensors.
-        torch.cuda.empty_cache()
-        self._batch = len(wanted) // 2
-        log.warning(
-            "The GPU is full: from now on %d images at a time (%s.batch).", self._batch, KEY
-        )
-        outputs: list[DiffusionOutput] = []
-        while len(outputs) < len(wanted):
-            outputs += self._generate_in_batches(wanted[len(outputs) :][: self._batch])
-        return outputs
-
     def _generate_batch(
         self, wanted: Sequence[tuple[ImageRequest, Image]]
     ) -> list[DiffusionOutput]:
@@ -147,7 +120,7 @@ class DiffusionGenerator:
 
         settings, pipe = self._settings, self._pipe
         real = [image for _, image in wanted]
-        with torch.inference_mode():
+        with torch.inference_mode(), _naming_full_gpu(settings):
             prompt, full = self._prompt_inputs([request.text for request, _ in wanted], real)
             latents = pipe(
                 **prompt,
@@ -202,7 +175,7 @@ class DiffusionGenerator:
         """
         import torch
 
-        seed = digest("picture", self._settings.seed, request.seed) % 2**63
+        seed = digest("picture", 0, request.seed) % 2**63
         return torch.Generator().manual_seed(seed)
 
     def _prompt_inputs(
@@ -260,6 +233,21 @@ class DiffusionGenerator:
         if own.injection and own.vision is not None:
             vision = loading.local_folder(own.vision, f"{KEY}.vision")
         return loading.check_folders(pipeline, vision, own.injection)
+
+
+@contextmanager
+def _naming_full_gpu(settings: DiffusionSettings) -> Iterator[None]:
+    """Context manager that raises an error with the keys to change where the GPU is full."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise SettingsError(
+            f"{KEY}.batch: {settings.batch} images of {settings.width} x {settings.height} pixels "
+            f"do not fit into the GPU; set a smaller batch, {KEY}.precision to bf16, or a smaller "
+            f"{KEY}.height and width ({error}); images so far are stored"
+        ) from None
 
 
 class DiffusionOutput(NamedTuple):

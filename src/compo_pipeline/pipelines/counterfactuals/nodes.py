@@ -10,8 +10,7 @@ from typing import Any
 
 from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerator, Opening
-from compo_pipeline.counterfactuals.generation import ROLES, Folders, Jobs, Parser, generate
-from compo_pipeline.counterfactuals.image_store import publish
+from compo_pipeline.counterfactuals.generation import ROLES, Jobs, Parser, generate, publish
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, open_editor, open_generator
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
@@ -84,7 +83,7 @@ def make_counterfactuals(
     if not find(method).counterfactuals:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
-        return [], [], partial(publish, ())
+        return [], [], partial(publish, (), Path(state))
     rows, measured = training_rows(valid_captions, split), Table.of(facts, Fact)
     roles, others = ROLES, NO_ANNOTATIONS
     if counterfactuals.caption_editor == table.NAME:
@@ -94,12 +93,11 @@ def make_counterfactuals(
     hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
     jobs = Jobs(rows, hashes, counterfactuals.sentences, roles)
     if not jobs:
-        return [], [], partial(publish, ())
-    folders = Folders(root, Path(state))
-    opening = Opening(counterfactuals.seed, rows, *folders, generator_settings, others)
+        return [], [], partial(publish, (), Path(state))
+    opening = Opening(counterfactuals.seed, rows, root, Path(state), generator_settings, others)
     engines = open_engines(counterfactuals, language_model, opening)
-    edits, quarantine, images = generate(jobs, *engines, counterfactuals, folders, prepare)
-    return edits, quarantine, partial(publish, images)
+    edits, quarantine = generate(jobs, *engines, counterfactuals, root, opening.state, prepare)
+    return edits, quarantine, partial(publish, edits.column("image").to_pylist(), opening.state)
 
 
 def preview_counterfactuals(
