@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from compo_pipeline.foils.blindness import text_accuracy
-from compo_pipeline.foils.trigrams import Preference, Trigrams
+from compo_pipeline.foils.texts import Preference, Trigrams, text_accuracy
 
 CAPTIONS = ("A dog sits.", "A dog runs.", "The cat sits on a dog.", "Dogs")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from compo_pipeline.foils.trigrams import ngrams
+from compo_pipeline.foils.texts import ngrams
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -11,12 +11,10 @@ from operator import itemgetter
 from typing import Any
 
 from compo_pipeline.foils.balance import Candidate, balanced_couples
-from compo_pipeline.foils.blindness import text_accuracy
 from compo_pipeline.foils.kinds import Draft, drafts
 from compo_pipeline.foils.settings import FoilSettings, Kind
-from compo_pipeline.foils.trigrams import Preference, Trigrams
+from compo_pipeline.foils.texts import Preference, Trigrams, text_accuracy
 from compo_pipeline.run.seeding import digest, rng
-from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil, Parse
 from compo_pipeline.storage.tables import CARVED, HELD_OUT, Splits, Table, split_rows, splits_of
 
@@ -172,12 +170,32 @@ def _choose_foils(
     enough = min(report.items, len(texts.pairs[kind])) >= settings.least
     if enough and measured is not None:
         report.state = USED if measured.limit <= settings.text_accuracy else GUESSABLE
-    names = {one: f"{kind}-{one.image[:16]}" for couple in couples for one in couple}
-    return [
-        _make_foil(names[one], names[other], split, report.state, one, *drafted[one])
-        for couple in couples
-        for one, other in (couple, couple[::-1])
-    ]
+    items: list[Foil] = []
+    for one, other in (sides for couple in couples for sides in (couple, couple[::-1])):
+        image, draft = drafted[one]
+        items.append(
+            Foil(
+                item=_item_name(kind, one),
+                kind=kind,
+                split=split,
+                state=report.state,
+                sample_id=image.row.sample_id,
+                image_id=image.row.image_id,
+                image=image.row.image,
+                image_hash=image.image_hash,
+                caption=one.texts[0],
+                foil=one.texts[1],
+                source=image.captions[draft.sentence],
+                words=draft.words,
+                preference=one.preference,
+                partner=_item_name(kind, other),
+            )
+        )
+    return items
+
+
+def _item_name(kind: Kind, candidate: Candidate) -> str:
+    return f"{kind}-{candidate.image[:16]}"
 
 
 def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
@@ -190,34 +208,6 @@ def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tup
         fit = [one for _, one in own if images.get(one.key[::-1], set()) - {content}]
         for draft in rng(seed, content).sample(fit, min(_PER_IMAGE, len(fit))):
             yield image, draft
-
-
-def _make_foil(
-    name: str,
-    partner: str,
-    split: str,
-    state: str,
-    candidate: Candidate,
-    image: Image,
-    draft: Draft,
-) -> Foil:
-    """Table row of a foil item, from a chosen candidate and its draft."""
-    return Foil(
-        item=name,
-        kind=draft.kind,
-        split=split,
-        state=state,
-        sample_id=image.row.sample_id,
-        image_id=image.row.image_id,
-        image=image.row.image,
-        image_hash=image.image_hash,
-        caption=candidate.texts[0],
-        foil=candidate.texts[1],
-        source=image.captions[draft.sentence],
-        words=draft.words,
-        preference=candidate.preference,
-        partner=partner,
-    )
 
 
 def choose_images(
@@ -281,11 +271,10 @@ def build_splits(
         settings: splits, kinds, seed and limits.
         parser: of captions.
     """
-    hashes = dict(
-        zip(*(_column_values(facts, name) for name in ("image", "image_hash")), strict=True)
-    )
+    columns = (facts.column(name).to_pylist() for name in ("image", "image_hash"))
+    hashes: dict[str, str] = dict(zip(*columns, strict=True))
     training = split_rows(captions, trains)
-    trained = frozenset(hashes.get(image, "") for image in _column_values(training, "image"))
+    trained = frozenset(hashes.get(name, "") for name in training.column("image").to_pylist())
     texts = Texts(_captions_by_image(training), settings, parser)
     taken = {"a training row has it": trained, "an official benchmark has it": official}
     found: dict[str, tuple[FoilBuild, Counter[str]]] = {}
@@ -307,12 +296,6 @@ def _item_splits(split: str, trains: Splits) -> Sequence[str]:
     """Names of the splits that a set of items is built from, without training splits."""
     named = (HELD_OUT, CARVED) if split == HELD_OUT else (split,)
     return [each for each in named if each not in splits_of(trains)]
-
-
-def _column_values(table: Table[Any], name: str) -> list[Any]:
-    """Values of a table's column as a list."""
-    values: list[Any] = table.column(name).to_pylist()
-    return values
 
 
 def _captions_by_image(rows: Iterable[Caption]) -> Iterator[tuple[str, ...]]:
@@ -349,19 +332,3 @@ def shortage(report: Mapping[str, Any], split: str, settings: FoilSettings) -> s
         params = f"foils.least={min(items, settings.least)},foils.text_accuracy={accuracy:g}"
         ways.append(f"`--params {params}` scores these, of which texts alone may tell {limit:.0%}")
     return f"{reason}; {', or '.join(ways)}"
-
-
-def report_head(settings: FoilSettings, drawn_from: str, language: str) -> dict[str, Any]:
-    """The head of the foils report: versions and fingerprint of its inputs, without splits.
-
-    Args:
-        settings: of the builder.
-        drawn_from: fingerprint of captions and of the images that must not become items.
-        language: name and version of the language pipeline.
-    """
-    return {
-        "builder": VERSION,
-        "fingerprint": hash_of(VERSION, drawn_from, language, settings),
-        "language": language,
-        "splits": {},
-    }

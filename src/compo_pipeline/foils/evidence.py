@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import product
 
 from compo_pipeline.language.editing import (
     NOUNS,
-    Phrase,
     bare,
     fold_case,
     noun_phrases_of,
     token_text,
 )
 from compo_pipeline.language.lexicon import load_lexicon
-from compo_pipeline.language.scene_graph import Element, fine_tag, scene_graph
+from compo_pipeline.language.scene_graph import Category, fine_tag, scene_graph
 from compo_pipeline.language.units import units
 from compo_pipeline.storage.records import Parse
 
@@ -58,8 +58,8 @@ class Evidence:
     """
 
     def __init__(self, parses: Iterable[Parse]) -> None:
-        self._parses = tuple(parses)
-        words = (" ".join(map(fold_case, parse.words)) for parse in self._parses)
+        self.parses = tuple(parses)
+        words = (" ".join(map(fold_case, parse.words)) for parse in self.parses)
         self._text = f" {' . '.join(words)} "
 
     def contains(self, word: str) -> bool:
@@ -74,92 +74,62 @@ class Evidence:
         """Whether a text equals a caption of the image but for case and closing punctuation."""
         return bare(text) in self._captions
 
-    def states_attribute(self, attribute: Iterable[str], noun: Iterable[str]) -> bool:
-        """Whether a caption gives one of these attributes to one of these nouns."""
-        return not self._attribute_noun_pairs.isdisjoint(
-            (one, other) for one in attribute for other in noun
-        )
+    def states(self, category: Category, firsts: Iterable[str], seconds: Iterable[str]) -> bool:
+        """Whether a caption joins one of these lemmas with one of the others.
 
-    def states_preposition(self, relation: Iterable[str], noun: Iterable[str]) -> bool:
-        """Whether a caption has one of these prepositions before one of these nouns."""
-        return not self._relation_object_pairs.isdisjoint(
-            (one, other) for one in relation for other in noun
-        )
-
-    def states_relation(self, subject: Iterable[str], other: Iterable[str]) -> bool:
-        """Whether a caption has a relation with one of these subjects and one of these objects."""
-        return not self._subject_object_pairs.isdisjoint(
-            (one, two) for one in subject for two in other
-        )
+        Args:
+            category: "attribute" joins attributes with nouns, "relation" prepositions with their
+                objects, "entity" subjects with objects.
+            firsts: lemmas.
+            seconds: other lemmas.
+        """
+        return not self._stated[category].isdisjoint(product(firsts, seconds))
 
     @cached_property
     def _captions(self) -> set[str]:
         """The image's captions, case-folded and without closing punctuation."""
-        return {bare(parse.text) for parse in self._parses}
+        return {bare(parse.text) for parse in self.parses}
 
     @cached_property
     def _named_lemmas(self) -> set[tuple[str, str]]:
         """Pairs (part of speech, lemma) of lemmas that may be true of what the captions mention."""
         return {
             (upos, found)
-            for parse in self._parses
+            for parse in self.parses
             for word, upos, tag in _mentions(parse)
             for found in compatible_lemmas(word, upos, tag)
         }
 
     @cached_property
-    def _attribute_noun_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (attribute lemma, noun lemma) that the captions state."""
-        found = set[tuple[str, str]]()
-        for parse, element in self._elements("attribute"):
-            noun = modified_noun(parse, element.start)
-            if noun is not None:
-                attributes = compatible_lemmas(
-                    token_text(parse, *_span(element)), element.upos, element.tag
-                )
-                found |= {(one, two) for one in attributes for two in noun_lemmas(parse, noun)}
-        return found
-
-    @cached_property
-    def _relation_object_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (preposition or verb lemma, object lemma) that the captions state."""
-        found = set[tuple[str, str]]()
-        for parse, element in self._elements("relation"):
-            noun = noun_of_phrase_at(parse, element.end)
-            if noun is not None:
-                relations = compatible_lemmas(
-                    token_text(parse, *_span(element)), element.upos, element.tag
-                )
-                found |= {(one, two) for one in relations for two in noun_lemmas(parse, noun)}
-        return found
-
-    @cached_property
-    def _subject_object_pairs(self) -> set[tuple[str, str]]:
-        """Pairs (subject lemma, object lemma) of the relations that the captions state."""
-        found = set[tuple[str, str]]()
-        for parse in self._parses:
+    def _stated(self) -> dict[Category, set[tuple[str, str]]]:
+        """Pairs of lemmas that the captions join, by category."""
+        found: dict[Category, set[tuple[str, str]]] = {
+            "attribute": set(),
+            "relation": set(),
+            "entity": set(),
+        }
+        for parse in self.parses:
+            for element in scene_graph(parse).elements:
+                if element.category == "attribute":
+                    noun = modified_noun(parse, element.start)
+                elif element.category == "relation":
+                    noun = noun_of_phrase_at(parse, element.end)
+                else:
+                    continue
+                if noun is not None:
+                    word = token_text(parse, element.start, element.end)
+                    own = compatible_lemmas(word, element.upos, element.tag)
+                    found[element.category].update(product(own, noun_lemmas(parse, noun)))
             for unit in units(parse):
                 if unit.category == "relation":
                     subject, _, other = (noun_lemmas(parse, end - 1) for _, end in unit.parts)
-                    found |= {(one, two) for one in subject for two in other}
+                    found["entity"].update(product(subject, other))
         return found
-
-    def _elements(self, category: str) -> Iterator[tuple[Parse, Element]]:
-        """Elements of a category in the captions' scene graphs, each with its caption's parse."""
-        for parse in self._parses:
-            for element in scene_graph(parse).elements:
-                if element.category == category:
-                    yield parse, element
 
 
 def noun_lemmas(parse: Parse, place: int) -> frozenset[str]:
     """Lemmas that may be true of the same thing as the noun at a token index, such as synonyms."""
     return compatible_lemmas(parse.words[place], "NOUN", fine_tag(parse, place))
-
-
-def _span(element: Element) -> Phrase:
-    """Token span [start, end) of a scene-graph element."""
-    return element.start, element.end
 
 
 def _mentions(parse: Parse) -> Iterator[tuple[str, str, str]]:

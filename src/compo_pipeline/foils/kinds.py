@@ -7,6 +7,7 @@ words, but where one of the two expressions has more (in front of, behind).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -38,37 +39,40 @@ class Draft(NamedTuple):
     """A possible foil and the true caption beside it, each given as edits of one parsed caption.
 
     Attributes:
-        kind: what the foil has changed.
-        sentence: which of the image's captions it is made of.
         words: the expression of the caption and that of the foil; where two are exchanged, the
             first and the second of the caption.
-        key: by which drafts are each other's inverse, as of words that are replaced; of exchanged
-            objects what kinds of nouns they are, as people and animals come first in most captions.
-        parse: what is edited: that caption, or a part of it.
-        true: edits that make the item's caption of it; none leaves it as it is.
+        parse: what is edited: a caption of the image, or a part of it.
         false: edits that make the foil.
-        lead: text before both.
         problem: why the foil may be true, or empty.
+        true: edits that make the item's caption; none leaves it as it is.
+        lead: text before both.
+        names: by which drafts are each other's inverse, where it is not their words: of exchanged
+            objects what kinds of nouns they are, as people and animals come first in most captions.
+        kind: what the foil has changed.
+        sentence: which of the image's captions it is made of.
     """
 
-    kind: Kind
-    sentence: int
     words: tuple[str, str]
-    key: tuple[str, str]
     parse: Parse
-    true: Sequence[Edit]
     false: Sequence[Edit]
+    problem: str
+    true: Sequence[Edit] = ()
     lead: str = ""
-    problem: str = ""
+    names: tuple[str, str] | None = None
+    kind: Kind = "replaced_object"
+    sentence: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the draft exchanges: a draft of the reversed key is its inverse."""
+        return self.names or self.words
 
     @property
     def texts(self) -> tuple[str, str]:
         """Texts of the caption and of the foil."""
-        pair = (apply_edits(self.parse, edits)[0] for edits in (self.true, self.false))
+        caption, foil = (apply_edits(self.parse, edits)[0] for edits in (self.true, self.false))
         if self.lead:
-            caption, foil = (f"{self.lead}{text.lower()}" for text in pair)
-        else:
-            caption, foil = pair
+            return f"{self.lead}{caption.lower()}", f"{self.lead}{foil.lower()}"
         return caption, foil
 
 
@@ -89,36 +93,23 @@ def drafts(parses: Sequence[Parse], wanted: Sequence[Kind]) -> Iterator[Draft]:
     evidence = Evidence(parses)
     for number, parse in enumerate(parses):
         for kind in wanted:
-            for draft in _MAKERS[kind](parse, evidence, parses):
-                yield _mark_true_foil(draft._replace(sentence=number), evidence)
+            for draft in _MAKERS[kind](parse, evidence):
+                same = (
+                    not draft.problem
+                    and evidence.contains(draft.words[1])
+                    and evidence.is_caption(draft.texts[1])
+                )
+                problem = SAME if same else draft.problem
+                yield draft._replace(kind=kind, sentence=number, problem=problem)
 
 
-def _mark_true_foil(draft: Draft, evidence: Evidence) -> Draft:
-    """The draft, with the problem `SAME` if its foil is itself a caption of the image."""
-    same = (
-        not draft.problem
-        and evidence.contains(draft.words[1])
-        and (evidence.is_caption(draft.texts[1]))
-    )
-    return draft._replace(problem=SAME) if same else draft
-
-
-def _replacement_drafter(
-    kind: Kind, category: Category
-) -> Callable[[Parse, Evidence, Sequence[Parse]], Iterator[Draft]]:
-    """Function that drafts foils with one scene-graph element of a category replaced."""
-
-    def make(parse: Parse, evidence: Evidence, parses: Sequence[Parse]) -> Iterator[Draft]:
-        for element in scene_graph(parse).elements:
-            if element.category == category:
-                for one in shipped_replacer().all_replacements(parse, element):
-                    words, problem = (
-                        _fold_pair(one.words),
-                        _replacement_problem(parse, element, one, evidence),
-                    )
-                    yield Draft(kind, 0, words, words, parse, (), one.edits, problem=problem)
-
-    return make
+def _replacement_drafts(category: Category, parse: Parse, evidence: Evidence) -> Iterator[Draft]:
+    """Drafts of foils with one scene-graph element of a category replaced."""
+    for element in scene_graph(parse).elements:
+        if element.category == category:
+            for one in shipped_replacer().all_replacements(parse, element):
+                problem = _replacement_problem(parse, element, one, evidence)
+                yield Draft(_fold_pair(one.words), parse, one.edits, problem)
 
 
 def _replacement_problem(
@@ -129,10 +120,10 @@ def _replacement_problem(
     if element.upos == "ADP":
         noun = said.noun_of_phrase_at(parse, element.end)
         own = {said.lemma_name(word, element.upos, element.tag)}
-        related = noun is not None and evidence.states_preposition(
-            own, said.noun_lemmas(parse, noun)
+        stated = noun is not None and evidence.states(
+            "relation", own, said.noun_lemmas(parse, noun)
         )
-        return STATED if related else ""
+        return STATED if stated else ""
     return _word_problem(word, element, evidence)
 
 
@@ -143,9 +134,7 @@ def _word_problem(word: str, element: Element, evidence: Evidence) -> str:
     return SYNONYM if evidence.may_name(word, element.upos, element.tag) else ""
 
 
-def _swapped_attribute_drafts(
-    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
-) -> Iterator[Draft]:
+def _swapped_attribute_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]:
     """Drafts of foils with the attributes of two nouns exchanged, if these exclude each other."""
     elements = [one for one in scene_graph(parse).elements if one.category == "attribute"]
     for one, other in combinations(sorted(elements), 2):
@@ -162,11 +151,13 @@ def _swapped_attribute_drafts(
         ):
             continue
         first, second = (said.noun_lemmas(parse, noun) for noun in nouns if noun is not None)
-        bound = evidence.states_attribute(
-            {said.lemma_name(words[1], other.upos, other.tag)}, first
-        ) or (evidence.states_attribute({said.lemma_name(words[0], one.upos, one.tag)}, second))
+        new = {said.lemma_name(words[1], other.upos, other.tag)}
+        old = {said.lemma_name(words[0], one.upos, one.tag)}
+        bound = evidence.states("attribute", new, first) or evidence.states(
+            "attribute", old, second
+        )
         edits, problem = exchange_edits(parse, *places), STATED if bound else ""
-        yield Draft("swapped_attributes", 0, words, ("", ""), parse, (), edits, problem=problem)
+        yield Draft(words, parse, edits, problem, names=("", ""))
 
 
 def _rules_out(element: Element, own: str, other: str) -> bool:
@@ -175,9 +166,7 @@ def _rules_out(element: Element, own: str, other: str) -> bool:
     return other in {one.word for one in found}
 
 
-def _swapped_object_drafts(
-    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
-) -> Iterator[Draft]:
+def _swapped_object_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]:
     """Drafts of foils with subject and object of a relation exchanged."""
     for unit in units(parse):
         if edits := subject_object_exchange(parse, unit):
@@ -185,8 +174,8 @@ def _swapped_object_drafts(
             ends = (said.noun_lemmas(parse, end - 1) for _, end in (other, subject))
             words = fold_case(token_text(parse, *subject)), fold_case(token_text(parse, *other))
             key = _noun_kind(parse, subject[1] - 1), _noun_kind(parse, other[1] - 1)
-            problem = STATED if evidence.states_relation(*ends) else ""
-            yield Draft("swapped_objects", 0, words, key, parse, (), edits, problem=problem)
+            problem = STATED if evidence.states("entity", *ends) else ""
+            yield Draft(words, parse, edits, problem, names=key)
 
 
 def _noun_kind(parse: Parse, place: int) -> str:
@@ -195,9 +184,7 @@ def _noun_kind(parse: Parse, place: int) -> str:
     return min(kinds(load_lexicon().find_lemma(*noun)), default="")
 
 
-def _added_attribute_drafts(
-    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
-) -> Iterator[Draft]:
+def _added_attribute_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]:
     """Drafts with an attribute added to a noun: a stated one, and an excluded one in the foil.
 
     Another caption states it of that noun.
@@ -205,23 +192,21 @@ def _added_attribute_drafts(
     for place, noun in _bare_nouns(parse):
         if evidence.contains(regular_form(noun, "NNS")):
             continue
-        for other, element in _stated_adjectives(noun, parses):
+        for other, element in _stated_adjectives(noun, evidence.parses):
             own = fold_case(token_text(other, element.start, element.end))
             if own in map(fold_case, parse.words):
                 continue
             found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
             others = [one.word for one in found if " " not in one.word]
-            disagree = evidence.states_attribute(
-                {said.lemma_name(word, element.upos, element.tag) for word in others}, {noun}
-            )
+            lemmas = {said.lemma_name(word, element.upos, element.tag) for word in others}
+            disagree = evidence.states("attribute", lemmas, {noun})
             for word in others:
                 true, false = (
                     replacement_edits(parse, (place, place + 1), f"{each} {noun}")
                     for each in (own, word)
                 )
                 problem = DISAGREE if disagree else _word_problem(word, element, evidence)
-                words = own, word
-                yield Draft("added_attribute", 0, words, words, parse, true, false, "", problem)
+                yield Draft((own, word), parse, false, problem, true)
 
 
 def _bare_nouns(parse: Parse) -> Iterator[tuple[int, str]]:
@@ -253,9 +238,7 @@ def _stated_adjectives(noun: str, parses: Sequence[Parse]) -> Iterator[tuple[Par
                     yield parse, element
 
 
-def _half_truth_drafts(
-    parse: Parse, evidence: Evidence, parses: Sequence[Parse]
-) -> Iterator[Draft]:
+def _half_truth_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]:
     """Drafts of half-truths: an entity or relation of the caption with one detail replaced.
 
     An entity comes after another entity.
@@ -291,8 +274,7 @@ def _detail_drafts(
         edits = [Edit(a - first, b - first, text) for a, b, text in one.edits]
         if edits[0].start >= 0:
             problem = _replacement_problem(parse, element, one, evidence)
-            words = _fold_pair(one.words)
-            yield Draft("half_truth", 0, words, words, part, (), edits, lead, problem)
+            yield Draft(_fold_pair(one.words), part, edits, problem, lead=lead)
 
 
 def _fold_pair(words: tuple[str, str]) -> tuple[str, str]:
@@ -300,12 +282,12 @@ def _fold_pair(words: tuple[str, str]) -> tuple[str, str]:
     return fold_case(words[0]), fold_case(words[1])
 
 
-_MAKERS: Mapping[Kind, Callable[[Parse, Evidence, Sequence[Parse]], Iterator[Draft]]] = {
+_MAKERS: Mapping[Kind, Callable[[Parse, Evidence], Iterator[Draft]]] = {
     "swapped_attributes": _swapped_attribute_drafts,
     "swapped_objects": _swapped_object_drafts,
-    "replaced_attribute": _replacement_drafter("replaced_attribute", "attribute"),
-    "replaced_object": _replacement_drafter("replaced_object", "entity"),
-    "replaced_relation": _replacement_drafter("replaced_relation", "relation"),
+    "replaced_attribute": partial(_replacement_drafts, "attribute"),
+    "replaced_object": partial(_replacement_drafts, "entity"),
+    "replaced_relation": partial(_replacement_drafts, "relation"),
     "added_attribute": _added_attribute_drafts,
     "half_truth": _half_truth_drafts,
 }

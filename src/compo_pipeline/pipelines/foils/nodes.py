@@ -19,6 +19,7 @@ from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import load_once, name_and_version, parses_of
 from compo_pipeline.presentation import foils_page
 from compo_pipeline.presentation.pages import counted
+from compo_pipeline.storage.hashing import hash_of
 from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
 
@@ -56,7 +57,12 @@ def build_foils(
     official = _official_images(measured, benchmarks, workers) if foils.splits else frozenset()
     language = name_and_version(load_once(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official)}"
-    report = builder.report_head(foils, drawn_from, language)
+    report: dict[str, Any] = {
+        "builder": builder.VERSION,
+        "fingerprint": hash_of(builder.VERSION, drawn_from, language, foils),
+        "language": language,
+        "splits": {},
+    }
     items: list[Foil] = []
     if foils.splits:
         parser = partial(parses_of, language_model)
