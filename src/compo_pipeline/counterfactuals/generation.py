@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,13 +58,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 _READABLE = 40  # characters of a sample_id in a file's name
 
 log = logging.getLogger(__name__)
-
-
-class TextOutcome(NamedTuple):
-    """Result of editing a caption: the text and its edit, or an empty text and the reason."""
-
-    text: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +171,8 @@ def _table_rows(
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
     source = (editor.name, editor.settings_fingerprint, language, *image_source)
     fingerprint = digest(*source, settings.seed, settings.format)
-    for job, (text, detail) in texts.outcomes(jobs):
+    for job, edit in texts.outcomes(jobs):
+        text, detail = edit.text, edit.detail
         state, path = EDITED if text else FAILED, ""
         if text and images:
             image = images.file_or_reason(job, text)
@@ -226,16 +220,16 @@ class _CaptionEdits:
 
     def __init__(self, state: Path, editor: CaptionEditor, parser: Parser) -> None:
         self.editor, self.parser = editor, parser
-        self._store = KeyValueStore(state / "texts.sqlite", TextOutcome)
+        self._store = KeyValueStore(state / "texts.sqlite", EditedCaption)
         self._source = ("text", editor.name, editor.settings_fingerprint, parser.language)
-        self._unanswered: dict[str, TextOutcome] = {}
+        self._unanswered: dict[str, EditedCaption] = {}
 
     def edit(self, jobs: Jobs, engine: PrepareSettings) -> None:
         """Edit the captions without a stored text."""
         with Meter(len(jobs), "editing captions") as meter:
             calls = grouped(self._jobs_to_edit(jobs, meter), _AT_ONCE)
             edit = partial(_edit_jobs, self.editor, self.parser)
-            answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
+            answers: Iterable[Iterable[tuple[str, EditedCaption, bool]]]
             if self.editor.concurrent and engine != LOCAL:
                 answers = map_partitions(partial(_as_list, edit), calls, engine)
             else:
@@ -257,8 +251,8 @@ class _CaptionEdits:
                 else:
                     yield key, job
 
-    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
-        """Yield each job with the outcome of its edit: a text or a reason."""
+    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, EditedCaption]]:
+        """Yield each job with its edit: an empty text with the reason where there is none."""
         for some in grouped(jobs, _AT_ONCE):
             keys = [job.key(*self._source) for job in some]
             known = self._store.get(keys)
@@ -268,7 +262,7 @@ class _CaptionEdits:
 
 def _edit_jobs(
     editor: CaptionEditor, parser: Parser, jobs: Sequence[tuple[str, Job]]
-) -> Iterator[tuple[str, TextOutcome, bool]]:
+) -> Iterator[tuple[str, EditedCaption, bool]]:
     """Yield for each job its key, the outcome of its edit, and whether the outcome is final."""
     parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for _, job in jobs)
     requests = [
@@ -277,9 +271,9 @@ def _edit_jobs(
     ]
     for (key, _), answer in zip(jobs, editor.edit(requests), strict=True):
         if isinstance(answer, EditedCaption):
-            yield key, TextOutcome(answer.text, answer.detail), True
+            yield key, answer, True
         else:
-            yield key, TextOutcome("", answer.reason), answer.final
+            yield key, EditedCaption("", answer.reason), answer.final
 
 
 def _as_list(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
@@ -299,7 +293,7 @@ class _ImageGeneration:
         source = generator.name, generator.settings_fingerprint, settings.seed
         self._source = ("image", *source, f"{self._format} {_OPTIONS[self._format]}")
 
-    def generate(self, texts: Iterable[tuple[Job, TextOutcome]], count: int) -> None:
+    def generate(self, texts: Iterable[tuple[Job, EditedCaption]], count: int) -> None:
         """Generate the images of edited captions that are not stored yet.
 
         Args:
@@ -309,9 +303,9 @@ class _ImageGeneration:
         with Meter(count, "generating images") as meter:
             for some in grouped(texts, _AT_ONCE):
                 pending = {
-                    path: self._request(job, text)
-                    for job, (text, _) in some
-                    if text and not (path := self._path(job, text)).exists()
+                    path: self._request(job, edit.text)
+                    for job, edit in some
+                    if edit.text and not (path := self._path(job, edit.text)).exists()
                 }
                 for _ in range(len(some) - len(pending)):
                     meter.advance()
