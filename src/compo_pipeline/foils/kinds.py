@@ -6,13 +6,11 @@ words, but where one of the two expressions has more (in front of, behind).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import combinations, product
 from typing import NamedTuple
 
-from compo_pipeline.foils import evidence as said
-from compo_pipeline.foils.evidence import Evidence
 from compo_pipeline.foils.settings import Kind
 from compo_pipeline.language import sense
 from compo_pipeline.language.alternatives import lexicon_alternatives
@@ -21,6 +19,7 @@ from compo_pipeline.language.editing import (
     NOUNS,
     Edit,
     apply_edits,
+    bare,
     exchange_edits,
     fold_case,
     is_movable,
@@ -118,11 +117,9 @@ def _replacement_problem(
     """Reason why a foil with this replacement may be true of the image; empty if none is known."""
     word = one.words[1]
     if element.upos == "ADP":
-        noun = said.noun_of_phrase_at(parse, element.end)
-        own = {said.lemma_name(word, element.upos, element.tag)}
-        stated = noun is not None and evidence.states(
-            "relation", own, said.noun_lemmas(parse, noun)
-        )
+        noun = noun_of_phrase_at(parse, element.end)
+        own = {lemma_name(word, element.upos, element.tag)}
+        stated = noun is not None and evidence.states("relation", own, noun_lemmas(parse, noun))
         return STATED if stated else ""
     return _word_problem(word, element, evidence)
 
@@ -140,7 +137,7 @@ def _swapped_attribute_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draf
     for one, other in combinations(sorted(elements), 2):
         places = (one.start, one.end), (other.start, other.end)
         words = (fold_case(token_text(parse, *places[0])), fold_case(token_text(parse, *places[1])))
-        nouns = [said.modified_noun(parse, start) for start, _ in places]
+        nouns = [modified_noun(parse, start) for start, _ in places]
         if (
             words[0] == words[1]
             or None in nouns
@@ -150,9 +147,9 @@ def _swapped_attribute_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draf
             or not sense.can_exchange(parse, *places)
         ):
             continue
-        first, second = (said.noun_lemmas(parse, noun) for noun in nouns if noun is not None)
-        new = {said.lemma_name(words[1], other.upos, other.tag)}
-        old = {said.lemma_name(words[0], one.upos, one.tag)}
+        first, second = (noun_lemmas(parse, noun) for noun in nouns if noun is not None)
+        new = {lemma_name(words[1], other.upos, other.tag)}
+        old = {lemma_name(words[0], one.upos, one.tag)}
         bound = evidence.states("attribute", new, first) or evidence.states(
             "attribute", old, second
         )
@@ -171,7 +168,7 @@ def _swapped_object_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]:
     for unit in units(parse):
         if edits := subject_object_exchange(parse, unit):
             subject, _, other = unit.parts
-            ends = (said.noun_lemmas(parse, end - 1) for _, end in (other, subject))
+            ends = (noun_lemmas(parse, end - 1) for _, end in (other, subject))
             words = fold_case(token_text(parse, *subject)), fold_case(token_text(parse, *other))
             key = _noun_kind(parse, subject[1] - 1), _noun_kind(parse, other[1] - 1)
             problem = STATED if evidence.states("entity", *ends) else ""
@@ -198,7 +195,7 @@ def _added_attribute_drafts(parse: Parse, evidence: Evidence) -> Iterator[Draft]
                 continue
             found = lexicon_alternatives(own, element.upos, element.tag, element.conditions)
             others = [one.word for one in found if " " not in one.word]
-            lemmas = {said.lemma_name(word, element.upos, element.tag) for word in others}
+            lemmas = {lemma_name(word, element.upos, element.tag) for word in others}
             disagree = evidence.states("attribute", lemmas, {noun})
             for word in others:
                 true, false = (
@@ -280,6 +277,128 @@ def _detail_drafts(
 def _fold_pair(words: tuple[str, str]) -> tuple[str, str]:
     """Two words, case-folded."""
     return fold_case(words[0]), fold_case(words[1])
+
+
+def compatible_lemmas(word: str, upos: str, tag: str) -> frozenset[str]:
+    """Lemmas that may be true of the same thing as a word, such as its own lemma and synonyms."""
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
+    return load_lexicon().compatible(lemma) if lemma else frozenset({fold_case(word)})
+
+
+def lemma_name(word: str, upos: str, tag: str) -> str:
+    """Lemma of a word form; the case-folded word itself if the lexicon lacks it."""
+    lemma = load_lexicon().find_lemma(fold_case(word), upos, tag)
+    return lemma.name if lemma else fold_case(word)
+
+
+def modified_noun(parse: Parse, place: int) -> int | None:
+    """Token index of the noun that an attribute modifies, in its phrase or before it; or None.
+
+    One before it is the last of the preceding phrase ("the ball is red").
+    """
+    before = None
+    for start, end in noun_phrases_of(parse):
+        if start <= place < end:
+            return end - 1
+        if end <= place:
+            before = end - 1
+    return before
+
+
+def noun_of_phrase_at(parse: Parse, place: int) -> int | None:
+    """Token index of the noun whose noun phrase starts at a token; None if none starts there."""
+    return next((end - 1 for start, end in noun_phrases_of(parse) if start == place), None)
+
+
+class Evidence:
+    """Facts that the captions of one image state, to find out whether a foil is true of it.
+
+    Args:
+        parses: of all its captions.
+    """
+
+    def __init__(self, parses: Iterable[Parse]) -> None:
+        self.parses = tuple(parses)
+        words = (" ".join(map(fold_case, parse.words)) for parse in self.parses)
+        self._text = f" {' . '.join(words)} "
+
+    def contains(self, word: str) -> bool:
+        """Whether a caption of the image contains a word or an expression of several words."""
+        return f" {fold_case(word)} " in self._text
+
+    def may_name(self, word: str, upos: str, tag: str) -> bool:
+        """Whether the captions name a thing that this word may name as well."""
+        return (upos, lemma_name(word, upos, tag)) in self._named_lemmas
+
+    def is_caption(self, text: str) -> bool:
+        """Whether a text equals a caption of the image but for case and closing punctuation."""
+        return bare(text) in self._captions
+
+    def states(self, category: Category, firsts: Iterable[str], seconds: Iterable[str]) -> bool:
+        """Whether a caption joins one of these lemmas with one of the others.
+
+        Args:
+            category: "attribute" joins attributes with nouns, "relation" prepositions with their
+                objects, "entity" subjects with objects.
+            firsts: lemmas.
+            seconds: other lemmas.
+        """
+        return not self._stated[category].isdisjoint(product(firsts, seconds))
+
+    @cached_property
+    def _captions(self) -> set[str]:
+        """The image's captions, case-folded and without closing punctuation."""
+        return {bare(parse.text) for parse in self.parses}
+
+    @cached_property
+    def _named_lemmas(self) -> set[tuple[str, str]]:
+        """Pairs (part of speech, lemma) of lemmas that may be true of what the captions mention."""
+        return {
+            (upos, found)
+            for parse in self.parses
+            for word, upos, tag in _mentions(parse)
+            for found in compatible_lemmas(word, upos, tag)
+        }
+
+    @cached_property
+    def _stated(self) -> dict[Category, set[tuple[str, str]]]:
+        """Pairs of lemmas that the captions join, by category."""
+        found: dict[Category, set[tuple[str, str]]] = {
+            "attribute": set(),
+            "relation": set(),
+            "entity": set(),
+        }
+        for parse in self.parses:
+            for element in scene_graph(parse).elements:
+                if element.category == "attribute":
+                    noun = modified_noun(parse, element.start)
+                elif element.category == "relation":
+                    noun = noun_of_phrase_at(parse, element.end)
+                else:
+                    continue
+                if noun is not None:
+                    word = token_text(parse, element.start, element.end)
+                    own = compatible_lemmas(word, element.upos, element.tag)
+                    found[element.category].update(product(own, noun_lemmas(parse, noun)))
+            for unit in units(parse):
+                if unit.category == "relation":
+                    subject, _, other = (noun_lemmas(parse, end - 1) for _, end in unit.parts)
+                    found["entity"].update(product(subject, other))
+        return found
+
+
+def noun_lemmas(parse: Parse, place: int) -> frozenset[str]:
+    """Lemmas that may be true of the same thing as the noun at a token index, such as synonyms."""
+    return compatible_lemmas(parse.words[place], "NOUN", fine_tag(parse, place))
+
+
+def _mentions(parse: Parse) -> Iterator[tuple[str, str, str]]:
+    """All words with part of speech and fine tag, and the compounds that end noun phrases."""
+    for place, (word, upos) in enumerate(zip(parse.words, parse.upos, strict=True)):
+        yield word, "NOUN" if upos in NOUNS else upos, fine_tag(parse, place)
+    for start, end in noun_phrases_of(parse):
+        for first in range(start, end - 1):
+            yield token_text(parse, first, end), "NOUN", fine_tag(parse, end - 1)
 
 
 _MAKERS: Mapping[Kind, Callable[[Parse, Evidence], Iterator[Draft]]] = {
