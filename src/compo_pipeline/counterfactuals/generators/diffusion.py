@@ -226,13 +226,7 @@ class DiffusionGenerator:
 
     @cached_property
     def _folders(self) -> loading.ModelFolders:
-        """Folders of all models, after checks."""
-        own = self._settings
-        vision = None
-        pipeline = loading.local_folder(own.model, f"{KEY}.model")
-        if own.injection and own.vision is not None:
-            vision = loading.local_folder(own.vision, f"{KEY}.vision")
-        return loading.check_folders(pipeline, vision, own.injection)
+        return loading.model_folders(self._settings)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.configuration.settings import SettingsError, pip_install
-from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings
+from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 from compo_pipeline.images import vgg
 from compo_pipeline.models import foreign, hub
 
@@ -111,13 +111,8 @@ def missing_file(folder: Path) -> str:
     return ""
 
 
-def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolders:
+def model_folders(settings: DiffusionSettings) -> ModelFolders:
     """Folders of all models, after checks that their kinds are right and fit together.
-
-    Args:
-        pipeline: the text-to-image model.
-        vision: the CLIP to take embeddings from; None for the pipeline's own.
-        injection: whether embeddings are wanted at all.
 
     Raises:
         SettingsError: they do not, or packages are missing.
@@ -127,15 +122,16 @@ def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> Model
             "counterfactuals.image_generator: 'diffusion' needs the packages diffusers and "
             f"transformers: {pip_install('diffusion')}"
         )
+    pipeline = local_folder(settings.model, f"{KEY}.model")
     kind = _check_pipeline(pipeline)
-    if not injection:
+    if not settings.injection:
         return ModelFolders(pipeline, None, None)
     if kind not in _ONE_ENCODER:
         raise SettingsError(
             f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, {kind} "
             f"has another; choose a model with one ({', '.join(_ONE_ENCODER)}), {_OR_NO_INJECTION}"
         )
-    if vision is None:
+    if settings.vision is None:
         tower, preprocessing = pipeline / "image_encoder", pipeline / "feature_extractor"
         if not tower.is_dir() or not preprocessing.is_dir():
             raise SettingsError(
@@ -143,9 +139,9 @@ def check_folders(pipeline: Path, vision: Path | None, injection: bool) -> Model
                 f"the CLIP that its text encoder belongs to, {_OR_NO_INJECTION}"
             )
     else:
-        tower = preprocessing = vision
-        if lack := missing_file(vision):
-            raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
+        tower = preprocessing = local_folder(settings.vision, f"{KEY}.vision")
+        if lack := missing_file(tower):
+            raise SettingsError(f"{KEY}.vision: '{tower}' is no CLIP, it has no {lack}")
     _check_embedding_width(pipeline, tower)
     return ModelFolders(pipeline, tower, preprocessing)
 
