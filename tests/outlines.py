@@ -2,9 +2,13 @@
 
 import os
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 APPROVED = Path(__file__).parent / "presentation" / "approved"
 SHOWN = {
@@ -38,11 +42,24 @@ class Outline(HTMLParser):
 
 
 def outline(html: str) -> str:
-    """The outline of a page, with equal lines in a row counted."""
+    """The outline of a page, with equal lines and equal cards in a row counted."""
     parser = Outline()
     parser.feed(re.sub("<script>.*?</script>", "", html, flags=re.DOTALL))
-    counted = ((line, len(list(same))) for line, same in groupby(parser.lines))
-    return "".join(f"{line}{f' ({times})' if times > 1 else ''}\n" for line, times in counted)
+    parts: list[list[str]] = [[]]
+    for line in parser.lines:
+        if line.startswith(("article", "h2", "details")):
+            parts.append([])
+        parts[-1].append(line)
+    lines: list[str] = []
+    for part, times in _counted(parts):
+        shown = [f"{line} ({count})" if count > 1 else line for line, count in _counted(part)]
+        lines += [*shown[:1], *([f"  the same {times} times"] if times > 1 else []), *shown[1:]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _counted(values: Iterable[T]) -> list[tuple[T, int]]:
+    """Each value with how often it stands in a row."""
+    return [(value, len(list(same))) for value, same in groupby(values)]
 
 
 def check(name: str, html: str) -> None:
