@@ -27,6 +27,7 @@ STATES = {
     FEW: "too few to be used (foils.least)",
     GUESSABLE: "not used, as texts alone may tell too many (foils.text_accuracy)",
 }
+_SEED = 0  # of all that is drawn
 _LEARNT = 100_000  # training captions of the trigram model
 _FOILED = 1_000  # training images whose captions foils are made of, to learn what these look like
 _PER_IMAGE = 50  # drafts of a kind that are candidates
@@ -83,7 +84,7 @@ class Texts:
 
     Args:
         captions: of each training image those that are given.
-        settings: kinds and seed.
+        settings: kinds.
         parser: of captions.
     """
 
@@ -101,7 +102,7 @@ class Texts:
                 if not draft.problem:
                     by_words[draft.kind, draft.sentence, draft.words[0]].append(draft)
             for (kind, sentence, word), alike in by_words.items():
-                drawn = rng(settings.seed, kind, number, sentence, word)
+                drawn = rng(_SEED, kind, number, sentence, word)
                 chosen = drawn.sample(alike, min(_PER_WORD, len(alike)))
                 pairs[kind] += (draft.texts for draft in chosen)
         self.pairs = pairs
@@ -120,7 +121,7 @@ def build(
         images: of the split; none of them trains.
         split: name of the set of items.
         texts: of the rows that train.
-        settings: kinds, seed and limits.
+        settings: kinds and limits.
         parser: of captions.
     """
     parses = parser(dict.fromkeys(text for image in images for text in image.captions))
@@ -155,7 +156,7 @@ def _choose_foils(
     """Choose a kind's foil items in balanced couples, and complete the report of the kind."""
     preference = texts.preference(kind)
     drafted: dict[Candidate, tuple[Image, Draft]] = {}
-    for image, draft in _invertible(found, settings.seed):
+    for image, draft in _invertible(found):
         pair = draft.texts
         candidate = Candidate(image.image_hash, draft.key, preference(*pair), pair)
         drafted.setdefault(candidate, (image, draft))
@@ -198,7 +199,7 @@ def _item_name(kind: Kind, candidate: Candidate) -> str:
     return f"{kind}-{candidate.image[:16]}"
 
 
-def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tuple[Image, Draft]]:
+def _invertible(found: Sequence[tuple[Image, Draft]]) -> Iterator[tuple[Image, Draft]]:
     """Yield random foil drafts, few per image, whose inverse is drafted for another image."""
     images: dict[tuple[str, str], set[str]] = defaultdict(set)
     for image, draft in found:
@@ -206,7 +207,7 @@ def _invertible(found: Sequence[tuple[Image, Draft]], seed: int) -> Iterator[tup
     for image, own in groupby(found, key=itemgetter(0)):
         content = image.image_hash
         fit = [one for _, one in own if images.get(one.key[::-1], set()) - {content}]
-        for draft in rng(seed, content).sample(fit, min(_PER_IMAGE, len(fit))):
+        for draft in rng(_SEED, content).sample(fit, min(_PER_IMAGE, len(fit))):
             yield image, draft
 
 
@@ -222,7 +223,7 @@ def choose_images(
         rows: of a split.
         hashes: sha256 of an image's bytes by path.
         taken: such hashes of images that must not become items, by the reason.
-        settings: how many images at most, and the seed of their order.
+        settings: how many images at most.
 
     Returns:
         The images, and the number of those that are left out, by reason.
@@ -238,7 +239,7 @@ def choose_images(
     if unread:
         left_out["its content is unknown"] = len(unread)
     found: list[Image] = []
-    for content in sorted(by_hash, key=lambda each: digest(settings.seed, each)):
+    for content in sorted(by_hash, key=lambda each: digest(_SEED, each)):
         reason = next((name for name, known in taken.items() if content in known), None)
         if reason is None and len(found) == settings.images:
             reason = "more images than foils.images"
@@ -268,7 +269,7 @@ def build_splits(
         facts: about them.
         trains: the split that trains, or those that do.
         official: sha256 of the images of official benchmarks.
-        settings: splits, kinds, seed and limits.
+        settings: splits, kinds and limits.
         parser: of captions.
     """
     columns = (facts.column(name).to_pylist() for name in ("image", "image_hash"))
@@ -284,7 +285,7 @@ def build_splits(
         own = {
             image: content
             for image, content in hashes.items()
-            if share[digest(settings.seed, "set", content) % len(share)] == name
+            if share[digest(_SEED, "set", content) % len(share)] == name
         }
         images, left_out = choose_images(rows.having("image", own), hashes, taken, settings)
         found[name] = build(images, name, texts, settings, parser), left_out

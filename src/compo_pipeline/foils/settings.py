@@ -36,8 +36,6 @@ class FoilSettings:
     dataset share it."""
     kinds: tuple[Kind, ...] = KINDS
     """What a foil has changed."""
-    seed: int = 0
-    """Seed of what is drawn among several foils of a caption."""
     images: PositiveInt = 5000
     """Images of a split that become items at most; the hash of an image's content draws them."""
     least: Annotated[int, Field(ge=FEWEST)] = 100

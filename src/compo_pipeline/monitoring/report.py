@@ -19,7 +19,7 @@ from compo_pipeline.monitoring.drift import (
     margins,
     measure_drift,
 )
-from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.monitoring.settings import ALPHA, MonitoringSettings
 from compo_pipeline.monitoring.vocabulary import NewWord, WordShift
 from compo_pipeline.monitoring.window import Window, reference_pairs
 from compo_pipeline.versions.lineage import Lineage
@@ -91,13 +91,12 @@ def summary(
     reference: Reference,
     measured: Measured,
     words: Words,
-    settings: MonitoringSettings,
 ) -> dict[str, Any]:
     """The monitoring report as a dict that can be written as JSON."""
     drifted = [
         each.name
         for each in measured.figures
-        if each.adjusted is not None and each.adjusted <= settings.alpha
+        if each.adjusted is not None and each.adjusted <= ALPHA
     ]
     largest = int(window.sizes.argmax())
     there = window.clusters == largest
@@ -107,7 +106,7 @@ def summary(
         "fingerprint": version.fingerprint,
         "since": f"{window.since:%Y-%m-%dT%H:%M:%SZ}",
         "until": f"{window.until:%Y-%m-%dT%H:%M:%SZ}",
-        "alpha": settings.alpha,
+        "alpha": ALPHA,
         "alarm": bool(drifted),
         "drifted": drifted,
         "requests": int(window.sizes.sum()),

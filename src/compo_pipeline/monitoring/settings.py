@@ -10,6 +10,9 @@ from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.versions.settings import CHAMPION, Alias
 
+ALPHA = 0.05
+"""Probability of an alarm of a report where nothing has drifted."""
+
 
 @settings
 class MonitoringSettings:
@@ -29,8 +32,6 @@ class MonitoringSettings:
     rows: Annotated[int, Field(ge=10_000)] = 100_000
     """The most requests that are read with their embeddings; of more, all those of images drawn at
     random."""
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Probability of an alarm of a report where nothing has drifted."""
     neighbours: PositiveInt = 10
     """A request is as far from the reference as the neighbour of this number."""
 

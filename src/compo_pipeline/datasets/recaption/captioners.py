@@ -81,7 +81,7 @@ class EndpointCaptioner:
     """Captioner that sends images to a model on an OpenAI-compatible server.
 
     Args:
-        settings: prompt, size of images, seed.
+        settings: prompt and size of images.
         own: of the endpoint.
         state: folder of stored answers.
     """
@@ -92,7 +92,7 @@ class EndpointCaptioner:
         self._settings, self._own = settings, own
         self.model, self.prompt = own.model, settings.prompt
         cache, key = state / "endpoint.sqlite", f"{KEY}.endpoint"
-        self._endpoint = Endpoint(own, key=key, seed=settings.seed, cache=cache)
+        self._endpoint = Endpoint(own, key=key, seed=0, cache=cache)
         self.answers = self._endpoint.answers
 
     @property
@@ -111,7 +111,7 @@ class EndpointCaptioner:
     def _request_body(self, content: str, *parts: Mapping[str, Any]) -> dict[str, Any]:
         """JSON body of the request for an image; `parts` are the message's parts with the image."""
         asked = {"type": "text", "text": self._settings.prompt}
-        seed = seeding.digest(self._settings.seed, content) % SEEDS
+        seed = seeding.digest(0, content) % SEEDS
         message = {"role": "user", "content": [*parts, asked]}
         return request_body(self._own, [message], seed)
 

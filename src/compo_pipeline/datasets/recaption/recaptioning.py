@@ -90,9 +90,9 @@ def captioned_images(
     return found
 
 
-def drawn(sources: Mapping[str, Captioned], count: int, seed: int) -> dict[str, Captioned]:
+def drawn(sources: Mapping[str, Captioned], count: int) -> dict[str, Captioned]:
     """Sample of `count` images, by a seeded hash of their paths, in their order."""
-    chosen = set(heapq.nsmallest(count, sources, key=lambda path: digest(seed, path)))
+    chosen = set(heapq.nsmallest(count, sources, key=lambda path: digest(0, path)))
     return {path: source for path, source in sources.items() if path in chosen}
 
 

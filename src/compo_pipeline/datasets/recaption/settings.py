@@ -39,8 +39,6 @@ class RecaptionSettings:
     dry_run: PositiveInt | None = None
     """images that are asked about to look at, drawn at random: the page is written and nothing
     else, by `--pipeline=recaption` alone; null: all images are."""
-    seed: int = 0
-    """of sampling, and of the images that are shown."""
     most_words: PositiveInt = 250
     """captions of more words are rejected."""
     repeated: Share = 0.3

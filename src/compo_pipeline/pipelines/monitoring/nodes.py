@@ -12,7 +12,7 @@ from typing import Any
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.monitoring import report
 from compo_pipeline.monitoring.report import SEED, Measured, Words
-from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.monitoring.settings import ALPHA, MonitoringSettings
 from compo_pipeline.monitoring.vocabulary import new_words, word_shifts
 from compo_pipeline.monitoring.window import Window, image_bytes, read_window
 from compo_pipeline.presentation import monitoring_page
@@ -49,8 +49,8 @@ def measure_requests(
     width = reference.images.shape[1]
     window = read_window(place, version.fingerprint or "", width, monitoring, datetime.now(UTC))
     measured = report.measure(window, reference, monitoring)
-    words = _compare_words(window, reference.counts, monitoring, language_model)
-    said = report.summary(window, version, reference, measured, words, monitoring)
+    words = _compare_words(window, reference.counts, language_model)
+    said = report.summary(window, version, reference, measured, words)
     return said, window, measured
 
 
@@ -78,13 +78,11 @@ def log_monitoring(monitoring: Mapping[str, Any], page: Path) -> None:
     tracking.log_figures(f"monitoring-{name}-{version}", tags, report.metrics(monitoring), page)
 
 
-def _compare_words(
-    window: Window, counts: Mapping[str, int], monitoring: MonitoringSettings, language_model: str
-) -> Words:
+def _compare_words(window: Window, counts: Mapping[str, int], language_model: str) -> Words:
     """Word frequencies of logged texts against training captions; empty without texts."""
     places = window.one_of_each(SEED)
     texts = [window.captions[place] for place in places if window.given[place]]
     texts = [text for text in texts if text]
     parses = partial(parses_of, language_model)
-    shifts = word_shifts(texts, counts, monitoring.alpha)
+    shifts = word_shifts(texts, counts, ALPHA)
     return Words(len(texts), shifts, new_words(texts, counts, parses))

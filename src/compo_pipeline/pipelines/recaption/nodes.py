@@ -64,7 +64,7 @@ def recaption_images(
     splits = work.captioned_splits(recaption, found.sample)
     images = work.captioned_images(chain.from_iterable(used), splits)
     if recaption.dry_run is not None:
-        images = work.drawn(images, recaption.dry_run, recaption.seed)
+        images = work.drawn(images, recaption.dry_run)
     captioner = _captioner(recaption, Path(state))
     vocabulary = Vocabulary(load_once(language_model))
     made = work.recaption(images, root, captioner, recaption, ingest, vocabulary, prepare)
