@@ -1,4 +1,4 @@
-"""Peak memory of scoring many models on many items, beside the models themselves.
+"""Peak memory and time of scoring many models on many items, beside the models themselves.
 
     python benchmarks/suite_memory.py [--items 25000] [--models 10] [--name now]
 
@@ -18,6 +18,7 @@ import argparse
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -151,13 +152,14 @@ def watched() -> Iterator[dict[str, float]]:
 
 
 def measured(items: int, models: int) -> Mapping[str, float]:
-    """The number of rows, and the peaks in MiB above the start."""
+    """The number of rows, the peaks in MiB above the start, and the processor's seconds."""
     tasks = subtasks(items)
     names = [f"model {number}" for number in range(models)]
     loaders = {name: partial(no_model, name) for name in names}
     with tempfile.TemporaryDirectory() as work, patch.object(evaluate, "Embedder", RandomEmbedder):
         folder = Path(work)
         table = folder / "scores.parquet"
+        start = time.process_time()
         with watched() as peaks:
             settings = EvaluationSettings(), BenchmarksSettings()
             store = folder / "embeddings"
@@ -169,7 +171,8 @@ def measured(items: int, models: int) -> Mapping[str, float]:
             pairs = ((first, name) for name in others)
             changes = [one for pair in pairs for one in item_changes(stored, tasks, pair)]
             hardest_cards(tasks, changes, suite.benchmarks, 0)
-    return {"items": items, "models": models, "rows": rows, **peaks}
+    seconds = time.process_time() - start
+    return {"items": items, "models": models, "rows": rows, **peaks, "seconds": seconds}
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from compo_pipeline.benchmarks.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenize_texts
 from compo_pipeline.evaluation.evaluate import (
+    Comparison,
     audit,
-    left_out_lines,
     loaders,
     score_models,
 )
@@ -163,7 +163,7 @@ def test_parts_of_a_set_are_audited_as_one(
     assert relation.dropped == {"symmetric relations": 4}
     assert (order.subtask, order.items, order.dropped) == ("coco_order", 2, {})
     assert relation.deviations == ("a tie is wrong",)
-    (line,) = left_out_lines([relation], {"aro": "ARO"})
+    (line,) = Comparison({}, (), audits=(relation,)).left_out
     assert line.startswith("ARO: ") and line.endswith("values beside it: a tie is wrong")
 
 

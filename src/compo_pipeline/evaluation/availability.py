@@ -26,7 +26,6 @@ class BenchmarkAvailability:
         subtasks: number of its sets of subtasks.
         items: of all subtasks.
         images: number of distinct images of the items.
-        missing_images: number of those that are not there.
         missing_parts: sets of subtasks whose annotation files are not there.
         missing: by set, how many images are not there, of how many, with examples.
         absent: paths of all images that are not there.
@@ -39,11 +38,15 @@ class BenchmarkAvailability:
     subtasks: int = 0
     items: int = 0
     images: int = 0
-    missing_images: int = 0
     missing_parts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     problem: str = ""
+
+    @property
+    def missing_images(self) -> int:
+        """Number of images that are not there."""
+        return len(self.absent)
 
     @property
     def state(self) -> str:
@@ -114,7 +117,6 @@ def _inspect_benchmark(
         subtasks=len(sets),
         items=sum(len(task.items) for task in subtasks),
         images=len(there),
-        missing_images=absent,
         missing_parts=tuple(name for name in place.benchmark.all_parts if name not in names),
         missing=tuple(
             f"{name}: {text}"

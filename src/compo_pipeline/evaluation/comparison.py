@@ -398,7 +398,7 @@ def scored_parts(
             {name: 100.0 * np.ascontiguousarray(values[model].T) for name, model in models.items()},
             np.asarray(first.cat.codes.loc[items], np.int64),
             list(items),
-            [item for item in first.index if not known[item]],
+            list(first.index[~known.loc[first.index].to_numpy()]),
         )
     return parts
 

@@ -59,18 +59,13 @@ class Vectors:
 
     def rows_of(self, names: Iterable[str]) -> NDArray[np.float32]:
         """Vectors of the given names: [names, D]."""
-        picked: NDArray[np.float32] = self.rows[self._row_numbers(names)]
-        return picked
+        return self.rows_of_groups([list(names)])[0]
 
-    def rows_of_groups(self, names: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+    def rows_of_groups(self, groups: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """Vectors of groups of names: [groups, names, D]; all groups have the same length."""
-        flat = self._row_numbers(name for group in names for name in group)
-        picked: NDArray[np.float32] = self.rows[flat.reshape(len(names), -1)]
+        flat = np.array([self.index[name] for names in groups for name in names], dtype=np.int64)
+        picked: NDArray[np.float32] = self.rows[flat.reshape(len(groups), -1)]
         return picked
-
-    def _row_numbers(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Row numbers of the given names."""
-        return np.array([self.index[name] for name in names], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,8 +154,29 @@ class Comparison:
 
         A line per benchmark, also if it was scored in another way than in the official run.
         """
-        absent = f"Not run, as their files are not there: {', '.join(self.not_run)}"
-        return [*left_out_lines(self.audits, self.benchmarks), *([absent] if self.not_run else [])]
+        lines = []
+        for benchmark in dict.fromkeys(each.benchmark for each in self.audits):
+            own = [each for each in self.audits if each.benchmark == benchmark]
+            names = ("items", "skipped", "degenerate", "texts", "truncated")
+            items, skipped, degenerate, texts, truncated = (
+                sum(getattr(each, name) for each in own) for name in names
+            )
+            dropped: Counter[str] = sum((Counter(each.dropped) for each in own), Counter())
+            parts = [f"{count:,} items are left out: {why}" for why, count in dropped.items()]
+            if skipped:
+                reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))
+                parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
+            if degenerate:
+                parts.append(f"{degenerate:,} degenerate items")
+            if truncated:
+                parts.append(f"{truncated:,} of {texts:,} texts were truncated")
+            if why := dict.fromkeys(why for each in own for why in each.deviations):
+                parts.append(f"no published values beside it: {', '.join(why)}")
+            if parts:
+                lines.append(f"{self.benchmarks.get(benchmark, benchmark)}: {'; '.join(parts)}")
+        if self.not_run:
+            lines.append(f"Not run, as their files are not there: {', '.join(self.not_run)}")
+        return lines
 
     @property
     def deviating(self) -> set[str]:
@@ -163,7 +184,7 @@ class Comparison:
 
         Their values are no counterparts of published ones.
         """
-        return deviating_benchmarks(self.audits)
+        return {each.benchmark for each in self.audits if each.deviations}
 
     def require(self, fingerprint: str) -> None:
         """Raise an error unless the scored fine-tuned model has this fingerprint.
@@ -341,39 +362,6 @@ def _audit_set(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded:
         dropped=dict(sum((Counter(task.dropped) for task in subtasks), Counter[str]())),
         deviations=tuple(dict.fromkeys(why for task in subtasks for why in task.deviations)),
     )
-
-
-def deviating_benchmarks(audits: Iterable[Audit]) -> set[str]:
-    """Names of the benchmarks that were not scored as in their official run."""
-    return {each.benchmark for each in audits if each.deviations}
-
-
-def left_out_lines(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
-    """Lines of text, one per benchmark, about items left out, degenerate or truncated.
-
-    Or scored in another way than in the official run.
-    """
-    lines = []
-    for benchmark in dict.fromkeys(each.benchmark for each in audits):
-        own = [each for each in audits if each.benchmark == benchmark]
-        names = ("items", "skipped", "degenerate", "texts", "truncated")
-        items, skipped, degenerate, texts, truncated = (
-            sum(getattr(each, name) for each in own) for name in names
-        )
-        dropped: Counter[str] = sum((Counter(audit.dropped) for audit in own), Counter())
-        parts = [f"{count:,} items are left out: {why}" for why, count in dropped.items()]
-        if skipped:
-            reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))
-            parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
-        if degenerate:
-            parts.append(f"{degenerate:,} degenerate items")
-        if truncated:
-            parts.append(f"{truncated:,} of {texts:,} texts were truncated")
-        if why := dict.fromkeys(why for each in own for why in each.deviations):
-            parts.append(f"no published values beside it: {', '.join(why)}")
-        if parts:
-            lines.append(f"{labels.get(benchmark, benchmark)}: {'; '.join(parts)}")
-    return lines
 
 
 def _degenerate_items(subtask: Subtask, tokens: Tokens) -> Iterator[DegenerateItem]:

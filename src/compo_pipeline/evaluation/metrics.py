@@ -175,8 +175,6 @@ def metric_values(scores: Iterable[Score]) -> dict[str, float]:
     means = {key: sum(found) / len(found) for key, found in values.items()}
     return {
         f"{one.benchmark}/{one.metric}/{one.name}": 100
-        * sum(
-            weight * means[one.benchmark, one.metric, part] for part, weight in one.weights.items()
-        )
+        * sum(weight * means[key] for key, weight in one.mean.weights.items())
         for one in reported_metrics({key: len(found) for key, found in values.items()})
     }

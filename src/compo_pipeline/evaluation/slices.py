@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from compo_pipeline.benchmarks import foils, retrieval
-from compo_pipeline.benchmarks.items import Item, Subtask
+from compo_pipeline.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.language.concepts import Binding, bindings, objects, relations
 from compo_pipeline.storage.records import Parse, ScoredItem
@@ -73,10 +73,8 @@ def scored_items(
     subtasks: Iterable[Subtask], slices: ItemSlices = MappingProxyType({})
 ) -> Iterator[ScoredItem]:
     """Yield each benchmark item with its slices, as a record to store."""
-    for task in subtasks:
-        for item in task.items:
-            key = task.benchmark, task.name, item.item
-            yield ScoredItem(*key, tuple(slices.get(key, ())))
+    for key in items_by_key(subtasks):
+        yield ScoredItem(*key, tuple(slices.get(key, ())))
 
 
 def _texts_to_parse(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
