@@ -59,7 +59,8 @@ class Vectors:
 
     def rows_of(self, names: Iterable[str]) -> NDArray[np.float32]:
         """Vectors of the given names: [names, D]."""
-        return self.rows_of_groups([list(names)])[0]
+        picked: NDArray[np.float32] = self.rows_of_groups([list(names)])[0]
+        return picked
 
     def rows_of_groups(self, groups: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """Vectors of groups of names: [groups, names, D]; all groups have the same length."""

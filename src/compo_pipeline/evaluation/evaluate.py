@@ -34,12 +34,12 @@ from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fin
 from compo_pipeline.evaluation.metrics import benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import ItemSlices
+from compo_pipeline.evaluation.slices import ItemSlices, scored_items
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.run.compute import choose_device
-from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.records import Score, ScoredItem
 from compo_pipeline.storage.tables import Table
 
 log = logging.getLogger(__name__)
@@ -251,6 +251,23 @@ def score_models(
     for key, load_model in models.items():
         score(key, load_model())
     return ScoredModels(Table.joined(rows), compared, chances[0], tuple(audits))
+
+
+def score_run(
+    items: Sequence[Subtask],
+    slices: ItemSlices,
+    checkpoint: Path,
+    control_checkpoint: Path,
+    run: Mapping[str, Any],
+    model: ModelSettings,
+    settings: EvaluationSettings,
+) -> tuple[Table[Score], list[ScoredItem], ScoredModels]:
+    """Score base, control and fine-tuned model: score rows, item descriptions, models."""
+    control = control_checkpoint if settings.control else None
+    models, method = loaders(model, control, checkpoint, settings.device), run["method"]
+    named = {FINE_TUNED: (method, run.get("label", method))}
+    scored = score_models(items, models, settings, named=named)
+    return scored.rows, list(scored_items(items, slices)), scored
 
 
 def compare_run(

@@ -27,17 +27,13 @@ from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import training_captions
 from compo_pipeline.evaluation.evaluate import (
     Comparison,
-    ScoredModels,
-    loaders,
-    score_models,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.slices import ItemSlices, item_slices, scored_items
+from compo_pipeline.evaluation.slices import ItemSlices, item_slices
 from compo_pipeline.foils import review
 from compo_pipeline.foils.build import shortage
 from compo_pipeline.foils.settings import FoilSettings
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.presentation import foils_page, report
 from compo_pipeline.presentation.item_cards import sampled_cards
@@ -46,8 +42,8 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Foil, Rejected, Score, ScoredItem
-from compo_pipeline.storage.tables import Splits, Table
+from compo_pipeline.storage.records import Caption, Foil, Rejected, Score
+from compo_pipeline.storage.tables import Splits
 from compo_pipeline.tracking import runs as tracking
 
 log = logging.getLogger(__name__)
@@ -66,23 +62,6 @@ def slice_items(
     sentences = (text for row in captions for text in row.sentences)
     source_of = {row.image: row.source for row in valid_captions} if "source" in kinds else {}
     return item_slices(items, kinds, partial(parses_of, language_model), sentences, source_of)
-
-
-def score_run(
-    items: Sequence[Subtask],
-    slices: ItemSlices,
-    checkpoint: Path,
-    control_checkpoint: Path,
-    run: Mapping[str, Any],
-    model: ModelSettings,
-    evaluation: EvaluationSettings,
-) -> tuple[Table[Score], Sequence[ScoredItem], ScoredModels]:
-    """Score base, control and fine-tuned model: score rows, item descriptions, models."""
-    control = control_checkpoint if evaluation.control else None
-    models, method = loaders(model, control, checkpoint, evaluation.device), run["method"]
-    named = {FINE_TUNED: (method, run.get("label", method))}
-    scored = score_models(items, models, evaluation, named=named)
-    return scored.rows, list(scored_items(items, slices)), scored
 
 
 def diagnose_run(comparison: Comparison, training_run: TrainingRun) -> Diagnosis:

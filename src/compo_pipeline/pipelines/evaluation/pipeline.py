@@ -7,7 +7,7 @@ from kedro.pipeline import Pipeline, node
 from compo_pipeline.benchmarks.loading import gather
 from compo_pipeline.diagnosis.advice import describe_training
 from compo_pipeline.evaluation.contamination import training_rows
-from compo_pipeline.evaluation.evaluate import compare_run
+from compo_pipeline.evaluation.evaluate import compare_run, score_run
 from compo_pipeline.pipelines.evaluation import nodes
 
 
@@ -46,7 +46,7 @@ def create_pipeline() -> Pipeline:
                 name="identify_training_rows",
             ),
             node(
-                nodes.score_run,
+                score_run,
                 inputs=[
                     "benchmark_items",
                     "item_slices",
