@@ -659,11 +659,6 @@ def test_two_values_of_one_key_are_refused_unless_something_says_which(parameter
     assert combined(parameters, listed) == {POSITIVES: 2, RATE: 4.0}
 
 
-def test_equal_values_do_not_differ(parameters):
-    listed = {"clic": {"a": {RATE: 1.0}, "b": {RATE: 1.0, POSITIVES: 2}}}
-    assert combined(parameters, listed) == {POSITIVES: 2, RATE: 1.0}
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.datasets import readers
-from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.storage.records import Rejected
@@ -195,24 +194,3 @@ def test_addresses_without_downloads_name_the_key(tmp_path: Path) -> None:
         SourceError, match=r"'Image Path' holds addresses, and no table .* set data\.images to the"
     ):
         list(readers.read(settings(tmp_path, name, images="images")))
-
-
-def test_packed_images_are_refused_as_img2datasets_are(tmp_path: Path) -> None:
-    name = publish(tmp_path, "csv", [address(0)])
-    download(tmp_path / "images", {0: "success"})
-    (tmp_path / "images" / "00001.tar").touch()
-    with pytest.raises(SourceError, match=r"00001\.tar holds its images packed"):
-        list(readers.read(settings(tmp_path, name, images="images")))
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -> None:
-    name = publish(tmp_path, suffix, [address(0)])
-    data = settings(tmp_path, name, columns=Columns(caption="shortLLA"))
-    with pytest.raises(SourceError, match=r"no column shortLLA \(it has 'Image Path, raw_caption"):
-        list(readers.read(data))
-
-
-def test_no_file_names_the_key(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"no file below .* matches 'x\.csv'.*data\.splits"):
-        locate(settings(tmp_path, "x.csv"))

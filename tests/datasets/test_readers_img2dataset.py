@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.datasets import readers
-from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.storage.records import Rejected
@@ -172,26 +171,11 @@ def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path, source: str) -
         assert captions(settings(tmp_path, source)) == ["A dog.", "A cat."]
 
 
-def test_tars_alone_are_refused_with_the_same_advice(tmp_path: Path) -> None:
-    (tmp_path / "cc3m").mkdir()
-    (tmp_path / "cc3m" / "00000.tar").touch()
-    with pytest.raises(SourceError, match=r"cc3m/00000\.tar holds its images packed"):
-        locate(settings(tmp_path, "cc3m/*.parquet"))
-
-
 def test_images_inside_a_table_are_refused(tmp_path: Path) -> None:
     rows = [{**values(0, 0, "A dog."), "jpg": b"..."}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "00000.parquet")
     with pytest.raises(SourceError, match=r"00000\.parquet holds images.*output_format files"):
         list(readers.read(settings(tmp_path)))
-
-
-@pytest.mark.parametrize("source", ["*.csv", "nowhere/*.parquet"])
-def test_files_that_are_none(tmp_path: Path, source: str) -> None:
-    write(tmp_path, 0, [values(0, 0, "A dog.")])
-    (tmp_path / "t.csv").touch()
-    with pytest.raises(SourceError, match=r"set data\.(root or )?(data\.)?splits"):
-        locate(settings(tmp_path, source))
 
 
 @pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])

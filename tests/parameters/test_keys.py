@@ -204,15 +204,6 @@ def test_open_mapping_takes_any_name_and_no_wrong_value(configured, refused):
     assert line.startswith("--params: data.split: unknown key")
 
 
-def test_null_takes_a_name_out_of_an_open_mapping_only(configured, refused):
-    values = configured(data={"splits": {"val": None}}, model_lists={"openai": {"ViT-L-14": None}})
-    assert values["data"]["splits"] == {"train": "train", "test": "test"}
-    assert set(values["model_lists"]["openai"]) == {"ViT-B-32", "ViT-B-16"}
-    assert configured(model={"pretrained": None})["model"]["pretrained"] is None
-    (line,) = refused(training={"epochs": None})
-    assert line.startswith("--params: training.epochs: ") and line.endswith("(got None)")
-
-
 def test_all_errors_of_all_places_are_told_at_once(project_conf, refused):
     write(project_conf, "parameters_training.yml", {"training": {"epoch": 2, "batch_size": 0}})
     write(project_conf, "parameters.yml", {"data": {"sample": {"rows": "many"}}})
@@ -259,22 +250,6 @@ def test_a_value_that_overrides_a_variant_s_is_told_by_its_own_place(refused):
     odd = {"clic": {"odd": {"training.epochs": 0}}}
     (line,) = refused(variant="odd", variants=odd, training={"epochs": -1})
     assert line.startswith("--params: training.epochs: ") and line.endswith("(got -1)")
-
-
-def test_a_boolean_is_no_number(refused):
-    assert refused(seed=True) == ["--params: seed: Input should be a valid integer (got True)"]
-    lines = refused(training={"epochs": True, "optimizer": {"lr": True}})
-    assert sorted(lines) == [
-        "--params: training.epochs: expected a number, got True",
-        "--params: training.optimizer.lr: expected a number, got True",
-    ]
-
-
-def test_a_value_is_no_mapping_and_a_mapping_no_value(refused):
-    (line,) = refused(seed={"a": 1})
-    assert line == "--params: seed: Input should be a valid integer (got {'a': 1})"
-    (line,) = refused(training={"optimizer": 3})
-    assert line.startswith("--params: training.optimizer: Input should be a dictionary")
 
 
 @pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
