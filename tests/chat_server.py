@@ -18,10 +18,6 @@ class Turn(BaseHTTPRequestHandler):
 
     server: Chat
 
-    def do_GET(self) -> None:
-        self.server.looks.append(self.path)
-        self.server.look(self)
-
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         with self.server.lock:
@@ -66,16 +62,12 @@ class Turn(BaseHTTPRequestHandler):
 
 
 class Chat(ThreadingHTTPServer):
-    """A server with a script; `seen` are path, headers and body of each question, `looks` the
-    paths of other requests.
-    """
+    """A server with a script; `seen` are path, headers and body of each question."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Turn)
         self.lock, self.done = threading.Lock(), threading.Event()
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.looks: list[str] = []
-        self.look: Callable[[Turn], None] = lambda turn: turn.reply(404, "no such page")
         self.script: Script = lambda turn, number, body: turn.reply(500, "no script")
 
     @property
