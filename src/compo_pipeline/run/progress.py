@@ -99,31 +99,6 @@ class Meter:
         return [*figures, f"{self._rate(now):.3g}/s"]
 
 
-class Waits:
-    """Measures how long a loop waits for its items."""
-
-    def __init__(self) -> None:
-        self._seconds, self._count = 0.0, 0
-
-    def timed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items of a loop, and measure the time that it waits for each."""
-        iterator = iter(items)
-        while True:
-            started = time.perf_counter()
-            item = next(iterator, None)
-            self._seconds += time.perf_counter() - started
-            if item is None:
-                return
-            self._count += 1
-            yield item
-
-    def mean(self) -> float:
-        """Mean waiting time per item in seconds, since the last call of this method."""
-        mean = self._seconds / max(1, self._count)
-        self._seconds, self._count = 0.0, 0
-        return mean
-
-
 def _progress_bar() -> Progress | None:
     """Progress bar on the log's terminal; None without a terminal, or for a silenced logger."""
     console = rich.get_console()

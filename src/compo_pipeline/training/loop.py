@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.run.compute import Compute, moved
-from compo_pipeline.run.progress import Meter, Waits
+from compo_pipeline.run.progress import Meter
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
@@ -145,7 +147,7 @@ def fit(
             yield replace(loaded, image_fingerprint=own)
         set_trained()
 
-    done, waits = progress.step, Waits()
+    done, waits = progress.step, list[float]()
     remaining = range(done, done if progress.finished else last)
     pending: list[dict[str, Tensor]] = []  # losses of the steps since the last reading
     shown: dict[str, float] = {}
@@ -163,7 +165,11 @@ def fit(
             num_workers=settings.workers,
             pin_memory=device.type == "cuda",
         )
-        for step, collated in enumerate(waits.timed(loader), done + 1):
+        ready = iter(loader)
+        for step in range(done + 1, done + 1 + len(remaining)):
+            asked = time.perf_counter()
+            collated = next(ready)
+            waits.append(time.perf_counter() - asked)
             # Towers with dropout draw from torch's global state: the same at a step of any run,
             # and not the same in two processes.
             place = [ranks.rank] if ranks.rank else []
@@ -202,7 +208,8 @@ def fit(
                         lambda: stops_early(progress.curve, settings)
                     )
                 if ranks.first:
-                    report({**point, "data_wait": waits.mean()})
+                    report({**point, "data_wait": fmean(waits)})
+                waits.clear()
             if ranks.first and (saves or progress.finished):
                 content = {
                     "fingerprint": dict(fingerprint),
