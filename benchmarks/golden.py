@@ -40,18 +40,12 @@ SIDES = ("theirs", "ours")
 # Differences that are wanted, with the reason. A key is the name of a part, or "part: place" with
 # the place as the script prints it; * matches any text, [[] a bracket.
 WANTED: dict[str, str] = {
-    "scores on *: scored_items.parquet *": "items are stored with their slices alone",
-    "export of *: items.parquet *": "items are stored with their slices alone",
-    "export of *: bom.cdx.json *": "a version has no bill of materials",
-    "export of *: croissant.json *": "a version has no Croissant metadata",
-    "export of *: README.md *": "the card names no bill of materials",
-    "export of *: compo.json .export_format": "a version has other files",
-    "export of *: compo.json .training.*": "results name versions of code in place of hashes",
-    "export of *: compo.json .rehearsal": "there are no rehearsals",
     "views of *: counterfactuals.parquet [[]*].fingerprint": "of the version of the scenes",
     "views of *: counterfactuals.parquet [[]*].image": "named by that version",
     "views of *: epoch=*.parquet [[]*].counterfactuals[[]*": "named by that version",
-    "gate: *: *.json .checks[[]*].finding": "a finding names `compo-pipeline benchmarks`",
+    "intervals on *: comparison.json .overlaps[[]*].items": "a hash of the items' names",
+    "export of *: evidence.json .overlaps[[]*].items": "a hash of the items' names",
+    "gate: *: *.json .promotion.gate": "a hash of the gate's settings",
 }
 
 # Keys of JSON files: of one run, or hashes of code.
