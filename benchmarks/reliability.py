@@ -45,8 +45,8 @@ MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chao
 | MLflow's server is killed during a training | training goes on; after the same command the run \
 has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_training.py` |
 | a flipped bit in a table, a state or a store that a run reads | refused, computed again, or in \
-what nobody reads | 3,100 flips, none \
-read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
+what nobody reads; the memory-mapped copy of a table above 64 MiB is not checked \
+| 3,100 flips, none read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
 | `benchmarks/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
@@ -65,7 +65,7 @@ nothing or come twice | refused by item or subtask, also where all digests fit |
 | `tests/registry/test_evidence.py` |
 | flipped bits of an exported checkpoint's weights and configuration | refused by file | \
 | `tests/models/test_export.py` |
-| weights that inflate to gigabytes; a configuration with unbounded aliases, thousands of levels \
+| weights that inflate to gigabytes; a configuration with thousands of levels \
 or a `${{...}}` of nothing | one line with the file, before it is read | \
 | `tests/models/test_checkpoints.py`, `tests/parameters/test_keys.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \

@@ -158,7 +158,7 @@ def test_a_package_s_data_are_made_read_and_edited(kedro: Run, workspace: Path) 
     done = kedro("raw,ingest,validation,counterfactuals", **OWN)
     assert done.returncode == 0, done.stdout + done.stderr
     source = json.loads((workspace / "data/02_intermediate/squares/source.json").read_text())
-    assert source["format"] == "squares" and list(source["splits"]) == ["train"]
+    assert source["format"] == "squares" and list(source["splits"]) == ["train", "val", "test"]
     (images,) = (workspace / "data/05_model_input/squares").rglob("counterfactual_images")
     made = [file for file in images.rglob("*") if file.is_file()]
     assert len(made) == 2 * 4

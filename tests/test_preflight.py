@@ -176,8 +176,8 @@ def test_every_node_gets_parameters_of_the_types_that_it_declares(context: Conte
 
     declared = {}
     for each in {one for name in pipelines for one in pipelines[name].nodes}:
-        hints, names = get_type_hints(each.func), inspect.signature(each.func).parameters
-        for name, given in zip(names, each.inputs, strict=True):
+        hints = get_type_hints(each.func)
+        for name, given in inspect.signature(each.func).bind(*each.inputs).arguments.items():
             if given.startswith("params:"):
                 declared[f"{each.name} {name}"] = hints[name], given.removeprefix("params:")
     wrong = []

@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models.loading import load
+from compo_pipeline.training.run import Job, train
 from compo_pipeline.tuning import trial as trials
 from compo_pipeline.tuning.settings import GuardedFigures, ObjectiveSettings, TrialSettings
 from compo_pipeline.tuning.study import StudyPlan, load_study, work
@@ -66,8 +67,8 @@ def test_the_value_is_the_score_less_the_violation(world: Any, tmp_path: Path) -
 
     # What trains is the configured recipe with the trial's values, and nothing else.
     method, recipe = world.inputs.build({LR: RUINOUS})
-    trainer = world.inputs.trainer(recipe, tmp_path / "alone")
-    trainer.train(method, "alone", tmp_path / "checkpoint", lambda _: None)
+    job = Job(method, "alone", tmp_path / "checkpoint")
+    train(world.inputs.of(recipe, tmp_path / "alone"), job, lambda _: None)
     alone = objective.scorer(load(tmp_path / "checkpoint"))
     assert dict(alone.metrics) == ruinous.user_attrs["figures"]
 
@@ -153,8 +154,8 @@ def test_the_state_of_an_earlier_study_is_overwritten(
     world: Any, tmp_path: Path, steps: list[int]
 ) -> None:
     method, recipe = world.inputs.build({LR: RUINOUS})
-    trainer = world.inputs.trainer(recipe, tmp_path / "trials" / "trial=0")
-    trainer.train(method, "negclip", tmp_path / "out", lambda _: None)
+    job = Job(method, "negclip", tmp_path / "out")
+    train(world.inputs.of(recipe, tmp_path / "trials" / "trial=0"), job, lambda _: None)
     objective = world.objective(tmp_path)
     (trial,) = work(world.plan(objective, tmp_path, GENTLE), objective).trials
     assert len(steps) == 12 and trial.user_attrs["figures"][KNOWN] == pytest.approx(100)
