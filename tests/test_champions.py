@@ -64,7 +64,6 @@ ENVIRONMENTS = {
     "sparcl_coco": Environment(layouts.coco_2014, 256, 320, apart="small_diffusion"),
     "table": Environment(layouts.table, 64, 32, carves=False),
 }
-FAST = "siglip_cc3m"
 
 
 def small(rows: int) -> dict[str, Any]:
@@ -224,11 +223,7 @@ def assert_mixtures(table: pd.DataFrame) -> None:
     assert "composition" in set(table[table.measured_on == "validation"].name)
 
 
-def test_a_recipe_goes_from_data_to_a_champion(chain: Callable[[str], Chain]) -> None:
-    goes_to_a_champion(chain(FAST))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("env", [env for env in ENVIRONMENTS if env != FAST])
+@pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_every_recipe_goes_from_data_to_a_champion(chain: Callable[[str], Chain], env: str) -> None:
     goes_to_a_champion(chain(env))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -269,20 +270,15 @@ def test_on_scenes_the_roles_decide_as_their_figures_did(
     }
     subtasks = read(layouts, "sugar_crepe", "sugar_crepe_pp", "coco", "zero_shot_sets")
     models = [
-        scored(subtasks, noise, shake)
-        for noise, shake in ((1.0, 0.0), (0.97, 0.0), (0.8, 0.0), (0.8, 0.5), (1.1, 0.2))
+        scored(subtasks, noise, shake) for noise, shake in ((1.0, 0.0), (0.8, 0.0), (0.8, 0.5))
     ]
+    figures = replace(promotion, gate=replace(promotion.gate, rules=wanted))
     outcomes = set()
-    for ours in models:
-        for theirs in models:
-            by_role = judged(ours, theirs, promotion)
-            figures = replace(promotion, gate=replace(promotion.gate, rules=wanted))
-            by_figure = judged(ours, theirs, figures)
-            found = [(c.subject, c.passed, c.numbers, c.enough) for c in by_role if c.numbers]
-            assert found == [
-                (c.subject, c.passed, c.numbers, c.enough) for c in by_figure if c.numbers
-            ]
-            outcomes.add(bool(failed(by_role)))
+    for ours, theirs in permutations(models, 2):
+        by_role, by_figure = judged(ours, theirs, promotion), judged(ours, theirs, figures)
+        found = [(c.subject, c.passed, c.numbers, c.enough) for c in by_role if c.numbers]
+        assert found == [(c.subject, c.passed, c.numbers, c.enough) for c in by_figure if c.numbers]
+        outcomes.add(bool(failed(by_role)))
     assert outcomes == {True, False}
 
 
