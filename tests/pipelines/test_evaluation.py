@@ -28,7 +28,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipeline_registry import register_pipelines
 from compo_pipeline.project.settings import RunSettings
 from compo_pipeline.run.provenance import CommandOptions, Site
-from compo_pipeline.storage.records import Caption, Fact, Foil, Rejected, View
+from compo_pipeline.storage.records import Caption, Fact, Foil, View
 from compo_pipeline.storage.table_files import write_rows
 
 IMAGES = 6
@@ -133,7 +133,6 @@ def catalog(
             "params:foils": FoilSettings(splits={"test": "test"}),
             "foils_report": {"builder": 1, "fingerprint": "f00d", "splits": {"test": split_report}},
             "foils_review": review,
-            "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,
             "control_checkpoint": tiny_clip,
             "run": {

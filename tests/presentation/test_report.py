@@ -25,7 +25,7 @@ from compo_pipeline.presentation.pages import Card, Link, Plot
 from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import record_json
-from compo_pipeline.storage.records import ItemChange, Rejected, Score
+from compo_pipeline.storage.records import ItemChange, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 COMPARED = {
@@ -90,7 +90,6 @@ def material(comparison: Comparison, subtask: Subtask) -> dict[str, Any]:
     return {
         "comparison": comparison,
         "cards": sampled_cards([subtask], _scores(), comparison, 10),
-        "quarantine": [Rejected(3, "s3", "x.jpg", "words", "2 words")],
         "curves": pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]}),
         "foils": [],
         "diagnosis": Diagnosis(),

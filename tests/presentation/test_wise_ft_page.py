@@ -80,8 +80,9 @@ def test_nothing_is_drawn_of_nothing() -> None:
 
 
 def test_the_page_says_which_sets_are_in_an_axis() -> None:
-    found = wise_ft_page.axis_sets(frame("composition", "retrieval"))
-    assert found == {"Composition": SETS["composition"], "Retrieval": SETS["retrieval"]}
+    (plot,) = wise_ft_page.trade_off(frame("composition", "retrieval"))
+    told = f"Composition: {SETS['composition']}. Retrieval: {SETS['retrieval']}."
+    assert plot.note.endswith(told)
 
 
 def test_the_table_has_a_line_a_ratio(tmp_path: Path) -> None:

@@ -276,6 +276,13 @@ def image_hash(place: ImagePlace) -> str | None:
         return None
 
 
+def image_hashes(subtasks: Iterable[Subtask], workers: int) -> dict[ImagePlace, str | None]:
+    """SHA-256 of each image file of the items; None for those that cannot be read."""
+    places = _distinct_files(subtasks)
+    with ThreadPoolExecutor(workers) as pool:
+        return dict(zip(places, pool.map(image_hash, places), strict=True))
+
+
 def _perceptual_hash(place: ImagePlace) -> int | None:
     """The difference hash of an image; None if it cannot be read."""
     try:
@@ -302,9 +309,7 @@ def without_reported(
     Raises:
         SettingsError: more than half of a subtask is also reported.
     """
-    places = _distinct_files([*validation, *reported])
-    with ThreadPoolExecutor(workers) as pool:
-        hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
+    hashes = image_hashes([*validation, *reported], workers)
 
     def images_of(task: Subtask, item: Item) -> set[str | None]:
         return {hashes[place] for place in _item_files(task, item)} - {None}

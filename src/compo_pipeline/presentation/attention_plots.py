@@ -46,21 +46,6 @@ _NOTE = (
 log = logging.getLogger(__name__)
 
 
-class TowersDiffer(SettingsError):
-    """Exception: two models' image towers differ, so that attention maps cannot be subtracted.
-
-    Args:
-        names: of the models.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self.reason = f"the image towers of {' and '.join(names)} differ"
-        super().__init__(
-            f"model: {self.reason}; set model.name and model.pretrained as they were in the "
-            "training of the checkpoint"
-        )
-
-
 class ColourScales(NamedTuple):
     """Colour scales of attention and of its difference, the same in all grids of a run."""
 
@@ -90,11 +75,14 @@ def panels_of(
     """Attention panels of phrase-image cases under two models, without unreadable images.
 
     Raises:
-        TowersDiffer: the image towers of the two models differ.
+        SettingsError: the image towers of the two models differ.
     """
     towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
     if towers[0] != towers[1]:
-        raise TowersDiffer(base.name, tuned.name)
+        raise SettingsError(
+            f"model: the image towers of {base.name} and {tuned.name} differ; set model.name and "
+            "model.pretrained as they were in the training of the checkpoint"
+        )
     of_image: dict[tuple[Path, str], list[str]] = {}
     for case in cases:
         of_image.setdefault((case.root, case.image), []).append(case.phrase)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -53,7 +53,6 @@ STYLE: dict[Any, Any] = {
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
-_MOST_NAMES = 14
 _SMOOTHED_FROM = 40  # points of a curve
 _EXACT = ("lr", "scale")  # not measured batch by batch
 # Places of a name beside its point, in points, with the alignment.
@@ -239,7 +238,7 @@ def scatter(panels: Sequence[Panel], file: str, label: str, title: str, note: st
         axes[0].set_ylabel(panels[0].up)
         figure.tight_layout()
         for ax, panel in zip(axes, panels, strict=True):
-            _name_points(ax, _labelled_points(panel), panel.points.values())
+            _name_points(ax, panel)
         return [save(figure, file, label, title, note)]
 
 
@@ -258,13 +257,6 @@ def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[tuple[float,
     )
 
 
-def _labelled_points(panel: Panel) -> dict[str, tuple[float, float]]:
-    """Points that get a label: all; if there are many, only the base and those of the line."""
-    points = panel.points
-    named = {next(iter(points)), *(name for name in points if points[name] in panel.line)}
-    return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}
-
-
 def _plot_points(ax: Axes, panel: Panel) -> None:
     """Plot the models' points, and the line through some of them."""
     points = panel.points
@@ -279,13 +271,16 @@ def _plot_points(ax: Axes, panel: Panel) -> None:
     ax.set_axisbelow(True)
 
 
-def _name_points(
-    ax: Axes, named: Mapping[str, tuple[float, float]], points: Iterable[tuple[float, float]]
-) -> None:
-    """Write model names beside their points, where they cover no point and no other name."""
-    centres = ax.transData.transform(list(points))
+def _name_points(ax: Axes, panel: Panel) -> None:
+    """Write model names beside their points, where they cover no point and no other name.
+
+    That of the base and those of the line come first: among many points they find a place.
+    """
+    points = [*panel.points.values()]
+    centres = ax.transData.transform(points)
     taken = [Bbox([centre - 4, centre + 4]) for centre in centres]
-    for name, point in named.items():
+    first = [points[0], *panel.line]
+    for name, point in sorted(panel.points.items(), key=lambda one: one[1] not in first):
         for far, ((across, up), align) in itertools.product((1, 2, 3), _BESIDE.items()):
             text = ax.annotate(
                 name, point, (far * across, far * up), textcoords="offset points",

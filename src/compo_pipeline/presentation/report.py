@@ -20,7 +20,6 @@ from compo_pipeline.presentation.diagnosis_page import (
     diagnosis_sections,
 )
 from compo_pipeline.run.provenance import Site
-from compo_pipeline.storage.records import Rejected
 
 PAGE = "report.html"
 _CHANGES = {
@@ -67,7 +66,6 @@ _READING = {
 def files(
     comparison: Comparison,
     cards: Mapping[str, Sequence[pages.Card]],
-    quarantine: Sequence[Rejected],
     curves: pd.DataFrame,
     foils: Sequence[pages.Section],
     diagnosis: Diagnosis,
@@ -81,7 +79,6 @@ def files(
     Args:
         comparison: of the run's models.
         cards: items that are shown, by kind of change.
-        quarantine: rows that validation rejected.
         curves: of the training, with a `step` column.
         foils: the part about foils of own captions.
         diagnosis: of the fine-tuned model.
@@ -114,7 +111,7 @@ def files(
             labels,
         ),
         *plots.curves(curves),
-        *_data_sections(comparison, quarantine),
+        *_data_sections(comparison),
     ]
     if settings:
         code = yaml.safe_dump(dict(settings), sort_keys=False)
@@ -211,10 +208,8 @@ def _slices_table(comparison: Comparison) -> list[pages.Table]:
     return [tables.metrics_table(*own, title="Slices of the items", note=_SLICES, folded=True)]
 
 
-def _data_sections(
-    comparison: Comparison, quarantine: Sequence[Rejected]
-) -> Iterator[pages.Section]:
-    """What the metrics rest on: benchmark items, overlap with training rows, rejected rows."""
+def _data_sections(comparison: Comparison) -> Iterator[pages.Section]:
+    """What the metrics rest on: benchmark items, and their overlap with the training rows."""
     labels, audits = comparison.benchmarks, comparison.audits
     names = [f"{labels[each.benchmark]} {each.subtask.replace('_', ' ')}" for each in audits]
     yield pages.Table(
@@ -242,12 +237,3 @@ def _data_sections(
             folded=True,
         )
     yield tables.overlaps_table(comparison.overlaps, labels)
-    rules = Counter(row.rule for row in quarantine).most_common()
-    rejected = len({(row.row, row.sample_id, row.image) for row in quarantine})
-    note = (
-        f"{rejected:,} caption rows were rejected before training; a row may break several rules."
-    )
-    if rules:
-        yield pages.Table(("rule", "rows"), rules, title="Quarantined rows", note=note)
-    else:
-        yield pages.Text("None: every caption row passed validation.", title="Quarantined rows")

@@ -21,14 +21,13 @@ _DIFFERENCES = (
     "Points, paired on the same items, with 95% intervals; p is corrected by Holm over all "
     "comparisons of this page."
 )
-_NO_CARDS: Mapping[str, Mapping[str, Sequence[pages.Card]]] = MappingProxyType({})
 
 
 def files(
     suite: Comparison,
     title: str,
     facts: Mapping[str, str],
-    cards: Mapping[str, Mapping[str, Sequence[pages.Card]]] = _NO_CARDS,
+    cards: Mapping[str, Mapping[str, Sequence[pages.Card]]] = MappingProxyType({}),
 ) -> dict[str, str | bytes]:
     """The page of several models' scores as HTML and Markdown, and its plot.
 

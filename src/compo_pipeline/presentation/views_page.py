@@ -82,10 +82,9 @@ def views_page(
 
 
 def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
-    """What an epoch's views have: negatives by generator, synthetic pairs, noun phrases."""
+    """What an epoch's views have: negatives by generator, noun phrases."""
     slots: list[Counter[tuple[str, str]]] = []
     phrases, captions = Counter[str](), 0
-    pairs = {role: Counter[str]() for role in ROLES}
     for view in views:
         origins = _origins(view)
         slots += [Counter() for _ in origins[len(slots) :]]
@@ -94,15 +93,6 @@ def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
                 counts[origin["generator"], origin["category"].partition(":")[0]] += 1
         captions += bool(view.phrases)
         phrases.update(phrase.casefold() for phrase in view.phrases)
-        if view.counterfactuals:
-            for role, text, image in zip(
-                ROLES, _pair_texts(view), view.counterfactuals, strict=True
-            ):
-                pairs[role].update(
-                    name
-                    for name, there in (("text", text), ("image", image), ("both", text and image))
-                    if there
-                )
     if slots:
         yield pages.Table(
             ("negatives by", "present", "absent", "categories"),
@@ -116,14 +106,6 @@ def _counts(views: Sequence[View]) -> Iterator[pages.Table | pages.Text]:
                 for counts in slots
             ],
             ["categories"],
-        )
-    if any(pairs.values()):
-        yield pages.Table(
-            ("synthetic pairs", "text", "image", "both"),
-            [
-                (role, *(f"{counts[name]:,}" for name in ("text", "image", "both")))
-                for role, counts in pairs.items()
-            ],
         )
     if phrases:
         yield pages.Text(
@@ -186,9 +168,9 @@ def _text_sides(view: View) -> Iterator[pages.Side]:
 def _synthetic_sides(view: View, folder: Path) -> Iterator[pages.Side]:
     """Yield a view's negative and positive counterfactual, each a text with its image."""
     absent = ("no edited caption", "no paraphrase")
-    for role, text, path, missing in zip(
-        ROLES, _pair_texts(view), view.counterfactuals, absent, strict=True
-    ):
+    # The edited caption and its paraphrase.
+    texts = view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
+    for role, text, path, missing in zip(ROLES, texts, view.counterfactuals, absent, strict=True):
         image = pages.image_card(folder, path) if path else pages.ImageCard()
         (origin, *_) = (*_origins(view), None)
         kind = origin["category"].partition(":")[0] if origin and role == "negative" else ""
@@ -201,8 +183,3 @@ def _origins(view: View) -> Sequence[Mapping[str, Any] | None]:
     """Generator, category and words of each negative, from the view's provenance."""
     found: Sequence[Mapping[str, Any] | None] = json.loads(view.provenance)["negatives"]
     return found
-
-
-def _pair_texts(view: View) -> tuple[str | None, str | None]:
-    """The edited caption of a view and its paraphrase; None for a missing text."""
-    return view.negatives[0], view.positives[1] if len(view.positives) > 1 else None

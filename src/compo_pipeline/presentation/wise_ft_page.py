@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -43,31 +43,23 @@ def files(
     ratios = sorted(reported.ratio.unique())
     found = {(row["label"], row["ratio"]): row for row in shown.to_dict("records")}
 
-    def value(row: Mapping[Hashable, Any]) -> Cell:
-        return Cell(row["value"], row["significance"])
-
-    def difference(row: Mapping[Hashable, Any]) -> Cell:
+    def cell(row: Mapping[Hashable, Any]) -> Cell:
         interval = f"[{row['against_base_low']:+.1f}, {row['against_base_high']:+.1f}]"
-        return Cell(f"{row['against_base']:+.1f}", row["significance"], interval)
-
-    def rows(cell: Callable[[Mapping[Hashable, Any]], Cell], some: Sequence[float]) -> Any:
-        labels = dict.fromkeys(shown.label)
-        return [[label, *(cell(found[label, ratio]) for ratio in some)] for label in labels]
+        difference = f"{row['against_base']:+.1f} {interval}" if row["ratio"] else ""
+        return Cell(row["value"], row["significance"], difference)
 
     sections: list[Section] = [
         *trade_off(reported),
         Table(
             ["metric", *(f"{ratio:g}" for ratio in ratios)],
-            rows(value, ratios),
+            [
+                [label, *(cell(found[label, ratio]) for ratio in ratios)]
+                for label in dict.fromkeys(shown.label)
+            ],
             title="Metrics by ratio",
-            note="Per cent. Green is above the base and red below it, where the paired difference "
-            "is significant at 5% after Holm's correction over all metrics and ratios.",
-        ),
-        Table(
-            ["metric", *(f"{ratio:g}" for ratio in ratios if ratio)],
-            rows(difference, [ratio for ratio in ratios if ratio]),
-            title="Differences from the base, with 95% intervals",
-            folded=True,
+            note="Per cent, with the paired difference from the base and its 95% interval. Green "
+            "is above the base and red below it, where the difference is significant at 5% after "
+            "Holm's correction over all metrics and ratios.",
         ),
         Text(
             "All metrics are in `figures.csv` beside this page. A run with `--params "
@@ -128,12 +120,6 @@ def _role_means(frame: pd.DataFrame, role: str) -> pd.DataFrame:
     return frame[(frame.benchmark == MEANS) & (frame.name == role)]
 
 
-def axis_sets(frame: pd.DataFrame) -> dict[str, str]:
-    """Label of each scored benchmark role, with the names of the sets whose mean it is."""
-    found = {role: _role_means(frame, role) for role in _AXES}
-    return {ROLE_LABELS[role]: own.sets.iloc[0] for role, own in found.items() if len(own)}
-
-
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Table of means in per cent: a row per WiSE-FT ratio, a column per benchmark role.
 
@@ -164,7 +150,8 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
         points = zip(values, means[up], strict=True)
         named = dict(zip((f"{ratio:g}" for ratio in means.index), points, strict=True))
         panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
-    sets = axis_sets(frame)
+    scored = [role for role in _AXES if role in means]
+    sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in scored}
     told = " ".join(f"{role}: {members}." for role, members in sets.items())
     label = f"{' against '.join(sets)}, along the ratios"
     note = f"Each point is a ratio, the square the base; each axis is the mean of its sets. {told}"

@@ -25,9 +25,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.conclusions import coverage_lines
 from compo_pipeline.evaluation.contamination import training_captions
-from compo_pipeline.evaluation.evaluate import (
-    Comparison,
-)
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices, item_slices
 from compo_pipeline.foils import review
@@ -42,7 +40,7 @@ from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.run.provenance import Site
 from compo_pipeline.storage.files import record_json
 from compo_pipeline.storage.hashing import hash_of
-from compo_pipeline.storage.records import Caption, Foil, Rejected, Score
+from compo_pipeline.storage.records import Caption, Foil, Score
 from compo_pipeline.storage.tables import Splits
 from compo_pipeline.tracking import runs as tracking
 
@@ -77,7 +75,6 @@ def write_report(
     foils: Sequence[Foil],
     foils_report: Mapping[str, Any],
     foils_review: Mapping[str, Any],
-    quarantine: Sequence[Rejected],
     training_curves: pd.DataFrame,
     run: Mapping[str, Any],
     checkpoint: Path,
@@ -99,7 +96,6 @@ def write_report(
     return report.files(
         comparison,
         cards,
-        quarantine,
         training_curves,
         foils_page.sections(comparison, foils_report, split, noise),
         diagnosis,

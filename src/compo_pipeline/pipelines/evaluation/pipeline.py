@@ -107,7 +107,6 @@ def create_pipeline() -> Pipeline:
                     "foils",
                     "foils_report",
                     "foils_review",
-                    "quarantine",
                     "training_curves",
                     "run",
                     "checkpoint",

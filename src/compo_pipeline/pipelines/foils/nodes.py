@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.benchmarks.loading import from_files
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.evaluation.contamination import image_hash
+from compo_pipeline.evaluation.contamination import image_hashes
 from compo_pipeline.foils import build as builder
 from compo_pipeline.foils import review
 from compo_pipeline.foils.settings import FoilSettings
@@ -24,20 +23,6 @@ from compo_pipeline.storage.records import Caption, Fact, Foil
 from compo_pipeline.storage.tables import Splits, Table
 
 log = logging.getLogger(__name__)
-
-
-def _official_images(
-    facts: Table[Fact], benchmarks: BenchmarksSettings, workers: int
-) -> frozenset[str]:
-    """SHA-256 hashes of dataset images that occur in official benchmark files."""
-    tasks = from_files(benchmarks)
-    places = {
-        place for task in tasks for item in task.items for place in task.image_locations(item)
-    }
-    with ThreadPoolExecutor(workers) as pool:
-        official = set(pool.map(image_hash, places))
-    hashes = facts.column("image_hash").unique().to_pylist()
-    return frozenset(each for each in hashes if each and each in official)
 
 
 def build_foils(
@@ -54,7 +39,9 @@ def build_foils(
     Images of official benchmark files are left out.
     """
     captions, measured = Table.of(valid_captions, Caption), Table.of(facts, Fact)
-    official = _official_images(measured, benchmarks, workers) if foils.splits else frozenset()
+    hashes = image_hashes(from_files(benchmarks) if foils.splits else [], workers).values()
+    own = {*measured.column("image_hash").unique().to_pylist()}
+    official = frozenset(each for each in hashes if each and each in own)
     language = name_and_version(load_once(language_model))
     drawn_from = f"{captions.fingerprint} {sorted(official)}"
     report: dict[str, Any] = {
