@@ -143,7 +143,7 @@ def catalog(
                 "seed": 7,
                 "rows": "12 that the sample leaves are held out for foils",
             },
-            "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
+            "training_curves": pd.DataFrame({"model": "clic", "step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": replace(shipped.evaluation, **changes),
             "params:views.split": "train",
             "params:views": shipped.views,

@@ -280,12 +280,6 @@ def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
     assert "SugarCrepe++-style: in ITT" in page
 
 
-def test_figures_are_drawn_for_any_curves() -> None:
-    frame = pd.DataFrame({"step": [0, 1], "loss": [1.0, 0.5], "lr": [0.1, float("nan")]})
-    assert plots.curves(frame)
-    assert not plots.curves(pd.DataFrame({"step": [0, 1]}))
-
-
 def drawn(frame: pd.DataFrame) -> dict[str, list[tuple[list[float], bool]]]:
     """The lines of each panel: their values, and whether they are visible as points."""
     panels: dict[str, list[tuple[list[float], bool]]] = {}

@@ -26,7 +26,6 @@ THEME = {
     "base": "#8a8f98",
     "control": "#c08a2d",
     "ours": "#0f6b6f",
-    "other": "#7a4e7e",
 }
 # By role of a model.
 COLOURS = {"base": THEME["base"], "control": THEME["control"], "fine_tuned": THEME["ours"]}
@@ -157,7 +156,7 @@ def _plot_intervals(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -
 
 
 def curves(frame: pd.DataFrame) -> list[Plot]:
-    """Plot training curves: a panel per column but `step`, a line per value of a text column.
+    """Plot training curves: a panel per column but `step` and `model`, a line per model.
 
     Long curves of what is measured batch by batch are smoothed, over the values as they are. Where
     a model's steps alternate between objectives, a column of its name has its own loss, and the
@@ -166,23 +165,19 @@ def curves(frame: pd.DataFrame) -> list[Plot]:
     Returns:
         A section; none if there is nothing to draw.
     """
-    labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
-    if labels and "loss" in frame.columns:
-        frame = _without_mixtures(frame, labels[0])
-    names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
-    if "step" not in frame.columns or not names or frame.empty:
+    if frame.empty:
         return []
-    parts: list[tuple[Any, Any]] = [("", frame)]
-    if labels:
-        parts = list(frame.groupby(labels[0], sort=False))
-    palette = [*(COLOURS[role] for role in ("fine_tuned", "control", "base")), THEME["other"]]
+    frame = _without_mixtures(frame)
+    names = [name for name in frame.columns if name not in ("model", "step")]
+    palette = COLOURS["fine_tuned"], COLOURS["control"]
     across = min(3, len(names))
     down = -(-len(names) // across)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(2.6 * across, 2.0 * down))
         axes = figure.subplots(down, across, squeeze=False).ravel()
         for ax, name in zip(axes, names, strict=False):
-            for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
+            parts = frame.groupby("model", sort=False)
+            for colour, (label, part) in zip(palette, parts, strict=False):
                 drawn = part[["step", name]].dropna()
                 if len(drawn):
                     _plot_curve(ax, drawn["step"], drawn[name], colour, str(label))
@@ -190,16 +185,15 @@ def curves(frame: pd.DataFrame) -> list[Plot]:
             ax.grid(lw=0.8)
         for ax in axes[len(names) :]:
             ax.set_visible(False)
-        if labels:
-            axes[0].legend()
+        axes[0].legend()
         figure.tight_layout()
         return [save(figure, "curves.png", "Training curves", title="Training")]
 
 
-def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
+def _without_mixtures(frame: pd.DataFrame) -> pd.DataFrame:
     """Training curves without the total `loss` of models named after one part of the loss."""
-    own = [name for name in frame[label].unique() if name in frame.columns]
-    mixed = frame[label].isin([name for name in own if frame[name].notna().any()])
+    own = [name for name in frame["model"].unique() if name in frame.columns]
+    mixed = frame["model"].isin([name for name in own if frame[name].notna().any()])
     return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")
 
 

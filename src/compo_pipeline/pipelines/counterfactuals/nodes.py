@@ -24,14 +24,12 @@ from compo_pipeline.storage.files import FolderWriter
 from compo_pipeline.storage.records import Caption, Counterfactual, Fact, Parse, Rejected
 from compo_pipeline.storage.tables import Splits, Table, training_rows
 
-Engines = tuple[CaptionEditor, Parser, ImageGenerator | None]
-
 log = logging.getLogger(__name__)
 
 
 def open_engines(
     settings: CounterfactualSettings, language_model: str, opening: Opening
-) -> Engines:
+) -> tuple[CaptionEditor, Parser, ImageGenerator | None]:
     """Create the caption editor, the parser for it, and the image generator (or None).
 
     Args:
@@ -42,17 +40,11 @@ def open_engines(
     Raises:
         SettingsError: settings that cannot be used, found before a caption is edited.
     """
-    editor = open_editor(settings, opening)
-    return editor, _parser(settings, language_model), open_generator(settings, opening, editor)
-
-
-def _parser(settings: CounterfactualSettings, language_model: str) -> Parser:
-    """Parser of captions for the caption editor; parses nothing if the editor reads no parses."""
+    editor, parser = open_editor(settings, opening), Parser("", _unparsed)
     if CAPTION_EDITORS[settings.caption_editor].parses:
-        return Parser(
-            name_and_version(load_once(language_model)), partial(parse_by, language_model)
-        )
-    return Parser("", _unparsed)
+        language = name_and_version(load_once(language_model))
+        parser = Parser(language, partial(parse_by, language_model))
+    return editor, parser, open_generator(settings, opening, editor)
 
 
 def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:

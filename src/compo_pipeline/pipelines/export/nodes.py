@@ -21,17 +21,14 @@ def export_formats(checkpoint: Path, comparison: Comparison, export: ExportSetti
         SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
             was evaluated.
     """
-    formats = {
-        "hugging_face": (export.hugging_face, hf_export.to_hugging_face),
-        "onnx": (export.onnx, onnx_export.to_onnx),
-    }
     if export.onnx:  # before any work: the first format may take minutes
         onnx_export.require_packages()
     comparison.require(load(checkpoint).fingerprint)
     folder = checkpoint.with_name(".exporting")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name, (wanted, write) in formats.items():
-        if wanted:
-            log.info("Written: %s", write(checkpoint, folder / name))
+    if export.hugging_face:
+        log.info("Written: %s", hf_export.to_hugging_face(checkpoint, folder / "hugging_face"))
+    if export.onnx:
+        log.info("Written: %s", onnx_export.to_onnx(checkpoint, folder / "onnx"))
     return folder
