@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration.settings import leaves, overlay, parse
+from compo_pipeline.configuration.settings import leaves, parse, with_values
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
@@ -187,7 +187,7 @@ def test_laion_coco_s_tars_are_read_in_place_as_the_page_says(
     """With the options of the page's own command, on the recipe's settings."""
     page = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     (options,) = re.findall(r"--env=fsc_laion_coco --params '(data\.format=.*)'", page)
-    given = overlay(dict(option.split("=") for option in options.split(",")))
-    own = overlay({"data.root": str(root), **dict(leaves(given))})
+    given = with_values({}, dict(option.split("=") for option in options.split(",")))
+    own = with_values({}, {"data.root": str(root), **dict(leaves(given))})
     data = parse(DataSettings, context("fsc_laion_coco", **own).params["data"], "data")
     assert [row.own for row in read(data) if isinstance(row, RawCaption)] == [("web",)] * 6

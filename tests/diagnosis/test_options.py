@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.configuration.settings import with_values
 from compo_pipeline.counterfactuals.contract import Opening
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.diagnosis.negatives import RememberedParses
@@ -39,7 +39,7 @@ def test_every_rule_can_be_set_under_its_key(
     for method in ("negclip", "sparcl"):
         setting = found[method]
         for rules in ([rule] for rule in setting.allowed):
-            changes = overlay({setting.key: rules, "method": method})
+            changes = with_values({}, {setting.key: rules, "method": method})
             read_settings(loader_of(bootstrapped / "conf", "base", changes))
         assert set(setting.current) <= set(setting.allowed)
 

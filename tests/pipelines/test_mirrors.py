@@ -19,7 +19,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from compo_pipeline.configuration.settings import SettingsError, leaves, overlay, parse
+from compo_pipeline.configuration.settings import SettingsError, leaves, parse, with_values
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import NOT_CAPTIONED, RawCaption, SourceError
 from compo_pipeline.datasets.settings import CaptionTable, Columns, DataSettings, SourceSettings
@@ -165,8 +165,8 @@ def test_a_folder_of_texts_beside_tars_as_the_page_says(
         (root / "coca_captions" / f"{key}.txt").write_text(f"{marked}\nmore\n", "utf-8")
     page = (project / "docs" / "how-to" / "your-data.md").read_text(encoding="utf-8")
     (options,) = re.findall(r"--env=fsc_cc3m --params '(data\.format=webdataset.*)'", page)
-    given = overlay(dict(option.split("=") for option in options.split(",")))
-    own = overlay({"data.root": str(root), **dict(leaves(given))})
+    given = with_values({}, dict(option.split("=") for option in options.split(",")))
+    own = with_values({}, {"data.root": str(root), **dict(leaves(given))})
     data = parse(DataSettings, context("fsc_cc3m", **own).params["data"], "data")
     (root / "0.tar").rename(root / "00.tar")
     (root / "1.tar").rename(root / "01.tar")

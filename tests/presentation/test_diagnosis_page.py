@@ -7,7 +7,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from compo_pipeline.configuration.settings import overlay
+from compo_pipeline.configuration.settings import with_values
 from compo_pipeline.diagnosis.advice import Step
 from compo_pipeline.diagnosis.diagnose import Diagnosis
 from compo_pipeline.diagnosis.weaknesses import KindResult
@@ -59,7 +59,7 @@ def test_the_page_says_what_is_weak_and_what_to_change(
     console = Console(record=True, width=100)
     diagnosis_page.show(diagnoses, console)
     assert "swapped objects" in console.export_text()
-    assert yaml.safe_load(found.yaml) == (overlay(found.advice) if steps else None)
+    assert yaml.safe_load(found.yaml) == (with_values({}, found.advice) if steps else None)
     if steps:
         assert "of &lt;all&gt; methods" in page
         written = yaml.safe_load(files["environment/ours/parameters.yml"])

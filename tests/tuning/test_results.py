@@ -16,7 +16,7 @@ from kedro.framework.session import KedroSession
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.configuration.settings import leaves, overlay, with_values
+from compo_pipeline.configuration.settings import leaves, with_values
 from compo_pipeline.configuration.settings import plain as plain_settings
 from compo_pipeline.methods.registry import build
 from compo_pipeline.pipelines.tuning.nodes import name_tuned_run
@@ -77,8 +77,8 @@ def test_the_command_line_says_the_same_as_the_file(values):
     assert words[:3] == ["kedro", "run", "--pipeline=train_eval"]
     assert words[3] == "--params"
     got = _split_params(None, None, words[4])
-    assert got == overlay(values)
-    assert repr(got) == repr(overlay(values)), "types are the same too"
+    assert got == with_values({}, values)
+    assert repr(got) == repr(with_values({}, values)), "types are the same too"
 
 
 @pytest.fixture

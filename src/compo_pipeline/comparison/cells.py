@@ -70,8 +70,10 @@ def run_cells(chosen: CellSet, data_hash: str, folder: Path) -> list[dict[str, A
     Raises:
         CellsFailed: cells failed.
     """
+    # Without the files that only list cells.
+    files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
     state = {
-        "conf": _configuration_fingerprint(),
+        "conf": files_hash((path.relative_to(CONF).as_posix(), path) for path in files),
         "code": f"{TRAINING} {SCORING}",
         "data": data_hash,
     }
@@ -197,9 +199,3 @@ def _run_cell(
         return False
     write_json(place / DONE, wanted)
     return True
-
-
-def _configuration_fingerprint() -> str:
-    """Hash of the configuration files in conf, without those that only list cells."""
-    files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
-    return files_hash((path.relative_to(CONF).as_posix(), path) for path in files)

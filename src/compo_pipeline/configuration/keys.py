@@ -25,7 +25,13 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     Raises:
         SettingsError: a file cannot be used.
     """
-    return {path: content_of(path) for path in _files(folder, kind)}
+    return {
+        path: content_of(path)
+        for path in sorted(folder.rglob("*"))
+        # Its name begins with the kind, or that of a folder above it.
+        if path.suffix in _SUFFIXES
+        and any(part.startswith(kind) for part in path.relative_to(folder).parts)
+    }
 
 
 def content_of(path: Path) -> dict[str, Any]:
@@ -97,16 +103,6 @@ def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callab
         return ""
 
     return place
-
-
-def _files(folder: Path, kind: str) -> list[Path]:
-    """Configuration files of a folder whose name, or that of a folder of theirs, begins so."""
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in _SUFFIXES
-        and any(part.startswith(kind) for part in path.relative_to(folder).parts)
-    ]
 
 
 def _unknown_keys(

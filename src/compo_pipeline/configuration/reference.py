@@ -59,90 +59,78 @@ class ParameterEntry:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Schema:
-    """JSON schema of a settings class, or of one of its fields."""
+def _schema_of(settings: type) -> dict[str, Any]:
+    """JSON schema of a settings class without references, with docstrings of inherited fields."""
+    with warnings.catch_warnings():
+        # Defaults without a JSON form are left out: those of conf/base are shown.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        content = pydantic.TypeAdapter(settings).json_schema()
+    definitions = content.get("$defs", {})
+    # Pydantic does not pass docstrings of fields on to subclasses.
+    for each in (settings, *_nested_classes(settings)):
+        properties = (content if each is settings else definitions[each.__name__])["properties"]
+        for base in each.__mro__[1:]:
+            for name, field in getattr(base, "__pydantic_fields__", {}).items():
+                if field.description:
+                    properties[name].setdefault("description", field.description)
 
-    content: Mapping[str, Any]
-    definitions: Mapping[str, Any]
+    def inlined(part: Any) -> Any:
+        if isinstance(part, list):
+            return [inlined(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        own = {key: inlined(each) for key, each in part.items() if key not in ("$ref", "$defs")}
+        name = part.get("$ref", "").removeprefix("#/$defs/")
+        return {**inlined(definitions[name]), **own} if name else own
 
-    @classmethod
-    def from_type(cls, settings: type) -> _Schema:
-        """JSON schema of a settings class, with the docstrings of inherited fields."""
-        with warnings.catch_warnings():
-            # Defaults without a JSON form are left out: those of conf/base are shown.
-            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-            content = pydantic.TypeAdapter(settings).json_schema()
-        definitions = content.get("$defs", {})
-        # Pydantic does not pass docstrings of fields on to subclasses.
-        for each in (settings, *_nested_classes(settings)):
-            properties = (content if each is settings else definitions[each.__name__])["properties"]
-            for base in each.__mro__[1:]:
-                for name, field in getattr(base, "__pydantic_fields__", {}).items():
-                    if field.description:
-                        properties[name].setdefault("description", field.description)
-        return cls(content, definitions)
+    schema: dict[str, Any] = inlined(content)
+    return schema
 
-    def within(self, content: Mapping[str, Any]) -> _Schema:
-        """Schema of a nested part of this schema, with the same definitions."""
-        return _Schema(content, self.definitions)
 
-    def resolved(self) -> _Schema:
-        """The schema that `$ref` points to; without `$ref` this schema itself."""
-        name = self.content.get("$ref", "").removeprefix("#/$defs/")
-        return self.within(self.definitions[name]) if name else self
+def _is_open(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema is that of a mapping whose keys the user chooses."""
+    return "properties" not in schema and "additionalProperties" in schema
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the schema is that of a mapping whose keys the user chooses."""
-        return isinstance(self.resolved().content.get("additionalProperties"), Mapping | bool) and (
-            "properties" not in self.resolved().content
-        )
 
-    @property
-    def meaning(self) -> str:
-        """First paragraph of the schema's description, on one line."""
-        return " ".join(self.content.get("description", "").partition("\n\n")[0].split())
+def _meaning(schema: Mapping[str, Any]) -> str:
+    """First paragraph of a schema's description, on one line."""
+    return " ".join(schema.get("description", "").partition("\n\n")[0].split())
 
-    def fields(self) -> dict[str, _Schema]:
-        """Schemas of the fields of a settings class, by field name."""
-        properties = self.content.get("properties", {})
-        return {name: self.within(field) for name, field in properties.items()}
 
-    def settings(self) -> _Schema | None:
-        """Schema of the settings class in a field, or in its mapping or list; None if absent."""
-        schema = self.resolved()
-        if "properties" in schema.content:
-            return schema
-        inner = [*schema.content.get("anyOf", ()), schema.content.get("items")]
-        inner.append(schema.content.get("additionalProperties"))
-        found = (schema.within(each).settings() for each in inner if isinstance(each, Mapping))
-        return next(filter(None, found), None)
+def _settings_in(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Schema of the settings class in a field, or in its mapping or list; None if absent."""
+    if "properties" in schema:
+        return schema
+    inner = [schema.get("items"), schema.get("additionalProperties")]
+    found = (
+        _settings_in(each)
+        for each in (*schema.get("anyOf", ()), *inner)
+        if isinstance(each, Mapping)
+    )
+    return next(filter(None, found), None)
 
-    def allowed(self) -> str:
-        """Allowed values of the schema as text, such as `integer >= 1`."""
-        content = self.resolved().content
-        if "const" in content:
-            return str(content["const"])
-        if "enum" in content:
-            return " or ".join(map(str, content["enum"]))
-        if "anyOf" in content:
-            return " or ".join(self.within(each).allowed() for each in content["anyOf"])
-        if "prefixItems" in content:
-            items = (self.within(each).allowed() for each in content["prefixItems"])
-            return f"[{', '.join(items)}]"
-        kind = content.get("type", "any")
-        if kind == "array" and content.get("items"):
-            return f"list of {self.within(content['items']).allowed()}"
-        if kind == "object" and "properties" in content:
-            return f"mapping of {', '.join(content['properties'])}"
-        if kind == "object":
-            values = content.get("additionalProperties")
-            inner = self.within(values).allowed() if isinstance(values, Mapping) else "any"
-            return f"mapping to {inner}"
-        name = "path" if content.get("format") == "path" else _TYPES.get(kind, kind)
-        bounds = [f"{sign} {content[key]}" for key, sign in _BOUNDS.items() if key in content]
-        return f"{name} {' and '.join(bounds)}".strip()
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """Allowed values of a schema as text, such as `integer >= 1`."""
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(map(_allowed, schema["anyOf"]))
+    if "prefixItems" in schema:
+        return f"[{', '.join(map(_allowed, schema['prefixItems']))}]"
+    kind = schema.get("type", "any")
+    if kind == "array" and schema.get("items"):
+        return f"list of {_allowed(schema['items'])}"
+    if kind == "object" and "properties" in schema:
+        return f"mapping of {', '.join(schema['properties'])}"
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        return f"mapping to {_allowed(values) if isinstance(values, Mapping) else 'any'}"
+    name = "path" if schema.get("format") == "path" else _TYPES.get(kind, kind)
+    bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
+    return f"{name} {' and '.join(bounds)}".strip()
 
 
 def _nested_classes(settings: type) -> Iterator[type]:
@@ -170,30 +158,30 @@ def collect_entries(
         meanings: of top-level keys that the class of all keys does not have.
     """
 
-    def walk(schema: _Schema, prefix: str) -> Iterator[ParameterEntry]:
-        for name, field in schema.fields().items():
+    def walk(schema: Mapping[str, Any], prefix: str) -> Iterator[ParameterEntry]:
+        for name, field in schema["properties"].items():
             key = f"{prefix}{name}"
-            settings = _Schema.from_type(classes[key]) if key in classes else field.settings()
-            meaning = field.meaning or (settings.meaning if settings else "")
+            settings = _schema_of(classes[key]) if key in classes else _settings_in(field)
+            meaning = _meaning(field) or (_meaning(settings) if settings else "")
             entry = ParameterEntry(key, meaning, file=files.get(key, ""))
             default, now = value_at(defaults, key), value_at(values, key)
-            if (settings is not None and not field.is_open) or key in classes:
+            if (settings is not None and not _is_open(field)) or key in classes:
                 yield entry
                 yield from walk(settings or field, f"{key}.")
             elif settings is None:
-                if field.is_open:
+                if _is_open(field):
                     default, now = _names_only(default), _names_only(now)
-                yield replace(entry, type=field.allowed(), default=default, value=now)
+                yield replace(entry, type=_allowed(field), default=default, value=now)
             else:
                 differing = {name: now[name] for name in now if now[name] != default.get(name)}
                 names = list(default)
                 yield replace(entry, type=_OPEN, default=names, value=differing or names)
-                for name, each in settings.fields().items():
-                    yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
+                for name, each in settings["properties"].items():
+                    yield ParameterEntry(f"{key}.<name>.{name}", _meaning(each), _allowed(each))
 
     def sections() -> Iterator[ParameterEntry]:
         """What has classes of its own beside those of the root."""
-        known = set(_Schema.from_type(classes[""]).fields())
+        known = _schema_of(classes[""])["properties"]
         owner = ""
         for key, cls in classes.items():
             name = key.partition(".")[0]
@@ -202,11 +190,11 @@ def collect_entries(
             if name != owner:
                 owner = name
                 yield ParameterEntry(name, meanings.get(name, ""), file=files.get(name, ""))
-            schema = _Schema.from_type(cls)
-            yield ParameterEntry(key, schema.meaning)
+            schema = _schema_of(cls)
+            yield ParameterEntry(key, _meaning(schema))
             yield from walk(schema, f"{key}.")
 
-    return [*walk(_Schema.from_type(classes[""]), ""), *sections()]
+    return [*walk(_schema_of(classes[""]), ""), *sections()]
 
 
 def _names_only(values: Mapping[str, Any]) -> Mapping[str, Any]:

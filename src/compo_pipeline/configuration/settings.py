@@ -260,11 +260,6 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings, as in configuration files, from values by dotted key."""
-    return with_values({}, values)
-
-
 @cache
 def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
     """Pydantic validator of a dataclass, which refuses unknown keys."""

@@ -58,9 +58,8 @@ class CaptionEditor(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.caption_editor` that selects this editor."""
 
-    @property
-    def settings_fingerprint(self) -> str:
-        """Hash of everything besides the captions that determines the edited texts."""
+    settings_fingerprint: str
+    """Hash of everything besides the captions that determines the edited texts."""
 
     @property
     def concurrent(self) -> bool:
@@ -115,12 +114,8 @@ class ImageGenerator(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.image_generator` that selects this generator."""
 
-    @property
-    def settings_fingerprint(self) -> str:
-        """Hash of everything besides the requests that determines the images.
-
-        Up to rounding.
-        """
+    settings_fingerprint: str
+    """Hash of everything besides the requests that determines the images, up to rounding."""
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
         """Yield an RGB image or a failure for each request, in the requests' order."""

@@ -6,7 +6,6 @@ Nothing is checked but that there is a text and an image: the table counts, not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -65,13 +64,9 @@ class TableEditor:
     concurrent: ClassVar[bool] = False
 
     def __init__(self, settings: AnnotationSettings, annotations: Annotations, seed: int) -> None:
-        self._settings, self._annotations, self._seed = settings, annotations, seed
-
-    @cached_property
-    def settings_fingerprint(self) -> str:
-        """Hash of the settings, the seed and the table file's bytes."""
-        content = file_hash(Path(str(self._settings.file)))
-        return hash_of(self.name, self._settings, self._seed, content)
+        self._annotations, self._seed = annotations, seed
+        content = file_hash(Path(str(settings.file)))
+        self.settings_fingerprint = hash_of(self.name, settings, seed, content)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield the table's edit of each caption, or a failure if the table has no edit of it."""

@@ -6,6 +6,7 @@ half a file that the next one reads.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path, PurePath
@@ -20,7 +21,7 @@ from compo_pipeline.storage.files import (
     DamagedFileError,
     FolderWriter,
     atomic_file,
-    move_folder,
+    atomic_folder,
     read_json,
     record_json,
     write_files,
@@ -299,7 +300,9 @@ class FolderDataset(_PathDataset):
         elif not isinstance(data, Path):
             data(self._filepath)
         elif data.resolve() != self._filepath.resolve():
-            move_folder(data, self._filepath)
+            with atomic_folder(self._filepath) as new:
+                new.rmdir()
+                shutil.move(data, new)
         if not self._filepath.is_dir():
             raise DatasetError(f"nothing was written to {self._filepath}")
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError, overlay, parse
+from compo_pipeline.configuration.settings import PlainError, SettingsError, parse, with_values
 from compo_pipeline.counterfactuals import table
 from compo_pipeline.counterfactuals.registry import CAPTION_EDITORS, IMAGE_GENERATORS
 from compo_pipeline.datasets.annotations import check as check_table
@@ -558,7 +558,7 @@ def _cells(run: Run) -> Iterator[str]:
     found = find_cells(name, sets, settings.dataset, settings.command)
     for label, cell in found.cells.items():
         try:
-            read_settings(loader_of(CONF, cell["env"], overlay(cell["params"])))
+            read_settings(loader_of(CONF, cell["env"], with_values({}, cell["params"])))
         except SettingsError as error:
             for line in error.message.replace("--params: ", "params: ").splitlines():
                 yield f"comparison_sets.{name}.cells.{label}: {line}"

@@ -207,13 +207,6 @@ def files_of(write: FolderWriter) -> dict[str, bytes]:
         return read_files(Path(folder))
 
 
-def move_folder(source: Path, target: Path) -> None:
-    """Move a folder to another path, and replace the folder there as a whole."""
-    with atomic_folder(target) as new:
-        new.rmdir()
-        shutil.move(source, new)
-
-
 def size_and_time(path: Path) -> tuple[int, int]:
     """Size and modification time in ns of a file; one of them changes when its content does."""
     status = path.stat()

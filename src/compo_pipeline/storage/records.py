@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -371,12 +371,6 @@ def check_columns(found: pa.Schema, row_type: type) -> None:
 def decoded(batch: pa.RecordBatch, row_type: type[Row]) -> Iterator[Row]:
     """Convert an Arrow batch to rows of one type, column by column."""
     return map(row_type, *map(_values, batch.columns))
-
-
-def decoded_row(columns: Sequence[pa.Array], place: int, row_type: type[Row]) -> Row:
-    """Convert one row of an Arrow batch's columns to an object, without slicing the columns."""
-    values = (column[place].as_py() for column in columns)
-    return row_type(*(tuple(value) if type(value) is list else value for value in values))
 
 
 def _values(column: pa.Array) -> list[Any]:

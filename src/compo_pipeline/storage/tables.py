@@ -22,7 +22,6 @@ from compo_pipeline.storage.records import (
     Caption,
     check_columns,
     decoded,
-    decoded_row,
     schema,
     to_table,
 )
@@ -144,7 +143,9 @@ class Table(Sequence[Row]):
             return self._with_numbers(self._numbers[place])
         number = int(self._numbers[place])
         batch = int(self._starts.searchsorted(number, "right")) - 1
-        return decoded_row(self._arrays[batch], number - int(self._starts[batch]), self.row_type)
+        within = number - int(self._starts[batch])
+        values = (column[within].as_py() for column in self._arrays[batch])
+        return self.row_type(*(tuple(one) if type(one) is list else one for one in values))
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():
@@ -166,13 +167,6 @@ class Table(Sequence[Row]):
                     yield within.slice(first, len(some))
                 else:
                     yield within.take(some - self._starts[batch])
-
-    @property
-    def file(self) -> Path | None:
-        """Path of the file that holds exactly these rows; None if there is no such file."""
-        if self._source is None or self._numbers != range(len(self._columns)):
-            return None
-        return self._source[0]
 
     def column(self, name: str) -> pa.ChunkedArray:
         """The values of one column as an Arrow array."""

@@ -127,13 +127,10 @@ class EndpointEditor:
     ) -> None:
         self._settings, self._seed = settings, seed
         self._endpoint = Endpoint(settings, key=key, seed=seed, cache=cache)
-
-    @property
-    def settings_fingerprint(self) -> str:
-        """Hash of all settings that change the texts, without server address and retries."""
-        own = self._settings
-        parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
-        return hash_of(self.name, parameters, own.attempts, self._seed, PROMPTS)
+        # Without server address and retries, which change no text.
+        own = (settings.model, settings.temperature, settings.max_tokens, settings.seeded)
+        parameters = (*own, dict(settings.more))
+        self.settings_fingerprint = hash_of(self.name, parameters, settings.attempts, seed, PROMPTS)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield an edited caption or a failure for each request, in the requests' order.
