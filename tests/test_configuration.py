@@ -102,6 +102,10 @@ def test_an_entry_without_its_fields_names_the_nearest_complete_one():
         parse(Gate, given, "gate")
     expected = "gate.rules.retreival: a new name needs name too; did you mean 'retrieval'?"
     assert str(error.value) == f"{expected} (known: retrieval)"
+    with pytest.raises(SettingsError, match="new: a new name needs name too"):
+        parse(
+            Gate, {"rules": {"new": {"schedule": {"steps": 3}}, "none": None, "number": 3}}, "gate"
+        )
 
 
 @dataclass(frozen=True)

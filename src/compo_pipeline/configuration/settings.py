@@ -294,7 +294,8 @@ def _describe_error(
         if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
             # The name may be a misspelt one of an entry that has the field.
             others = value_at(values, _join_key(*location[:-2])) if location[:-2] else values
-            known = [name for name, other in others.items() if location[-1] in other]
+            whole = {name: each for name, each in others.items() if isinstance(each, Mapping)}
+            known = [name for name, each in whole.items() if location[-1] in each]
             hint = nearest(str(location[-2]), known)
             entry = _join_key(key, *location[:-1])
             return entry, (
