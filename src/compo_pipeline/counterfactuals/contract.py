@@ -58,8 +58,9 @@ class CaptionEditor(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.caption_editor` that selects this editor."""
 
-    settings_fingerprint: str
-    """Hash of everything besides the captions that determines the edited texts."""
+    @property
+    def settings_fingerprint(self) -> str:
+        """Hash of everything besides the captions that determines the edited texts."""
 
     @property
     def concurrent(self) -> bool:
@@ -114,8 +115,12 @@ class ImageGenerator(Protocol):
     def name(self) -> str:
         """Value of `counterfactuals.image_generator` that selects this generator."""
 
-    settings_fingerprint: str
-    """Hash of everything besides the requests that determines the images, up to rounding."""
+    @property
+    def settings_fingerprint(self) -> str:
+        """Hash of everything besides the requests that determines the images.
+
+        Up to rounding.
+        """
 
     def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
         """Yield an RGB image or a failure for each request, in the requests' order."""
