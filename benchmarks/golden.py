@@ -47,7 +47,7 @@ WANTED: dict[str, str] = {
     "export of *: evidence.json .overlaps[[]*].items": "a hash of the items' names",
     "export of *: README.md *": "hashes of data and views",
     "export of *: compo.json .training.*": "hashes of data, views and settings",
-    "gate: altered files: *.json .checks[[]*].finding": "a refusal says what a missing champion changes",
+    "gate: altered files: *.json .checks[[]*].finding": "a refusal says what goes without champion",
     "gate: *: *.json .promotion.gate": "a hash of the gate's settings",
 }
 

@@ -35,7 +35,7 @@ PAGES = (
     ("data_docs", "index.html", "data_docs.png"),
     ("monitoring_report", "monitoring.html", "monitoring.png"),
 )
-COLUMNS = 100
+COLUMNS = 108
 WIDTH, HEIGHT = 1280, 1000
 CHROMIUM = (
     "--headless",

@@ -90,7 +90,7 @@ def files(
     rows, labels = comparison.rows, comparison.labels
     sections: list[pages.Section] = [
         pages.Cards([_key_card(row) for row in _key_rows(rows)], small=True),
-        tables.headline_table(comparison),
+        tables.headline_table(comparison, {"detectable": tables.least_detectable}),
         *tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
         *foils,
         *diagnosis_sections(diagnosis, "Diagnosis", ENVIRONMENT),

@@ -79,12 +79,19 @@ def differences(
     return {head: column(place) for place, head in enumerate(heads)}
 
 
-def headline_table(comparison: Comparison) -> Table:
-    """The headline metrics of a run's models, with the differences of the fine-tuned one."""
+def headline_table(
+    comparison: Comparison, further: Mapping[str, Column] = MappingProxyType({})
+) -> Table:
+    """The headline metrics of a run's models, with the differences of the fine-tuned one.
+
+    Args:
+        comparison: of a run's models.
+        further: columns behind the differences.
+    """
     labels = comparison.labels
     heads = [f"{labels[FINE_TUNED]} - {role}" for role in labels if role != FINE_TUNED]
-    further = {**differences(heads), "detectable": least_detectable}
-    return metrics_table(comparison.headlines, labels, further, title="Summary", note=PER_CENT)
+    columns = {**differences(heads), **further}
+    return metrics_table(comparison.headlines, labels, columns, title="Summary", note=PER_CENT)
 
 
 def least_detectable(row: Row) -> float:
