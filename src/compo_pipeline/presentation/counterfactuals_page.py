@@ -51,10 +51,10 @@ def counterfactuals_page(
         kinds[row.role][kind(row)].append(len(starts) - 1)
     random = rng("counterfactuals", dataset)
     drawn = set(random.sample(range(len(starts)), min(count, len(starts))))
-    told: dict[str, Counter[str]] = {}
+    changes: dict[str, Counter[str]] = {}
     for role, own in sorted(kinds.items()):
-        told[role] = Counter({name: len(places) for name, places in own.items()})
-        for name, _ in told[role].most_common(_KINDS):
+        changes[role] = Counter({name: len(places) for name, places in own.items()})
+        for name, _ in changes[role].most_common(_KINDS):
             lacking = LEAST - len(drawn.intersection(own[name]))
             rest = sorted(set(own[name]) - drawn)
             drawn.update(random.sample(rest, max(0, min(lacking, len(rest)))))
@@ -69,7 +69,7 @@ def counterfactuals_page(
         "positive the same; new words are marked."
     )
     sections: list[pages.Section] = [
-        *_tables(rows, told),
+        *_tables(rows, changes),
         pages.Cards(
             [
                 pages.Card(

@@ -66,8 +66,8 @@ def recaptions_page(
             )
             for row in refused
         ]
-        told = f"{len(refused)} of {missing:,}. `recaptions_quarantine` has each with its reason."
-        sections.append(Cards(cards, title="Without a new caption", note=told))
+        note = f"{len(refused)} of {missing:,}. `recaptions_quarantine` has each with its reason."
+        sections.append(Cards(cards, title="Without a new caption", note=note))
     dates = sorted({row.date[:10] for row in rows} - {""})
     facts = {name: str(report[name]) for name in ("captioner", "model", "prompt") if report[name]}
     if dates:

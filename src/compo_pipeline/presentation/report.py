@@ -90,7 +90,7 @@ def files(
     rows, labels = comparison.rows, comparison.labels
     sections: list[pages.Section] = [
         pages.Cards([_key_card(row) for row in _key_rows(rows)], small=True),
-        tables.headline_table(comparison, {"detectable": tables.least_detectable}),
+        tables.headline_table(comparison, {tables.DETECTABLE: tables.least_detectable}),
         *tables.aggregates_table(aggregate_rows(comparison), [*labels.values()]),
         *foils,
         *diagnosis_sections(diagnosis, "Diagnosis", ENVIRONMENT),
@@ -119,7 +119,7 @@ def files(
         sections.append(pages.Text(title="Recipe", note=note, code=code, folded=True))
     known = {"", *(row.benchmark for row in rows), *comparison.models}
     tally = Counter(row.difference.significance for row in rows)
-    told = (
+    counts = (
         f"Of all {len(rows)} metrics, {tally['above']} are above the base, {tally['below']} below "
         f"it, and {tally['level']} show no significant difference."
     )
@@ -129,7 +129,7 @@ def files(
         f"{labels[FINE_TUNED]} on {comparison.dataset}",
         "Compositional fine-tuning of CLIP-like models",
         [*sections, pages.List(reading, title="How to read this")],
-        [f"{summary_sentence(rows)}.", *comparison.conclusions, told],
+        [f"{summary_sentence(rows)}.", *comparison.conclusions, counts],
         facts,
         links,
         site.run("NAME"),
@@ -188,7 +188,7 @@ def _tests_table(comparison: Comparison) -> pages.Table:
         "lost": lambda row: row.difference.lost,
         "p": lambda row: pages.p_value(row.difference.p),
         "Holm": lambda row: pages.p_value(row.difference.p_holm),
-        "detectable": tables.least_detectable,
+        tables.DETECTABLE: tables.least_detectable,
     }
     if CONTROL in comparison.models:
         further["vs control"] = lambda row: tables.difference_cell(row.differences[1])

@@ -40,9 +40,9 @@ def files(
     """
     best, trials = study["best"], study["trials"]
     sections: list[Section] = [_confirmation(confirmation)]
-    told = "There is no best trial: none that finished meets every constraint."
+    found = "There is no best trial: none that finished meets every constraint."
     if best:
-        told = (
+        found = (
             f"Trial {best['trial']} is the best: score {best['score']:.1f}. It was chosen by the "
             "items that scored it, so its score is biased upwards."
         )
@@ -61,7 +61,7 @@ def files(
         study["name"],
         "Tuning of a compositional fine-tuning method",
         [*sections, *_figures(database), Text(note=note)],
-        [f"{sum(trials.values())} trials: {states}. {told}"],
+        [f"{sum(trials.values())} trials: {states}. {found}"],
         facts,
     ).files(PAGE)
 

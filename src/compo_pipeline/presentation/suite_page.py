@@ -85,7 +85,7 @@ def _headline_table(suite: Comparison) -> pages.Table:
     """The headline metrics of all models, with the chance levels."""
     further: dict[str, tables.Column] = {"chance": lambda row: row.chance}
     if len(suite.models) > 1:
-        further["detectable"] = tables.least_detectable
+        further[tables.DETECTABLE] = tables.least_detectable
     own = (suite.headlines, {name: name for name in suite.models}, further)
     return tables.metrics_table(*own, title="Headline metrics", note=tables.PER_CENT)
 

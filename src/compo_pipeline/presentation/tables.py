@@ -24,8 +24,12 @@ Column: TypeAlias = Callable[[Row], CellLike]
 _STYLES = {"good": "green", "bad": "red", "above": "green", "below": "red", "level": "dim"}
 PER_CENT = (
     "Per cent, with 95% intervals. Green is above the first model and red below it, where the "
-    "paired difference is significant at 5% after Holm's correction over all comparisons. "
-    "Detectable: the true difference from it that a test at 5% finds with a power of 80%."
+    "paired difference is significant at 5% after Holm's correction over all comparisons."
+)
+DETECTABLE = "detectable"
+_DETECTABLE_NOTE = (
+    " Detectable: the true difference from the first model that a test at 5% finds with a power of "
+    "80%."
 )
 # More than any table needs.
 _ANY_WIDTH = 1000
@@ -65,6 +69,8 @@ def metrics_table(
         ]
         label = f"{row.slice} {row.label}".strip()
         lines.append([label, row.items, *values, *(cell(row) for cell in further.values())])
+    if DETECTABLE in further:
+        section["note"] = section.get("note", "") + _DETECTABLE_NOTE
     return Table(["metric", "n", *labels.values(), *further], lines, **section)
 
 

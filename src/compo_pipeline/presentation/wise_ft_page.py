@@ -152,9 +152,11 @@ def trade_off(frame: pd.DataFrame) -> list[Plot]:
         panels.append(Panel(label, f"{ROLE_LABELS[up]}, %", named, list(named.values())))
     scored = [role for role in _AXES if role in means]
     sets = {ROLE_LABELS[role]: _role_means(frame, role).sets.iloc[0] for role in scored}
-    told = " ".join(f"{role}: {members}." for role, members in sets.items())
+    means_of = " ".join(f"{role}: {members}." for role, members in sets.items())
     label = f"{' against '.join(sets)}, along the ratios"
-    note = f"Each point is a ratio, the square the base; each axis is the mean of its sets. {told}"
+    note = (
+        f"Each point is a ratio, the square the base; each axis is the mean of its sets. {means_of}"
+    )
     return scatter(panels, "trade_off.png", label, "The trade-off", note)
 
 

@@ -163,7 +163,7 @@ def refuse_batch_norm(model: nn.Module) -> None:
 def misfits(plan: ModelSource, method: Method, settings: TrainingSettings) -> Iterator[str]:
     """Yield a message for each reason why a base model cannot be trained with these settings.
 
-    They are told from its architecture: no weights are read.
+    The architecture decides: no weights are read.
 
     Args:
         plan: the parts of the base.

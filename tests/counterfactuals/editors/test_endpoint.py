@@ -24,7 +24,7 @@ SECRET = "sk-very-secret"
 def editor(
     chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., EndpointEditor]:
-    """A editor of the fake server, one request at a time and sent once unless told otherwise."""
+    """An editor of the fake server: one request at a time, sent once, by default."""
     monkeypatch.setattr(endpoint, "RETRIES", 0)
 
     def make(**settings: Any) -> EndpointEditor:
