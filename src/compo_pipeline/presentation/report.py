@@ -34,8 +34,7 @@ _CARDS = (
 _TESTS = (
     "p: exact McNemar test for a single subtask, t test over images for an average; Holm: "
     "corrected for all metrics of the table. Gained and lost: items that only the fine-tuned "
-    "model, or only the base, has right. Detectable: the true difference from the base that a "
-    "test at 5% finds with a power of 80%."
+    "model, or only the base, has right."
 )
 _SLICES = (
     "The same metrics within parts of the items (`evaluation.slices`): of an item's first right "
