@@ -1,16 +1,19 @@
-"""All methods side by side on the test scenes, from the runs of the comparison set `methods`.
+"""All cells of a comparison set side by side on the test scenes, from their runs.
 
     kedro run --pipeline=comparison --params evaluation.control=false
     python benchmarks/methods.py
+    kedro run --pipeline=comparison --params set=wise_ft,evaluation.control=false
+    python benchmarks/methods.py --set wise_ft
 
 Reads the runs that are there: a method may have more seeds than another. Differences from the base
 are paired on the same items; intervals are over seeds and images; p is corrected by Holm over all
 methods and metrics. Writes benchmarks/results/methods.json and methods.md, and
-docs/images/methods.png.
+docs/images/methods.png; of another set than `methods`, methods_<set>.json, .md and .png.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +35,7 @@ from compo_pipeline.storage.records import Score
 from compo_pipeline.storage.tables import Table
 
 RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
-SET = "methods"
+METHODS = "methods"
 
 
 def finished(folder: Path) -> list[Path]:
@@ -48,10 +51,14 @@ def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
 
 def main() -> None:
     """Compare the runs that are there, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--set", default=METHODS, help="of conf/base/parameters_comparison.yml")
+    chosen = parser.parse_args().set
+    name = METHODS if chosen == METHODS else f"{METHODS}_{chosen}"
     parameters = study.configured("base", "")
     command = CommandOptions()
     dataset = parameters["dataset"]
-    cells = find_cells(SET, parameters["comparison_sets"], dataset, command).cells
+    cells = find_cells(chosen, parameters["comparison_sets"], dataset, command).cells
     runs, seeds = {}, {}
     for label, cell in cells.items():
         named = cell["params"]
@@ -72,21 +79,23 @@ def main() -> None:
         "seeds": seeds,
         "compute": trained_on(next(iter(cells.values()))["params"], dataset),
         "models": {
-            name: {"/".join(row.key): tables.stored(row, name) for row in suite.rows}
-            for name in suite.models
+            model: {"/".join(row.key): tables.stored(row, model) for row in suite.rows}
+            for model in suite.models
         },
     }
-    (RESULTS / f"{SET}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     compute = content["compute"]
     facts = {
         "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
         "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
     }
-    files: dict[str, Any] = suite_page.files(suite, "All methods on the scenes", facts)
-    (IMAGES / f"{SET}.png").write_bytes(files[suite_page.FRONTIER])
-    image = f"](../../{IMAGES}/{SET}.png)"
+    files: dict[str, Any] = suite_page.files(
+        suite, f"Runs of the set {chosen} on the scenes", facts
+    )
+    (IMAGES / f"{name}.png").write_bytes(files[suite_page.FRONTIER])
+    image = f"](../../{IMAGES}/{name}.png)"
     text = files[suite_page.MARKDOWN].replace(f"]({suite_page.FRONTIER})", image)
-    (RESULTS / f"{SET}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
