@@ -650,14 +650,6 @@ def test_what_a_captioner_cannot_do_is_refused(
             },
         ),
         (
-            "clic.views.concreteness.table",
-            {"clic": {"views": {"concreteness": {"table": "no/such/folder/ratings.csv"}}}},
-        ),
-        (
-            "cs_clip.views.unit_files",
-            {"method": "cs_clip", "cs_clip": {"views": {"unit_files": "no/such/folder"}}},
-        ),
-        (
             "views.from_table.file",
             {
                 "method": "negclip",
@@ -672,17 +664,6 @@ def test_what_a_captioner_cannot_do_is_refused(
                     "caption_editor": "table",
                     "image_generator": None,
                     "table": {"file": "no/such/folder/t.csv", "layout": "sparcl"},
-                },
-            },
-        ),
-        (
-            "counterfactuals.rules.concreteness.table",
-            {
-                "method": "sparcl",
-                "counterfactuals": {
-                    "caption_editor": "rules",
-                    "image_generator": None,
-                    "rules": {"concreteness": {"table": "no/such/folder/ratings.csv"}},
                 },
             },
         ),

@@ -36,11 +36,6 @@ OF_NO_PAPER = {
     *("training.curriculum.kinds", "training.curriculum.epochs"),
     *(f"sparcl.objective.{name}" for name in ("contrast", "scale", "weights.pairs")),
     "c2lip.objective.chunk",
-    *(
-        f"{name}.views.concreteness.{key}"
-        for name in ("clic", "fsc_clip")
-        for key in ("table", "power")
-    ),
 }
 CLIC = {
     "method": "clic",

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 
-from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import Alternative, lexicon_alternatives
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
@@ -217,13 +216,6 @@ def test_words_inside_longer_runs_of_characters_stay(tagged: Tagged) -> None:
 def test_one_category_alone(tagged: Tagged, category: str) -> None:
     parsed = tagged(f"{DOG} under/ADP/IN {TABLE}")
     assert {one.category for one in every(parsed, replacer(categories=[category]))} == {category}
-
-
-def test_settings_that_cannot_be() -> None:
-    with pytest.raises(SettingsError, match="colour.*attribute.*entity.*relation"):
-        replacer(categories=["colour"])
-    with pytest.raises(SettingsError, match="views.source.*thesaurus.*lexicon, wordnet or"):
-        replacer("thesaurus", key="views.source")
 
 
 def test_relations_change_what_they_say() -> None:

@@ -93,8 +93,6 @@ def test_no_swap(tagged: Tagged, first: str, second: str) -> None:
 def test_excluded_categories_make_no_category(tagged: Tagged) -> None:
     first, second = tagged("the/DET cat/NOUN is/AUX"), tagged("a/DET dog/NOUN was/AUX")
     assert {swap.category for swap in every_swap(first, second)} == {"NOUN"}
-    swap = swap_across(first, second, random.Random(0), excluded={"NOUN", "AUX"})
-    assert swap is not None and swap.category == "DET"
 
 
 def test_the_capital_that_opens_a_sentence_stays(tagged: Tagged) -> None:

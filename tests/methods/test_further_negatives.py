@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,26 +231,6 @@ def test_cs_clip_draws_units_with_foils(
     (_, texts, valid), _ = collated(method, rows, context, reader)
     assert texts.shape[:3] == (2, 2, 4)
     assert valid[:, 1].tolist() == [[True, False, False, False], [False] * 4]
-
-
-def test_cs_clip_takes_units_of_files_first(
-    rows: list[Caption], context: ViewContext, tmp_path: Path
-) -> None:
-    record = {
-        "original_caption": TEXT.lower(),
-        "entities": ["hound"],
-        "negative_entities": {"hound": ["wolf"]},
-        "swap_negatives": ["a horse chases a hound"],
-    }
-    (tmp_path / "units.json").write_text(json.dumps([record]))
-    full, bare = drawn(built(CsClip, {"unit_files": str(tmp_path)}), rows, context)
-    assert full.positives == (TEXT, "hound", "hound")
-    assert full.negatives == ("a horse chases a hound", "wolf", "wolf")
-    assert bare.positives == ("Nothing.",)
-    named = {**record, "entities": ["horse"], "negative_entities": {"horse": ["cow"]}}
-    (tmp_path / "units.json").write_text(json.dumps([{**named, "swap_negatives": []}]))
-    full, _ = drawn(built(CsClip, {"unit_files": str(tmp_path)}), rows, context)
-    assert full.negatives == (TEXT.replace("horse", "cow"), "cow", "cow")
 
 
 @pytest.mark.parametrize("kind", [Sneg, SvlcR, CeClip, DacMil, CsClip])

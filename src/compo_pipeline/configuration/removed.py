@@ -5,6 +5,7 @@ from __future__ import annotations
 _BENCHMARK = "kedro run --pipeline=benchmark, which writes item_changes.parquet"
 _CONSTANT = "nothing: it is a constant now"
 _COMPARED = "tuning.objective.retrieval or tuning.objective.zero_shot"
+_DRAWN_ALIKE = "nothing: words are drawn as the papers draw them"
 _GPU = "nothing: a GPU where CUDA_VISIBLE_DEVICES shows one"
 _IMPORT = "compo-pipeline import-model (docs/reference/models.md)"
 _OPTUNA = "nothing: Optuna's TPE sampler and median pruner"
@@ -28,6 +29,7 @@ REMOVED = {
     "counterfactuals.rules.attempts": _CONSTANT,
     "counterfactuals.rules.checks": _CONSTANT,
     "counterfactuals.endpoint.checks": _CONSTANT,
+    "counterfactuals.rules.concreteness": _DRAWN_ALIKE,
     "counterfactuals.diffusion.seed": "counterfactuals.seed",
     "counterfactuals.retry": "nothing: every run tries again what has no image or answer",
     **dict.fromkeys(("counterfactuals.transformers.device", "recaption.transformers.device"), _GPU),
@@ -44,6 +46,8 @@ REMOVED = {
     "promotion.settle": "nothing: a champion that moved meanwhile ends the promotion",
     "recipe": "docs/reference/recipes.md",
     "remote.store": "dvc push and dvc pull",
+    **{f"{name}.views.concreteness": _DRAWN_ALIKE for name in ("clic", "fsc_clip", "negclip")},
+    "cs_clip.views.unit_files": "nothing: units come from the parse",
     "serving.canary": "serve --shadow, or a proxy in front of two servers",
     "serving.limits.request_pixels": "serving.limits.pixels and serving.limits.seconds",
     "serving.log.queue": _CONSTANT,

@@ -11,7 +11,6 @@ from compo_pipeline.chat.settings import EndpointSettings, LocalSettings
 from compo_pipeline.configuration.plugins import plugin_fields, plugin_names
 from compo_pipeline.configuration.settings import Section, Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
-from compo_pipeline.language.concreteness import ConcretenessSettings
 
 KEY = "counterfactuals"
 
@@ -78,8 +77,6 @@ class RulesSettings:
     replacements: ReplacementSource = "lexicon"
     """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by a careful
     rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
-    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
-    """whether the words that change are drawn by their concreteness."""
 
     def __post_init__(self) -> None:
         """Each rule at most once."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import combinations
 
 from compo_pipeline.language import sense
-from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -42,25 +40,17 @@ _MARKS = frozenset({"PUNCT", "SPACE"})
 _APOSTROPHES = frozenset("'’")  # they belong to the word: "dogs' bowls"
 
 
-def swap_phrases(
-    parse: Parse,
-    rng: random.Random,
-    *,
-    careful: bool = False,
-    concreteness: Concreteness | None = None,
-) -> Generated | None:
+def swap_phrases(parse: Parse, rng: random.Random, *, careful: bool = False) -> Generated | None:
     """Exchange two different phrases of one kind, such as two adjectives (NegCLIP).
 
     The kinds: singular nouns (tag NN), plural ones (NNS), adjectives, adverbs, noun phrases of more
-    than two tokens, verb phrases. One kind is drawn of those that have a pair, then a pair; by
-    concreteness, one pair of all kinds.
+    than two tokens, verb phrases. One kind is drawn of those that have a pair, then a pair.
 
     Args:
         parse: the caption.
         rng: random state.
         careful: leave pairs out that make broken English, or a caption as true as before: a
             departure from the paper (`sense`).
-        concreteness: how a pair is drawn; None draws all alike.
 
     Returns:
         None where no kind has two different phrases.
@@ -70,24 +60,14 @@ def swap_phrases(
         for name, found in _phrases_by_kind(parse).items()
     }
     while kinds := [name for name, pairs in candidates.items() if pairs]:
-        if concreteness is None:
-            kind = rng.choice(kinds)
-            one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
-        else:
-            options = [(name, pair) for name in kinds for pair in candidates[name]]
-            kind, (one, other) = draw(rng, options, partial(_pair_texts, parse), concreteness)
-            candidates[kind].remove((one, other))
+        kind = rng.choice(kinds)
+        one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
         text, spans = apply_edits(parse, exchange_edits(parse, one, other))
         # Different phrases can still read the same after it: "red red", "red".
         if fold_case(text) != fold_case(parse.text):
             words = (token_text(parse, *one), token_text(parse, *other))
             return Generated(text, "negclip", kind, words, spans)
     return None
-
-
-def _pair_texts(parse: Parse, option: tuple[str, tuple[Phrase, Phrase]]) -> list[str]:
-    """Texts of the two phrases of a candidate pair."""
-    return [token_text(parse, *phrase) for phrase in option[1]]
 
 
 def _phrases_by_kind(parse: Parse) -> dict[str, list[Phrase]]:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language.alternatives import (
     Alternative,
+    ReplacementSource,
     Source,
     WordNetCousins,
     WordNetSource,
     lexicon_alternatives,
     open_wordnet,
 )
-from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -34,11 +33,7 @@ from compo_pipeline.language.editing import (
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.storage.records import Parse
 
-Kind = Category | Literal["verb"]
-"""What may be replaced: a category of elements, or of relations the verbs alone."""
-
-CATEGORIES: frozenset[Kind] = frozenset({"entity", "attribute", "relation"})
-_KINDS: frozenset[Kind] = frozenset({*CATEGORIES, "verb"})
+CATEGORIES: frozenset[Category] = frozenset({"entity", "attribute", "relation"})
 _PER_ELEMENT = 2
 _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
 
@@ -59,13 +54,11 @@ class Replacer:
         source: gives alternatives.
         categories: kinds of elements that may be replaced.
         determiners: whether a determiner is an attribute, although nothing replaces it.
-        concreteness: how the element that is replaced is drawn; None draws all alike.
     """
 
     source: Source
-    categories: Set[Kind] = CATEGORIES
+    categories: Set[str] = CATEGORIES
     determiners: bool = False
-    concreteness: Concreteness | None = None
 
     def __call__(self, parse: Parse, rng: random.Random) -> Generated | None:
         """A caption with one element replaced.
@@ -82,7 +75,7 @@ class Replacer:
         drawn = self.replacements(parse, graph.elements, rng)
         if not drawn:
             return None
-        replacement = draw(rng, drawn, lambda one: one.words[:1], self.concreteness)
+        replacement = rng.choice(drawn)
         text, spans = apply_edits(parse, replacement.edits)
         return Generated(text, "replace", replacement.category, replacement.words, spans)
 
@@ -155,7 +148,10 @@ def _make_replacement(parse: Parse, element: Element, word: str) -> Replacement:
 
 
 def replacer(
-    source: str = "lexicon", categories: Iterable[str] = CATEGORIES, *, key: str = "source"
+    source: ReplacementSource = "lexicon",
+    categories: Iterable[str] = CATEGORIES,
+    *,
+    key: str = "source",
 ) -> Replacer:
     """The `Replacer` that draws from a named source, such as `lexicon` or `wordnet`.
 
@@ -167,20 +163,15 @@ def replacer(
         key: the YAML key of `source`, for errors.
 
     Raises:
-        SettingsError: unknown names, or WordNet is wanted and not there.
+        SettingsError: WordNet is wanted and not there.
     """
-    wanted = set(categories)
-    chosen = {kind for kind in _KINDS if kind in wanted}
-    if unknown := wanted - _KINDS:
-        raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(_KINDS)}")
+    chosen = frozenset(categories)
     if source == "lexicon":
         return Replacer(lexicon_alternatives, chosen)
     if source == "wordnet":
         return Replacer(WordNetSource(open_wordnet(key, source)).alternatives, chosen)
-    if source == "wordnet_cousins":
-        cousins = WordNetCousins(open_wordnet(key, source))
-        return Replacer(cousins.alternatives, chosen, determiners=True)
-    raise SettingsError(f"{key} is {source!r}: expected lexicon, wordnet or wordnet_cousins")
+    cousins = WordNetCousins(open_wordnet(key, source))
+    return Replacer(cousins.alternatives, chosen, determiners=True)
 
 
 @cache

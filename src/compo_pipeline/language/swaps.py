@@ -14,7 +14,6 @@ from itertools import combinations, product
 from typing import Literal, NamedTuple
 
 from compo_pipeline.language import sense
-from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -71,10 +70,8 @@ def swap_across(
     second: Parse,
     rng: random.Random,
     *,
-    excluded: Set[str] = EXCLUDED_UPOS,
     occurrence: Literal["drawn", "all"] = "drawn",
     careful: bool = False,
-    concreteness: Concreteness | None = None,
 ) -> Swap | None:
     """Exchange a word of one sentence for a word of another, of one part of speech.
 
@@ -85,13 +82,10 @@ def swap_across(
         first: one sentence.
         second: the other one.
         rng: random state; equal states give equal texts.
-        excluded: parts of speech that make no category.
         occurrence: where a drawn word occurs more than once in its sentence, replace the
             occurrence drawn or (as the authors' code does) all of them.
         careful: leave pairs out that make broken English (`sense`), and give up where none is
             left: a departure from the paper.
-        concreteness: how a pair of words is drawn among those of all categories; None draws a
-            category and then words, all alike.
 
     Returns:
         None where no two different words exist, or where the outcome is the two sentences in
@@ -101,7 +95,7 @@ def swap_across(
     shared = {word.key for word in ours} & {word.key for word in theirs}
     if careful:
         mine, yours = (
-            _careful_candidates(parse, words, excluded, shared)
+            _careful_candidates(parse, words, shared)
             for parse, words in ((first, ours), (second, theirs))
         )
         pairs = (
@@ -109,9 +103,9 @@ def swap_across(
             for a, b in product(mine, yours)
             if a.upos == b.upos and sense.can_replace(first, a.phrase, second, b.phrase)
         )
-        category, drawn = _draw_careful(pairs, rng, concreteness)
+        category, drawn = _draw_careful(pairs, rng)
     else:
-        category, drawn = _draw_as_paper(ours, theirs, rng, excluded, shared, concreteness)
+        category, drawn = _draw_as_paper(ours, theirs, rng, shared)
     if drawn is None:
         return None
     a, b = drawn
@@ -132,9 +126,7 @@ def swap_within(
     parse: Parse,
     rng: random.Random,
     *,
-    excluded: Set[str] = EXCLUDED_UPOS,
     careful: bool = False,
-    concreteness: Concreteness | None = None,
 ) -> Generated | None:
     """Exchange two different words of one sentence, of one part of speech where possible.
 
@@ -149,12 +141,12 @@ def swap_within(
     if careful:
         pairs = (
             (a, b)
-            for a, b in combinations(_careful_candidates(parse, words, excluded), 2)
+            for a, b in combinations(_careful_candidates(parse, words), 2)
             if a.upos == b.upos and a.key != b.key and sense.can_exchange(parse, a.phrase, b.phrase)
         )
-        category, drawn = _draw_careful(pairs, rng, concreteness)
+        category, drawn = _draw_careful(pairs, rng)
     else:
-        category, drawn = _draw_as_paper(words, words, rng, excluded, concreteness=concreteness)
+        category, drawn = _draw_as_paper(words, words, rng)
     if drawn is None:
         return None
     a, b = sorted(drawn)
@@ -174,25 +166,18 @@ def _draw_as_paper(
     ours: Sequence[_Word],
     theirs: Sequence[_Word],
     rng: random.Random,
-    excluded: Set[str],
     shared: Set[str] = frozenset(),
-    concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """Draw two different words as in CLIC's paper: one per sentence, of a shared part of speech.
 
     Without a shared part of speech, any two words. Words that both sentences have do not count.
     """
-    mine, yours = (_by_category(side, excluded, shared) for side in (ours, theirs))
+    mine, yours = (_by_category(side, shared) for side in (ours, theirs))
     common = [
         name
         for name in sorted(mine.keys() & yours.keys())
         if len({word.key for word in (*mine[name], *yours[name])}) > 1
     ]
-    if concreteness is not None:
-        grouped = [pair for name in common for pair in product(mine[name], yours[name])]
-        pairs = [(a, b) for a, b in grouped or product(ours, theirs) if a.key != b.key]
-        drawn = draw(rng, pairs, _pair_keys, concreteness) if pairs else None
-        return (drawn[0].upos if drawn and common else ANY), drawn
     if not common:
         return ANY, _draw_distinct_words(ours, theirs, rng)
     category = rng.choice(common)
@@ -200,20 +185,20 @@ def _draw_as_paper(
 
 
 def _careful_candidates(
-    parse: Parse, words: Sequence[_Word], excluded: Set[str], shared: Set[str] = frozenset()
+    parse: Parse, words: Sequence[_Word], shared: Set[str] = frozenset()
 ) -> list[_Word]:
     """Words fit for a swap: no excluded part of speech, not in both sentences, no compound part."""
     return [
         word
         for word in words
-        if word.upos not in excluded
+        if word.upos not in EXCLUDED_UPOS
         and word.key not in shared
         and sense.movable_unit(parse, word.phrase) == word.phrase
     ]
 
 
 def _draw_careful(
-    pairs: Iterable[tuple[_Word, _Word]], rng: random.Random, concreteness: Concreteness | None
+    pairs: Iterable[tuple[_Word, _Word]], rng: random.Random
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """Draw a part of speech of the candidate pairs, then one of its pairs; None without pairs."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}
@@ -221,26 +206,15 @@ def _draw_careful(
         groups.setdefault(pair[0].upos, []).append(pair)
     if not groups:
         return ANY, None
-    if concreteness is not None:
-        every = [pair for name in sorted(groups) for pair in groups[name]]
-        drawn = draw(rng, every, _pair_keys, concreteness)
-        return drawn[0].upos, drawn
     category = rng.choice(sorted(groups))
     return category, rng.choice(groups[category])
 
 
-def _pair_keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
-    """Case-folded texts of two words, by which their concreteness is looked up."""
-    return pair[0].key, pair[1].key
-
-
-def _by_category(
-    words: Sequence[_Word], excluded: Set[str], shared: Set[str]
-) -> dict[str, list[_Word]]:
+def _by_category(words: Sequence[_Word], shared: Set[str]) -> dict[str, list[_Word]]:
     """Words of a sentence by part of speech, without excluded ones and words of both sentences."""
     groups: dict[str, list[_Word]] = {}
     for word in words:
-        if word.upos not in excluded and word.key not in shared:
+        if word.upos not in EXCLUDED_UPOS and word.key not in shared:
             groups.setdefault(word.upos, []).append(word)
     return groups
 

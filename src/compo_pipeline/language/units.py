@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 from compo_pipeline.language import sense
 from compo_pipeline.language.clauses import POSSESSIVES, SYMMETRIC
 from compo_pipeline.language.concepts import naming_phrases
-from compo_pipeline.language.concreteness import draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -105,8 +104,7 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     """Generate a foil of an entity or relation: a text one edit away from it that is false.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
-    attribute or relation (none that the whole caption names), or subject and object exchanged. By
-    concreteness, one of all edits is drawn.
+    attribute or relation (none that the whole caption names), or subject and object exchanged.
 
     Args:
         parse: the caption.
@@ -120,18 +118,12 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     drafts = _candidate_edits(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
         return None
-    category, edits, words = _draw_draft(drafts, rng, replacer)
+    category, edits, words = _draw_draft(drafts, rng)
     start, end = unit.phrase
     part = sub_parse(parse, start, end)
     own = [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
     text, spans = apply_edits(part, own)
     return Generated(text, "foil", category, words, spans)
-
-
-def _replaced_texts(draft: _Draft) -> tuple[str, ...]:
-    """Texts that a candidate edit removes: both phrases for an exchange, else the old words."""
-    kind, _, words = draft
-    return words if kind == "swap" else words[:1]
 
 
 def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
@@ -151,18 +143,15 @@ def change_relation(parse: Parse, rng: random.Random, replacer: Replacer) -> Gen
             drafts += _candidate_edits(parse, unit, unit.parts[1], rng, replacer)
     if not drafts:
         return None
-    category, edits, words = _draw_draft(drafts, rng, replacer)
+    category, edits, words = _draw_draft(drafts, rng)
     text, spans = apply_edits(parse, edits)
     return Generated(text, "relation", category, words, spans)
 
 
-def _draw_draft(drafts: list[_Draft], rng: random.Random, replacer: Replacer) -> _Draft:
-    """Draw a kind of edit, then an edit of it; with concreteness ratings, draw from all edits."""
-    kinds = sorted({kind for kind, _, _ in drafts})
-    if replacer.concreteness is None:
-        kinds = [rng.choice(kinds)]
-    options = [draft for kind in kinds for draft in drafts if draft[0] == kind]
-    return draw(rng, options, _replaced_texts, replacer.concreteness)
+def _draw_draft(drafts: list[_Draft], rng: random.Random) -> _Draft:
+    """Draw a kind of edit, then an edit of it."""
+    kind = rng.choice(sorted({kind for kind, _, _ in drafts}))
+    return rng.choice([draft for draft in drafts if draft[0] == kind])
 
 
 def _candidate_edits(

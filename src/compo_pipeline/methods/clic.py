@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.images.composites import Axis, axis_of, orientation
-from compo_pipeline.language.concreteness import ConcretenessSettings, load
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
@@ -81,9 +80,6 @@ class ClicViews:
 
     careful: bool = False
     """Swaps leave out what makes broken English, or means the same; more rows have no negative."""
-
-    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
-    """Whether the words that are swapped are drawn by their concreteness."""
 
     def __post_init__(self) -> None:
         """Single images have one caption to swap within."""
@@ -268,8 +264,8 @@ class Clic(Method):
         pairs = [_join_in_random_order(a, b, random_) for a, b in zip(*further, strict=True)]
         if self.view_settings.swap == "across":
             a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
-            occurrence = self.view_settings.occurrence
-            swap = swap_across(a, b, random_, occurrence=occurrence, **self._swap_arguments)
+            own = self.view_settings
+            swap = swap_across(a, b, random_, occurrence=own.occurrence, careful=own.careful)
             negative = None
             if swap:
                 text = _join_in_random_order(swap.first, swap.second, random_)
@@ -293,12 +289,6 @@ class Clic(Method):
             provenance=provenance(context.language, (negative,)),
         )
 
-    @property
-    def _swap_arguments(self) -> dict[str, Any]:
-        """Arguments of the swap functions from the settings: `careful`, concreteness ratings."""
-        ratings = load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
-        return {"careful": self.view_settings.careful, "concreteness": ratings}
-
     def _single_view(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
         """View of one image (ablation B3): sentences s1, s1, s2, s3, and a negative of s1."""
         first = anchor.sentences[0]
@@ -312,7 +302,8 @@ class Clic(Method):
         """A negative of the first sentence: two words swapped, or a text of an external table."""
         if "negatives" in context.annotations.contents:
             return from_table(context.annotations.negative(anchor.sample_id, random_))
-        return swap_within(context.parses[anchor.sample_id], random_, **self._swap_arguments)
+        parse = context.parses[anchor.sample_id]
+        return swap_within(parse, random_, careful=self.view_settings.careful)
 
     def _is_clip_step(self, step: int) -> bool:
         """Whether a step trains with the plain CLIP loss."""

@@ -2,8 +2,8 @@
 
 Source: "Half-Truths Break Similarity-Based Retrieval" (arXiv 2602.23906), and its authors' code:
 two units of a caption a step, drawn anew, relations first; a unit is contrasted with those of the
-batch and with its own foil. Theirs come from a language model (`unit_files` reads such files), and
-half of their entities are joined with another by "and"; here the parse gives units and foils, and
+batch and with its own foil. Theirs come from a language model, and half
+of their entities are joined with another by "and"; here the parse gives units and foils, and
 entities stay single.
 
 Shapes: m rows of a batch, B units a row, T tokens of context, D width of the joint space.
@@ -14,17 +14,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration.settings import Share, settings
-from compo_pipeline.language import unit_files
-from compo_pipeline.language.editing import Generated, Generator, bare, token_text
+from compo_pipeline.language.editing import Generated, Generator, token_text
 from compo_pipeline.language.replacements import Replacer
-from compo_pipeline.language.unit_files import WrittenUnits
 from compo_pipeline.language.units import Category, foil, units
 from compo_pipeline.losses.negclip import negclip, own_negative
 from compo_pipeline.methods.contract import (
@@ -61,9 +58,6 @@ class CsClipViews(NegativeViews):
     """Probability that a draw prefers relations to entities; without one of the kind that is
     preferred it takes the other.
     """
-
-    unit_files: str | None = None
-    """Folder with the authors' JSON files, for captions that are in them; null: the parse alone."""
 
 
 @settings
@@ -109,48 +103,23 @@ class CsClip(TextPairs):
         """A function from a caption to its view: caption, and entities or relations, with foils."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
         source = self.replacer()
-        folder = self.view_settings.unit_files
-        known = unit_files.read(Path(folder), f"{self.name}.views.unit_files") if folder else {}
 
         def view(caption: Caption) -> View:
             parse = context.parses[caption.sample_id]
-            records = known.get(bare(caption.sentences[0]))
-            own = self._caption_negative(caption, parse, records, rules, context)
+            own = _caption_negative(caption, parse, rules, context)
             pairs: list[tuple[str, Generated | None]] = [(caption.sentences[0], own)]
             draws = context.rng("units", caption)
             for _ in range(self.view_settings.units):
                 preferred = draws.random() < self.view_settings.relations
                 order: tuple[Category, ...] = ("relation", "entity")
                 for category in order if preferred else order[::-1]:
-                    drawn = (
-                        _pair_from_files(records, category, draws)
-                        if records
-                        else _pair_from_parse(parse, category, draws, source)
-                    )
-                    if drawn:
+                    if drawn := _draw_unit(parse, category, draws, source):
                         pairs.append(drawn)
                         break
             texts, negatives = zip(*pairs, strict=True)
             return single_view(caption, texts, negatives, context.language)
 
         return view
-
-    def _caption_negative(
-        self,
-        caption: Caption,
-        parse: Parse,
-        records: WrittenUnits | None,
-        rules: Mapping[Rule, Generator],
-        context: ViewContext,
-    ) -> Generated | None:
-        """Negative of a caption's first sentence, by a table, a JSON file or a rule."""
-        own, table = caption.sentences[0], context.annotations
-        if "negatives" in table.contents:
-            return from_table(table.negative(caption.sample_id, context.rng("table", caption)))
-        if records and (made := records.negative(own, context.rng("swaps", caption))):
-            return Generated(made[0], "unit_files", made[1], ())
-        drawn = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
-        return next(filter(None, drawn), None)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
         """Weighted losses: NegCLIP's on captions, and entities and relations against their foils.
@@ -172,7 +141,18 @@ class CsClip(TextPairs):
         return terms
 
 
-def _pair_from_parse(
+def _caption_negative(
+    caption: Caption, parse: Parse, rules: Mapping[Rule, Generator], context: ViewContext
+) -> Generated | None:
+    """Negative of a caption's first sentence, by a table or a rule."""
+    table = context.annotations
+    if "negatives" in table.contents:
+        return from_table(table.negative(caption.sample_id, context.rng("table", caption)))
+    drawn = (rule(parse, context.rng(name, caption)) for name, rule in rules.items())
+    return next(filter(None, drawn), None)
+
+
+def _draw_unit(
     parse: Parse, category: Category, rng: random.Random, source: Replacer
 ) -> tuple[str, Generated] | None:
     """A random entity or relation of a parse, with a rule-made foil; None if no foil is found."""
@@ -181,14 +161,3 @@ def _pair_from_parse(
         if made := foil(parse, unit, rng, source):
             return token_text(parse, *unit.phrase), made
     return None
-
-
-def _pair_from_files(
-    records: WrittenUnits, category: Category, rng: random.Random
-) -> tuple[str, Generated] | None:
-    """Draw an entity or relation with a foil from a caption's JSON record; None if it has none."""
-    found = [unit for unit in records.units if unit.category == category]
-    if not found:
-        return None
-    unit = rng.choice(found)
-    return unit.text, Generated(unit.foil(rng), "unit_files", category, ())

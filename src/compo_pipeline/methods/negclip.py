@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from compo_pipeline.configuration.settings import settings
 from compo_pipeline.language.alternatives import ReplacementSource
-from compo_pipeline.language.concreteness import Concreteness, ConcretenessSettings, load
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import CATEGORIES, Replacer, replacer
@@ -99,9 +98,6 @@ class NegativeViews:
 
     careful: bool = False
     """Swaps leave out what makes broken English, or means the same; they find less."""
-
-    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
-    """Whether words are drawn by their concreteness; `bigram` draws none."""
 
     def __post_init__(self) -> None:
         """Check that every rule is named once."""
@@ -182,24 +178,18 @@ class TextNegatives(Method):
         if name.startswith("replace"):
             named = name.removeprefix("replace").removeprefix("_")
             return self.replacer(named.split("_or_") if named else CATEGORIES)
-        drawing: Any = {"careful": self.view_settings.careful, "concreteness": self._concreteness}
+        careful = self.view_settings.careful
         rules: dict[Rule, Generator] = {
-            "negclip": partial(swap_phrases, **drawing),
+            "negclip": partial(swap_phrases, careful=careful),
             "bigram": shuffle_bigrams,
-            "swap": partial(swap_within, **drawing),
+            "swap": partial(swap_within, careful=careful),
         }
         return rules[name]
 
     def replacer(self, categories: Iterable[str] = CATEGORIES) -> Replacer:
         """Generator of word replacements, with the settings of the views."""
         key = f"{self.name}.views.replacements"
-        plain = replacer(self.view_settings.replacements, categories, key=key)
-        return replace(plain, concreteness=self._concreteness)
-
-    @property
-    def _concreteness(self) -> Concreteness | None:
-        """Concreteness ratings that the settings name; None without a table of ratings."""
-        return load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
+        return replacer(self.view_settings.replacements, categories, key=key)
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

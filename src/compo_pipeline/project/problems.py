@@ -455,16 +455,11 @@ def _view_words(run: Run) -> Iterator[str]:
 
 
 def _words(settings: Any, key: str) -> Iterator[str]:
-    """Yield errors for missing WordNet, concreteness ratings, or JSON files with caption foils."""
-    from compo_pipeline.language import concreteness, unit_files
+    """Yield errors for missing WordNet."""
     from compo_pipeline.language.replacements import replacer
 
     if source := getattr(settings, "replacements", None):
         yield from _refusal(partial(replacer, source, key=f"{key}.replacements"))
-    if chosen := getattr(settings, "concreteness", None):
-        yield from _refusal(concreteness.load, chosen, f"{key}.concreteness")
-    if folder := getattr(settings, "unit_files", None):
-        yield from _refusal(unit_files.files, Path(folder), f"{key}.unit_files")
 
 
 def _language(run: Run) -> Iterator[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
@@ -16,7 +15,6 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.counterfactuals.editors.checks import reason_to_reject
 from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
-from compo_pipeline.language.concreteness import load
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.paraphrases import paraphrase
@@ -47,8 +45,7 @@ class RuleEditor:
     def settings_fingerprint(self) -> str:
         """Hash of settings, seed, lexicon and version of the rules."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
-        return hash_of(self.name, self._settings, self._seed, lexicon, RULES, ratings)
+        return hash_of(self.name, self._settings, self._seed, lexicon, RULES)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Yield, for each caption, the first text by the rules that passes the checks.
@@ -64,18 +61,15 @@ class RuleEditor:
     @cached_property
     def _generators(self) -> Mapping[Rule, Generator]:
         """Generator function of each configured rule for negatives, by rule name."""
-        ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
-        drawing: Any = {"careful": self._settings.careful, "concreteness": ratings}
+        careful = self._settings.careful
         generators: dict[Rule, Generator] = {
-            "negclip": partial(swap_phrases, **drawing),
-            "swap": partial(swap_within, **drawing),
+            "negclip": partial(swap_phrases, careful=careful),
+            "swap": partial(swap_within, careful=careful),
         }
         if {"relation", "replace"} & set(self._settings.negatives):
-            key = f"{self._key}.replacements"
-            plain = replacer(self._settings.replacements, key=key)
-            rated = replace(plain, concreteness=ratings)
-            generators["replace"] = rated
-            generators["relation"] = partial(change_relation, replacer=rated)
+            found = replacer(self._settings.replacements, key=f"{self._key}.replacements")
+            generators["replace"] = found
+            generators["relation"] = partial(change_relation, replacer=found)
         return generators
 
     def _edit_one(
