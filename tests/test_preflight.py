@@ -573,34 +573,45 @@ def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
     assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
 
 
-def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_path: Path) -> None:
+def answers(folder: Path, state: str) -> None:
+    """Stored answers of an endpoint, for the dataset `own` of a project in a folder."""
+    file = folder / "data" / state / "endpoint.sqlite"
+    file.parent.mkdir(parents=True)
+    file.touch()
+
+
+def test_the_api_key_is_there_before_the_first_request(
+    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     edits = {
         "caption_editor": "endpoint",
         "image_generator": None,
         "endpoint": {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"},
     }
-    wanted = {"paths": {"counterfactuals_state": str(tmp_path)}, "counterfactuals": edits}
-    (line,) = problems(method="triplet_clip", **wanted)
+    wanted = {"method": "triplet_clip", "dataset": "own", "counterfactuals": edits}
+    (line,) = problems(**wanted)
     assert line.startswith("counterfactuals.endpoint.key_variable: ")
     # Stored answers may be all that the run needs.
-    (tmp_path / "endpoint.sqlite").touch()
-    assert problems(method="triplet_clip", **wanted) == []
+    answers(tmp_path, "04_feature/own/counterfactuals_state")
+    assert problems(**wanted) == []
 
 
-def captioned(tmp_path: Path, **recaption: Any) -> dict[str, Any]:
+def captioned(**recaption: Any) -> dict[str, Any]:
     endpoint = {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"}
     given = {"captioner": "endpoint", "endpoint": endpoint, **recaption}
-    return {"paths": {"recaptions_state": str(tmp_path)}, "recaption": given}
+    return {"dataset": "own", "recaption": given}
 
 
 def test_the_key_of_a_captioner_is_there_before_the_first_request(
-    problems: Problems, tmp_path: Path
+    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (line,) = problems(**captioned(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (line,) = problems(**captioned())
     assert line.startswith("recaption.endpoint.key_variable: expected the API key in")
-    assert problems("validation", **captioned(tmp_path)) == []
-    (tmp_path / "endpoint.sqlite").touch()
-    assert problems(**captioned(tmp_path)) == []
+    assert problems("validation", **captioned()) == []
+    answers(tmp_path, "02_intermediate/own/recaptions_state")
+    assert problems(**captioned()) == []
 
 
 @pytest.mark.parametrize(
@@ -615,13 +626,18 @@ def test_the_key_of_a_captioner_is_there_before_the_first_request(
     ],
 )
 def test_what_a_captioner_cannot_do_is_refused(
-    problems: Problems, tmp_path: Path, recaption: dict[str, Any], expected: str
+    problems: Problems,
+    tmp_path: Path,
+    recaption: dict[str, Any],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "endpoint.sqlite").touch()
-    (line,) = problems(**captioned(tmp_path, **recaption))
+    monkeypatch.chdir(tmp_path)
+    answers(tmp_path, "02_intermediate/own/recaptions_state")
+    (line,) = problems(**captioned(**recaption))
     assert line.startswith(expected)
     if "dry_run" in recaption:
-        assert problems("recaption", **captioned(tmp_path, **recaption)) == []
+        assert problems("recaption", **captioned(**recaption)) == []
 
 
 @pytest.mark.parametrize(

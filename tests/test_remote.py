@@ -396,7 +396,7 @@ def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
             r"data\.root: .*without password",
         ),
         ({"data": {"root": "s3://b/../x"}}, r"data\.root: expected a URL without"),
-        ({"paths": {"resume": "s3://b/resume"}}, r"paths\.resume: expected a local folder"),
+        ({"ingest": {"journal": "s3://b/x"}}, r"ingest\.journal: expected a local folder"),
     ],
 )
 def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> None:

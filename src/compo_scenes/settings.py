@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import PositiveInt
-
 from compo_pipeline.configuration.settings import SPEED, settings
 
 
@@ -68,5 +66,3 @@ class LanguageModelSettings:
 
     treebank: str = "data/01_raw/ud_english_ewt"
     """Folder with *-ud-{train,dev,test}.conllu, such as a release of UD_English-EWT."""
-    steps: PositiveInt = 4000
-    """optimiser steps; some nine minutes for 4,000 on one core."""

@@ -172,7 +172,6 @@ def refused(configured):
         ({"sed": 1}, "sed", ["seed"]),
         ({"training": {"optimizer": {"warm": 1}}}, "training.optimizer.warm", ["warmup"]),
         ({"clic": {"veiws": {}}}, "clic.veiws", ["views"]),
-        ({"paths": {"embedings": "x"}}, "paths.embedings", ["embeddings"]),
         # A right name in the wrong place comes before a near one in the right place.
         ({"rank": 1}, "rank", ["training.lora.rank"]),
         (

@@ -40,7 +40,7 @@ REMOVED = {
     "monitoring.alpha": _CONSTANT,
     "evaluation.attention": "kedro run --pipeline=attention",
     "monitoring.images": "the images of the request log (docs/how-to/monitoring.md)",
-    "paths.requested_images": "the images of the request log (docs/how-to/monitoring.md)",
+    "paths": "nothing: data/ has them, by dataset, method, variant and seed",
     "prepare.engine": "prepare.workers (processes) or prepare.address (Ray)",
     "promotion.copy": "kedro run --pipeline=registration --params tracking.uri=<registry>",
     "promotion.settle": "nothing: a champion that moved meanwhile ends the promotion",

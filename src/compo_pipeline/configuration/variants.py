@@ -34,7 +34,7 @@ VariantName = Annotated[
 ]
 _NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 # Their tables are shared by all variants, or name where results lie.
-_SHARED = _NAMES | {"data", "ingest", "validation", "paths", "tracking", KEY}
+_SHARED = _NAMES | {"data", "ingest", "validation", "tracking", KEY}
 # So is the division of their rows: a variant chooses by views.split which of them train.
 _SHARED_KEYS = frozenset({"foils.carve"})
 _SHARED |= {*plugin_names("compo_pipeline.data_generators")}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from scipy.special import betaincinv
 
-from compo_pipeline.configuration.settings import Open, SettingsError, parse, settings
+from compo_pipeline.configuration.settings import Open, SettingsError, parse
 from compo_pipeline.foils.build import USED
 from compo_pipeline.run.seeding import rng
 from compo_pipeline.storage.records import Foil
@@ -24,7 +24,7 @@ _LEVEL = 0.95
 Verdict = Literal["accept", "reject", "unsure"]
 
 
-@settings
+@dataclass(frozen=True)
 class Review:
     """Content of the review file that the review page saves: verdicts, and the items reviewed."""
 

@@ -18,7 +18,7 @@ from pydantic import Field, StrictInt
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.chat.settings import EndpointSettings
 from compo_pipeline.configuration import keys, variants
-from compo_pipeline.configuration.places import PathSettings
+from compo_pipeline.configuration.places import Paths, paths_of
 from compo_pipeline.configuration.plugins import named_fields, plugin_fields
 from compo_pipeline.configuration.settings import (
     SPEED,
@@ -116,7 +116,6 @@ class Parameters:
     set: str
     """Set of runs that `kedro run --pipeline=comparison` compares: one of `comparison_sets`."""
     data: DataSettings
-    paths: PathSettings
     promotion: PromotionSettings
     training: TrainingSettings
     tuning: TuningSettings
@@ -167,6 +166,8 @@ class Parameters:
 class RunSettings(Parameters):
     """All settings of a run as its nodes get them, with those of the method in use."""
 
+    paths: Paths
+    """Folders of state and caches."""
     method_settings: Mapping[str, Any] = field(default_factory=dict)
     """Those of the method in use."""
     generator_settings: Any = field(default_factory=dict)
@@ -251,6 +252,7 @@ def settings_of(
     own, generator = getattr(parsed, method), parsed.data.generator
     return RunSettings(
         **{each.name: getattr(parsed, each.name) for each in fields(cast(Any, parsed))},
+        paths=paths_of(parsed.dataset, f"{method}/{parsed.variant}/seed={parsed.seed}"),
         method_settings={"views": own.views, "objective": own.objective},
         generator_settings=getattr(parsed, generator.format) if generator else {},
         command=command,

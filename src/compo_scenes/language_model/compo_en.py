@@ -28,7 +28,6 @@ from spacy.vocab import Vocab
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.language import rules
 from compo_pipeline.language.lexicon import Entry, load_lexicon
-from compo_scenes.settings import LanguageModelSettings
 
 Augmenter: TypeAlias = Callable[[Language, Example], Iterator[Example]]
 
@@ -178,18 +177,16 @@ def prepare(root: str, folder: Path) -> None:
         read_treebank(source).to_disk(folder / f"{split}.spacy")
 
 
-def train(corpus: Path, output: Path, settings: LanguageModelSettings) -> None:
+def train(corpus: Path, output: Path) -> None:
     """Train the spaCy networks; losses and scores are printed to the terminal.
 
     Args:
         corpus: folder with train.spacy and dev.spacy.
         output: gets model-best and model-last; what it held is replaced.
-        settings: how.
     """
     overrides: dict[str, Any] = {
         "paths.train": str(corpus / "train.spacy"),
         "paths.dev": str(corpus / "dev.spacy"),
-        "training.max_steps": settings.steps,
     }
     register_augmenter()
     with as_file(files(__package__) / "training.cfg") as path:

@@ -13,7 +13,7 @@ import pandas as pd
 from compo_pipeline.benchmarks.items import Subtask
 from compo_pipeline.benchmarks.registry import BENCHMARKS
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
-from compo_pipeline.configuration.places import PathSettings
+from compo_pipeline.configuration.places import Paths
 from compo_pipeline.configuration.settings import SettingsError, plain
 from compo_pipeline.evaluation.analysis.wise_ft import COMPOSITION, choose_ratio, mix
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -51,7 +51,7 @@ def prepare_training(
     seed: int,
     root: Path,
     benchmarks: BenchmarksSettings,
-    paths: PathSettings,
+    paths: Paths,
 ) -> TrainingInputs:
     """Choose the rows that train, and held-out rows and items that validate.
 

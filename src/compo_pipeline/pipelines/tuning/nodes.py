@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from compo_pipeline.benchmarks.settings import BenchmarksSettings
 from compo_pipeline.comparison.cells import CellSet, load_runs, run_cells
 from compo_pipeline.configuration import variants
-from compo_pipeline.configuration.places import PathSettings
+from compo_pipeline.configuration.places import Paths
 from compo_pipeline.configuration.settings import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.comparison import by_model
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -71,7 +71,7 @@ def run_study(
     foils: Sequence[Foil],
     tuning: TuningSettings,
     benchmarks: BenchmarksSettings,
-    paths: PathSettings,
+    paths: Paths,
     command: CommandOptions,
     variant: str,
 ) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def write_study(
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
     tuning: TuningSettings,
-    paths: PathSettings,
+    paths: Paths,
     site: Site,
 ) -> dict[str, str | bytes]:
     """HTML page about the study."""
@@ -177,7 +177,7 @@ def log_study(
     confirmation: Mapping[str, Any],
     page: Path,
     tuning: TuningSettings,
-    paths: PathSettings,
+    paths: Paths,
     inputs: TrialInputs,
     dataset: str,
     variant: str,

@@ -19,12 +19,7 @@ from compo_scenes.base_model import text_tower as base
 from compo_scenes.base_model.image_tower import build, load_tower, train_tower
 from compo_scenes.dataset import SceneSettings
 from compo_scenes.language_model import accuracy, compo_en
-from compo_scenes.settings import (
-    BaseRecipe,
-    LanguageModelSettings,
-    PretrainingSettings,
-    TowerRecipe,
-)
+from compo_scenes.settings import BaseRecipe, PretrainingSettings, TowerRecipe
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +32,9 @@ def convert_treebank(root: str) -> FolderWriter:
     return partial(compo_en.prepare, root)
 
 
-def train_networks(treebank: Path, settings: LanguageModelSettings) -> FolderWriter:
+def train_networks(treebank: Path) -> FolderWriter:
     """Return a function that writes the trained spaCy networks, best and last."""
-    return lambda folder: compo_en.train(treebank, folder, settings)
+    return partial(compo_en.train, treebank)
 
 
 def assemble_pipeline(networks: Path) -> FolderWriter:

@@ -26,7 +26,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 train_networks,
-                inputs=["treebank", "params:language_model"],
+                inputs="treebank",
                 outputs="language_networks",
                 name="train_networks",
             ),
