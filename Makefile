@@ -74,7 +74,7 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 # Material for MkDocs announces its successor at each build, Zensical, which reads mkdocs.yml too.
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(INSTALLED_DEV) ## write the documentation site: open build/site/index.html
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python benchmarks/project/pages.py
 	$(BIN)/mkdocs build --quiet
 
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
@@ -84,7 +84,7 @@ viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run --no-browser
 
 gpu-check: $(INSTALLED_DEV) ## losses, speed and memory on this machine's GPU, in half an hour; without one in 3 minutes
-	$(BIN)/python benchmarks/gpu_check.py
+	$(BIN)/python benchmarks/speed/gpu_check.py
 
 dist: $(INSTALLED_DEV) ## build the wheel and the sdist into dist/
 	@rm -rf dist
@@ -112,7 +112,7 @@ lock: $(BIN)/uv ## write both files of constraints anew from pyproject.toml; ver
 	  --output-file constraints-hashed.txt
 
 licences: $(INSTALLED_DEV) ## list the licences of all installed packages
-	@$(BIN)/python benchmarks/licences.py
+	@$(BIN)/python benchmarks/project/licences.py
 
 lock-check: $(BIN)/uv ## is constraints.txt up to date, and does it resolve on every Python and system?
 	@cp constraints.txt $(VENV)/constraints.txt

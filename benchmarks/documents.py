@@ -67,6 +67,7 @@ METHODS = {
     TO_TEXT: "R@1 image to text",
     TO_IMAGE: "R@1 text to image",
 }
+MIXED = ("ITT", "TOT", "TOT of replaced attributes", "zero-shot colours", "R@1 image to text")
 TUNED = {
     ITT: "ITT",
     TOT: "TOT",
@@ -75,91 +76,45 @@ TUNED = {
     TO_TEXT: "R@1 image to text",
     TO_IMAGE: "R@1 text to image",
 }
-# Columns of the studies (`tables.py`).
-COMMON = {
+# Columns of the studies of components.
+OF_COMPONENTS = {
     "ITT": "ITT",
     "TOT": "TOT",
     "swapped attributes": "swapped attributes",
     "ZS colours": "zero-shot colours",
     "I2T R@1": "R@1 image to text",
-    "T2I R@1": "R@1 text to image",
 }
-OF_EDITS = {**COMMON, "added attributes": "added attributes"}
 OF_CONCEPTS = {
     "ITT": "ITT",
     "swapped attributes": "swapped attributes",
     "... phrase by phrase": "phrase by phrase",
-    "added attributes": "added attributes",
     "ZS colours": "zero-shot colours",
     "I2T R@1": "R@1 image to text",
 }
 OF_SEARCH = {
     "replace_rel": "replaced relations",
-    "swap_obj": "swapped objects",
     "swap_att": "swapped attributes",
     "itt": "ITT",
     "zs_colours": "zero-shot colours",
     "i2t": "R@1 image to text",
 }
-ONE_EDIT, CANDIDATE = "Softmax contrast, one edit a caption", "300 steps, around the candidate"
-GRID = "300 steps, rate, first phase, pairs and scale"
-PAIRS, SCALES = "Ranking of a sample's own pairs", "Scale, bias and weight of the contrast"
-SYNTHETIC, LENGTHS = "Synthetic images and rephrased captions", "Lengths of the candidate"
-SHARE, NEAR = "Share of rows that ask", "Staying near the base"
+FIRST, SOFTMAX, SHARE = "Rows that ask first", "Softmax contrast", "Share of rows that ask"
 # Labels of configurations: question and name in relations_search.json.
-CAUSES = {
-    "**180 steps on rows that ask, then all**": ("Rows that ask first", "(reference)"),
-    "no such steps: a third of the rows asks": ("Rows that ask first", "first 0"),
-    "60 such steps": ("Rows that ask first", "first 60"),
-    "half of the rows asks, all along": (SHARE, "first 0, asking 0.5"),
+SEARCHED = {
+    "**180 steps on rows that ask, then all**": (FIRST, "(reference)"),
+    "a third of the rows asks, all along": (FIRST, "first 0"),
+    "half of them": (SHARE, "first 0, asking 0.5"),
     "three quarters": (SHARE, "first 0, asking 0.75"),
-    "all": (SHARE, "first 0, asking 1"),
-    "no pair ranking": (PAIRS, "pairs 0"),
-    "no synthetic images": (SYNTHETIC, "images no"),
-    "no rephrased captions": (SYNTHETIC, "positives no"),
-    "softmax contrast": ("Softmax contrast", "(reference)"),
-    "TripletCLIP's contrast, pair ranking": ("TripletCLIP", "pairs 1"),
-    "rate 0.001": ("Rate and its schedule", "rate 0.001"),
+    "no pair ranking": ("Ranking of a sample's own pairs", "pairs 0"),
+    "no synthetic images": ("Synthetic images and rephrased captions", "images no"),
     "rate 0.004": ("Rate and its schedule", "rate 0.004"),
-    "batch 64, 900 steps": ("Batch", "steps 900, batch 64, first 360"),
-    "batch 256, 225 steps, rate 0.004": ("Batch", "steps 225, batch 256, rate 0.004, first 90"),
-    "batch 512, 112 steps, rate 0.006": ("Batch", "steps 112, batch 512, rate 0.006, first 45"),
-    "scale 12": (SCALES, "scale 12"),
-    "scale 50": (SCALES, "scale 50"),
-    "fixed image projection": ("Image projection", "projection rate 0"),
-}
-COSTS = {
-    "sigmoid": ("Rows that ask first", "(reference)"),
-    "sigmoid, colour swaps too": ("Kinds of edits after the first phase", "kinds (1, 1, 1, 0)"),
-    "softmax": ("Softmax contrast", "(reference)"),
-    "softmax, colour swaps too": ("Softmax contrast", "kinds (1, 1, 1, 0)"),
-    "... one edit a caption, no margin loss, no pair ranking": (ONE_EDIT, "(reference)"),
-    "... with the pair ranking": (ONE_EDIT, "pairs 1"),
-    "... in 300 steps, 120 first, rate 0.004": (GRID, "rate 0.004, first 120"),
-    "... at scale 12": (CANDIDATE, "(reference)"),
-    "... and pair weight 0.5": (CANDIDATE, "pairs 0.5"),
-    "... or 375 steps": (LENGTHS, "steps 375, rate 0.004, first 120"),
-    "... or 225 steps": (LENGTHS, "steps 225, rate 0.004, first 90"),
-}
-TRIED = {
-    "the first table's reference": ("Rows that ask first", "(reference)"),
-    "no margin loss": ("Margin loss", "margin 0"),
-    "margin weight 0.5": ("Margin loss", "margin 0.5"),
-    "average of weights, decay 0.99": (NEAR, "ema 0.99"),
-    "average of weights, decay 0.995": (NEAR, "ema 0.995"),
-    "distillation of the base, weight 1": (NEAR, "distillation 1"),
-    "pull to the base's weights, 3": (NEAR, "l2 3"),
-    "no weight decay": (NEAR, "weight decay 0"),
-    "weight decay 0.2": (NEAR, "weight decay 0.2"),
-    "warm-up 0.02": ("Rate and its schedule", "warmup 0.02"),
-    "warm-up 0.2": ("Rate and its schedule", "warmup 0.2"),
-    "peak rate for longer": ("Rate and its schedule", "flat yes"),
-    "whitened image projection": ("Image projection", "whitening 0.25"),
-    "image projection at ten times the rate": ("Image projection", "projection rate 10"),
-    "image projection later": ("Image projection", "projection from 0.4"),
-    "2,000 scenes": ("Scenes and edits", "scenes 2000"),
-    "6,000 scenes": ("Scenes and edits", "scenes 6000"),
-    "fp32": ("Precision", "bf16 no"),
+    "colour swaps too": ("Kinds of edits after the first phase", "kinds (1, 1, 1, 0)"),
+    "softmax contrast": (SOFTMAX, "(reference)"),
+    "softmax contrast, colour swaps too": (SOFTMAX, "kinds (1, 1, 1, 0)"),
+    "... one edit a caption, 300 steps, scale 12, pair weight 0.5": (
+        "300 steps, around the candidate",
+        "pairs 0.5",
+    ),
 }
 
 
@@ -228,51 +183,14 @@ def seeds_table(file: str, label: str, names: Names) -> str:
     return table(["base", "control", label, *heads], lines)
 
 
-def values_table(sections: Sequence[tuple[Any, Names]], names: Names) -> str:
-    """Base and rows of a study.
-
-    Args:
-        sections: of the stored file, with the columns of each.
-        names: of the rows.
-    """
-    first = next(iter(names))
-    wanted = [("base", first, "base")]
-    wanted += [(label, key, "fine_tuned") for key, label in names.items()]
+def claims_table(found: Mapping[str, Any], columns: Names, claims: Names | None = None) -> str:
+    """What components change: differences between two rows of a study, all by default."""
+    keys = {key.rpartition(" (")[0]: key for key in found}
     lines = [
-        [
-            label,
-            *(
-                value_of(section[key][column][role])
-                for section, columns in sections
-                for column in columns
-            ),
-        ]
-        for label, key, role in wanted
+        [label, *(value_of(found[keys[claim]][column]["vs_base"]) for column in columns)]
+        for claim, label in (claims or dict(zip(keys, keys, strict=True))).items()
     ]
-    return table([head for _, columns in sections for head in columns.values()], lines)
-
-
-def claims_table(sections: Sequence[tuple[Any, Names]], claims: Iterable[str] = ()) -> str:
-    """What components change: differences between two rows of a study.
-
-    Args:
-        sections: of the stored file, with the columns of each.
-        claims: those to show, all by default; stored with the two rows behind it.
-    """
-    first, _ = sections[0]
-    keys = {key.rpartition(" (")[0]: key for key in first}
-    lines = [
-        [
-            claim,
-            *(
-                value_of(section[keys[claim]][column]["vs_base"])
-                for section, columns in sections
-                for column in columns
-            ),
-        ]
-        for claim in claims or keys
-    ]
-    return table([head for _, columns in sections for head in columns.values()], lines)
+    return table(columns.values(), lines)
 
 
 def readme() -> str:
@@ -308,7 +226,8 @@ def relation_shares() -> str:
         "0.55, 558 steps": "seeds_relations_scenes_558_fp32",
         "0.55, 6,000 scenes": "seeds_relations_scenes_6000_fp32",
     }
-    names = {**RELATIONS, "retrieval/i2t_r5/raw": "R@5 image to text"}
+    keys = (RELATION, ITT, TOT, COLOURS, TO_TEXT)
+    names = {key: RELATIONS[key] for key in keys} | {"retrieval/i2t_r5/raw": "R@5 image to text"}
     lines = [
         [name, *(value_of(rows_of(file)[key]["vs_base"]) for file in files.values())]
         for key, name in names.items()
@@ -320,25 +239,15 @@ def relation_shares() -> str:
     return table(files, [*lines, ["seeds that pass the gate", *map(str, passed)]])
 
 
-def relation_lengths() -> str:
-    """What more steps and more scenes gain over the base on validation scenes."""
-    return validated("relations_length")
-
-
 def methods_mixed() -> str:
     """What methods gain over the base on validation scenes, by the share of their weights."""
-    return validated("methods_mixed")
-
-
-def validated(file: str) -> str:
-    """Differences from the base on validation scenes, a line a recipe and share."""
-    found = stored(file)
+    found = [one for one in stored("methods_mixed") if one["share"] in (1, 0.6)]
     lines = [
-        [f"{one['recipe']}, share {one['share']:g}", f"{one['seeds']}"]
-        + [f"{value:+.1f}" for value in one["against_base"].values()]
+        [f"{one['recipe']}, share {one['share']:g}"]
+        + [f"{one['against_base'][name]:+.1f}" for name in MIXED]
         for one in found
     ]
-    return table(["seeds", *found[0]["against_base"]], lines)
+    return table(MIXED, lines)
 
 
 def methods() -> str:
@@ -360,107 +269,49 @@ def methods() -> str:
 
 
 def components() -> str:
-    """FSC-CLIP's components."""
-    names = {
-        "control": "control (plain CLIP)",
-        "NegCLIP": "NegCLIP",
-        "global": "global loss",
-        "local": "local loss",
-        "global + local": "global + local",
-        "global + local, focal": "... with focal weight",
-        "global + local, smoothed": "... with label smoothing",
-        "FSC-CLIP": "**FSC-CLIP** (all four)",
-        "FSC-CLIP without local": "FSC-CLIP without the local loss",
-    }
-    return values_table([(stored("components")["against base"], COMMON)], names)
-
-
-def component_claims() -> str:
     """What each of FSC-CLIP's components changes."""
-    claims = (
-        "the local loss in place of the global one",
-        "the local loss beside the global one",
-        "focal weight",
-        "label smoothing",
-        "both calibrations",
-        "the local loss in FSC-CLIP",
-    )
-    return claims_table([(stored("components")["claims"], COMMON)], claims)
+    claims = {
+        "the local loss in place of the global one": "local loss in place of the global one",
+        "the local loss beside the global one": "local loss beside the global one",
+        "focal weight": "focal weight",
+        "label smoothing": "label smoothing",
+        "both calibrations": "focal weight and label smoothing",
+        "FSC-CLIP against the control": "FSC-CLIP against the control",
+    }
+    return claims_table(stored("components")["claims"], OF_COMPONENTS, claims)
 
 
 def counterfactuals() -> str:
-    """SPARCL's components and the faults of images."""
-    names = {
-        "SigLIP fine-tuning": "SigLIP fine-tuning (control)",
-        "SPARCL": "**SPARCL**",
-        "no images": "without synthetic images",
-        "no margin loss": "without the margin loss",
-        "fixed margin": "one margin for all",
-        "TripletCLIP": "TripletCLIP",
-        "NegCLIP on the same texts": "NegCLIP on the same edited captions",
-        "images from text alone": "SPARCL, images from text alone",
-        "images in a foreign style": "SPARCL, images in a foreign style",
-        "... with AdaIN": "... with AdaIN",
-        "30% of the images wrong": "SPARCL, 30% of the images wrong",
-        "... with a fixed margin": "... with one margin for all",
-    }
-    return values_table([(stored("counterfactuals")["against base"], OF_EDITS)], names)
-
-
-def counterfactual_claims() -> str:
     """What each of SPARCL's components changes."""
-    claims = (
-        "synthetic images",
-        "the images of TripletCLIP",
-        "the margin loss",
-        "adaptive margins",
-        "adaptive margins, 30% of the images wrong",
-        "faithful images (injection's end)",
-        "faulty images against none",
-        "AdaIN",
-    )
-    return claims_table([(stored("counterfactuals")["claims"], OF_EDITS)], claims)
-
-
-def margin_claims() -> str:
-    """SPARCL with edits whose things stand as in real scenes, and margins for the base's scale."""
-    claims = ("SPARCL against the base", "SPARCL against the control", "margins at a quarter")
-    return claims_table([(stored("counterfactuals_margins")["claims"], OF_EDITS)], claims)
+    claims = {
+        "SPARCL against the base": "SPARCL against the base",
+        "synthetic images": "synthetic images",
+        "the images of TripletCLIP": "synthetic images in TripletCLIP",
+        "the margin loss": "margin loss",
+        "adaptive margins": "adaptive margins",
+        "adaptive margins, 30% of the images wrong": "adaptive margins, 30% of the images wrong",
+        "faithful images (injection's end)": "images faithful to the original",
+        "faulty images against none": "images from the text alone, against none",
+        "AdaIN": "AdaIN on images in a foreign style",
+    }
+    return claims_table(stored("counterfactuals")["claims"], OF_COMPONENTS, claims)
 
 
 def concepts() -> str:
-    """C2LIP's components."""
-    names = {
-        "CLIP fine-tuning": "CLIP fine-tuning",
-        "SigLIP fine-tuning": "SigLIP fine-tuning (control)",
-        "+ npc": "+ noun-phrase loss",
-        "C2LIP": "+ cross-attended loss: **C2LIP**",
-        "C2LIP, lambda_xac 0.5": "... at a weight of 0.5, not 0.01",
-        "C2LIP, phrases pooled from the caption's tokens": "... phrases pooled from the caption",
-    }
-    found = stored("concepts")
-    return values_table([(found["against base"], OF_CONCEPTS)], names)
-
-
-def concept_claims() -> str:
     """What each of C2LIP's components changes."""
-    found = stored("concepts")
-    return claims_table(
-        [(found["claims"], OF_CONCEPTS)],
-        (
-            "the noun-phrase loss",
-            "the cross-attended loss beside it",
-            "a larger weight, 0.5",
-            "phrases as texts of their own",
-            "C2LIP against the control",
-            "C2LIP against the base",
-        ),
-    )
+    claims = {
+        "the noun-phrase loss": "noun-phrase loss",
+        "the cross-attended loss beside it": "cross-attended loss beside it",
+        "phrases as texts of their own": "phrases as texts of their own",
+        "C2LIP against the control": "C2LIP against the control",
+        "C2LIP against the base": "C2LIP against the base",
+    }
+    return claims_table(stored("concepts")["claims"], OF_CONCEPTS, claims)
 
 
 def departures() -> str:
     """What training changes if it does as the authors' code."""
-    return claims_table([(stored("departures")["theirs against ours"], COMMON)])
+    return claims_table(stored("departures")["theirs against ours"], OF_COMPONENTS)
 
 
 def hard_negatives() -> str:
@@ -473,35 +324,16 @@ def hard_negatives() -> str:
     return table(kinds.values(), lines)
 
 
-def searched(configurations: Mapping[str, tuple[str, str]]) -> str:
-    """Configurations of the search for relations, on validation scenes.
-
-    Args:
-        configurations: question and name of each, by label.
-    """
+def relation_search() -> str:
+    """What makes relations early or late, and what keeps the base's abilities."""
     found = stored("relations_search")
     lines = [["base", "", *(value_of(found["base"][key]) for key in OF_SEARCH), ""]]
-    for label, (question, name) in configurations.items():
+    for label, (question, name) in SEARCHED.items():
         row = found["questions"][question]["configurations"][name]
         mixed = [value_of(row["figures"]["0.7"][key][0]) for key in OF_SEARCH]
         unmixed = value_of(row["figures"]["1.0"]["i2t"][0])
         lines.append([label, f"{row['learnt at step'] or 'never'}", *mixed, unmixed])
     return table(["learnt at step", *OF_SEARCH.values(), "... unmixed"], lines)
-
-
-def relation_causes() -> str:
-    """What makes relations early or late."""
-    return searched(CAUSES)
-
-
-def relation_costs() -> str:
-    """What the contrast and the scale keep of the base."""
-    return searched(COSTS)
-
-
-def relation_trials() -> str:
-    """What else was tried."""
-    return searched(TRIED)
 
 
 def tuning() -> str:
@@ -518,20 +350,8 @@ def tuning() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     writer.__name__: writer
     for writer in (
-        *(
-            readme,
-            clic,
-            relations,
-            relation_lengths,
-            methods_mixed,
-            relation_shares,
-            methods,
-            components,
-            component_claims,
-            counterfactuals,
-        ),
-        *(counterfactual_claims, margin_claims, concepts, concept_claims, hard_negatives, tuning),
-        *(departures, relation_causes, relation_costs, relation_trials),
+        *(readme, clic, components, counterfactuals, methods, methods_mixed, hard_negatives),
+        *(relation_search, relations, relation_shares, concepts, tuning, departures),
     )
 }
 

@@ -106,7 +106,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def count_case(record_property: Callable[[str, object], None]) -> Iterator[Callable[[], int]]:
-    """Counts the cases of a fuzz test, for benchmarks/reliability.py."""
+    """Counts the cases of a fuzz test, for benchmarks/faults/reliability.py."""
     cases = count()
     yield cases.__next__
     record_property("cases", next(cases))

@@ -1,5 +1,5 @@
 """Pipelines that are killed, or lose MLflow's server, end as undisturbed ones after the same
-command: a small sample of benchmarks/chaos.py and outage.py.
+command: a small sample of benchmarks/faults/chaos.py and outage.py.
 """
 
 import importlib
@@ -18,12 +18,12 @@ SAMPLE = ("raw", "ingest", "validation", "views", "training")
 @pytest.fixture
 def scripts(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """A script as a module: the processes that it starts import it by name."""
-    monkeypatch.syspath_prepend(project / "benchmarks")
+    monkeypatch.syspath_prepend(project / "benchmarks" / "faults")
     return importlib.import_module
 
 
 def test_the_page_of_reliability_is_of_the_stored_results(project: Path) -> None:
-    script = runpy.run_path(str(project / "benchmarks" / "reliability.py"))
+    script = runpy.run_path(str(project / "benchmarks" / "faults" / "reliability.py"))
     written = (project / "docs" / "explanation" / "reliability.md").read_text("utf-8")
     chaos, fuzz = (json.loads(script[name].read_text("utf-8")) for name in ("CHAOS", "FUZZ"))
     assert written == script["page"](chaos, fuzz)

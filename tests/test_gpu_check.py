@@ -15,7 +15,7 @@ def test_without_a_gpu_the_processor_takes_steps_and_the_rest_is_listed_as_not_r
 ) -> None:
     if torch.cuda.is_available():
         pytest.skip("here is a GPU: make gpu-check")
-    script = project / "benchmarks" / "gpu_check.py"
+    script = project / "benchmarks" / "speed" / "gpu_check.py"
     command = [sys.executable, str(script), "--out", str(tmp_path), "--methods", "clip", "c2lip"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

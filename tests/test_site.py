@@ -36,7 +36,7 @@ def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     for command in (
-        [str(project / "benchmarks" / "pages.py")],
+        [str(project / "benchmarks" / "project" / "pages.py")],
         ["-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
     ):
         done = subprocess.run(

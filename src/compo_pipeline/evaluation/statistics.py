@@ -2,7 +2,7 @@
 
 The unit is the image, as items of one image (its five captions, its items in several subtasks) are
 not independent. Everything is in closed form: the same scores give the same interval.
-benchmarks/coverage.py simulates how often the intervals hold the true value.
+benchmarks/accuracy/coverage.py simulates how often the intervals hold the true value.
 
 S training seeds, n items.
 """

@@ -51,7 +51,6 @@ def test_what_surrounds_a_caption_is_removed(
 
 @pytest.mark.parametrize("half", ["development", "held_out"])
 def test_the_stored_answers_of_captioners(half: str, vocabulary: Vocabulary) -> None:
-    """As `benchmarks/captions.py` measures them."""
     lines = (Path(__file__).parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     answers = [each for each in map(json.loads, lines) if each["half"] == half]
     found = [check(Answer(each["answer"], False), LIMITS, vocabulary) for each in answers]

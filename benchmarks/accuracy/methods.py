@@ -1,0 +1,101 @@
+"""All cells of a comparison set side by side on the test scenes, from their runs.
+
+    kedro run --pipeline=comparison --params evaluation.control=false
+    python benchmarks/accuracy/methods.py
+    kedro run --pipeline=comparison --params set=wise_ft,evaluation.control=false
+    python benchmarks/accuracy/methods.py --set wise_ft
+
+Reads the runs that are there: a method may have more seeds than another. Differences from the base
+are paired on the same items; intervals are over seeds and images; p is corrected by Holm over all
+methods and metrics. Writes benchmarks/results/methods.json and methods.md, and
+docs/images/methods.png; of another set than `methods`, methods_<set>.json, .md and .png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from compo_pipeline.comparison.cells import COMPARISON, DONE, SCORES, find_cells
+from compo_pipeline.configuration.settings import parse
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.suite import compare_runs
+from compo_pipeline.models.weights import read_record
+from compo_pipeline.presentation import suite_page
+from compo_pipeline.run.provenance import CommandOptions
+from compo_pipeline.storage.files import read_json
+from compo_pipeline.storage.records import Score
+from compo_pipeline.storage.tables import Table
+from shared import RESULTS, configured, stored
+
+IMAGES = Path("docs/images")
+METHODS = "methods"
+
+
+def finished(folder: Path) -> list[Path]:
+    """The folders of a cell's finished runs, by seed."""
+    return sorted(done.parent for done in folder.glob(f"seed=*/{DONE}"))
+
+
+def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
+    """Device, hardware and precision of a cell's first training."""
+    run = Path("data/06_models", dataset, cell["method"], cell["variant"], "seed=0")
+    return read_record(run / "checkpoint")["training"]["compute"]
+
+
+def main() -> None:
+    """Compare the runs that are there, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--set", default=METHODS, help="of conf/base/parameters_comparison.yml")
+    chosen = parser.parse_args().set
+    name = METHODS if chosen == METHODS else f"{METHODS}_{chosen}"
+    parameters = configured("base")
+    command = CommandOptions()
+    dataset = parameters["dataset"]
+    cells = find_cells(chosen, parameters["comparison_sets"], dataset, command).cells
+    runs, seeds = {}, {}
+    for label, cell in cells.items():
+        named = cell["params"]
+        folder = Path("data/07_model_output", dataset, named["method"], named["variant"])
+        found = finished(folder)
+        if not found:
+            raise SystemExit(f"{folder}: there is no finished run; run the comparison first")
+        seeds[label] = len(found)
+        runs[label] = [
+            (
+                list(Table(Score, pq.read_table(run / SCORES))),
+                parse(Comparison, read_json(run / COMPARISON), COMPARISON),
+            )
+            for run in found
+        ]
+    suite = compare_runs(runs)
+    content = {
+        "seeds": seeds,
+        "compute": trained_on(next(iter(cells.values()))["params"], dataset),
+        "models": {
+            model: {"/".join(row.key): stored(row, model) for row in suite.rows}
+            for model in suite.models
+        },
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    compute = content["compute"]
+    facts = {
+        "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
+        "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
+    }
+    files: dict[str, Any] = suite_page.files(
+        suite, f"Runs of the set {chosen} on the scenes", facts
+    )
+    (IMAGES / f"{name}.png").write_bytes(files[suite_page.FRONTIER])
+    image = f"](../../{IMAGES}/{name}.png)"
+    text = files[suite_page.MARKDOWN].replace(f"]({suite_page.FRONTIER})", image)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

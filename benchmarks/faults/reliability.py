@@ -1,0 +1,198 @@
+"""Write docs/explanation/reliability.md: what was done to the program, and what came of it.
+
+    python benchmarks/faults/reliability.py [--fuzz tests/test_untrusted.py ...]
+
+`--fuzz` runs the long form of these files' fuzz tests first (10,000 cases each) and stores the
+cases of those that pass in benchmarks/results/fuzz.json. Kills are those of
+benchmarks/results/chaos.json, which benchmarks/faults/chaos.py and outage.py write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+PROJECT = Path(__file__).resolve().parents[2]
+RESULTS = PROJECT / "benchmarks" / "results"
+FUZZ, CHAOS = RESULTS / "fuzz.json", RESULTS / "chaos.json"
+OUTAGE = "outage"
+ENOUGH = 10_000
+# Fuzz tests by what they feed; the long form's number of cases ends their ids.
+READERS, BENCHMARKS, SETTINGS, REQUESTS = (
+    *("test_no_rows_and_no_bytes_end_a_reader", "test_no_content_ends_a_benchmark"),
+    "test_any_value_of_any_key_gives_settings_or_an_error_with_the_key",
+    "test_any_request_is_answered_or_refused_in_a_line",
+)
+
+PAGE = """\
+# Reliability
+
+What is done to the program on purpose, and what comes of it. Written by `python
+benchmarks/faults/reliability.py`; a script or a slow test gives the counts again.
+
+| fault or attack | result | counts | by |
+| --- | --- | --- | --- |
+| SIGKILL at a random moment, then the same command | files, and runs, versions and aliases in \
+MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/faults/chaos.py` |
+| MLflow's server is killed during a training | training goes on; after the same command the run \
+has every point | {outage} | `benchmarks/faults/outage.py`, `tests/pipelines/test_training.py` |
+| a flipped bit in a table, a state or a store that a run reads | refused, computed again, or in \
+what nobody reads; the memory-mapped copy of a table above 64 MiB is not checked \
+| 3,100 flips, none read as other data: [bit_flips.md](../../benchmarks/results/bit_flips.md) \
+| `benchmarks/faults/bit_flips.py` |
+| a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
+| two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |
+| weights, moments or scale that are not finite at a saving step | nothing is saved; the command \
+resumes from the state before | | `tests/training/test_loop.py` |
+| batches without negatives, without phrases, of one row, of equal captions; zero embeddings; a \
+scale at its bounds | a finite loss and gradient | every method | `tests/training/test_methods.py` |
+| a model, spaCy, tokenizer or diffusers folder that names code | refused by file and key; nothing \
+runs | | `tests/models/test_foreign.py` |
+| an import of another program's model that is killed, or that gives other embeddings than its \
+source | nothing that loads; the same command starts anew | | `tests/models/test_importing.py` |
+| a registered version whose files were changed, lack a file or hold another one | refused before \
+an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
+| stored scores that were edited, or lack items; overlaps with the training data that count \
+nothing or come twice | refused by item or subtask, also where all digests fit | \
+| `tests/registry/test_evidence.py` |
+| flipped bits of an exported checkpoint's weights and configuration | refused by file | \
+| `tests/models/test_export.py` |
+| weights that inflate to gigabytes; a configuration with thousands of levels \
+or a `${{...}}` of nothing | one line with the file, before it is read | \
+| `tests/models/test_checkpoints.py`, `tests/parameters/test_keys.py` |
+| links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
+readers and benchmarks | `tests/test_untrusted.py` |
+| malformed, hostile and random data files | a rejected row or one line with file and item | \
+{readers} | `tests/test_untrusted.py` |
+| data files that are cut off, or have flipped bits or blocks of zeros | every record that is left \
+is used, rejected or left out by a setting, or the file is refused in one line | 150 files of each \
+of 15 sources: [conservation.md](../../benchmarks/results/conservation.md) | \
+`benchmarks/faults/conservation.py` |
+| random values in every configuration key | settings, or one line with the key | {settings} | \
+`tests/test_setting_values.py` |
+| random requests to the server | 200, or 4xx in one line | {requests} | \
+`tests/registry/test_serving.py` |
+| a secret in every place that takes one | masked in logs, records, pages and commands | | \
+`tests/test_secrets.py` |
+
+How files are written and checked: [data/README.md](../../data/README.md#kills-full-disks-damage). \
+What is promised against attackers: [SECURITY.md](../../SECURITY.md).
+
+## Kills
+
+A process is killed with its workers (`group`) or `alone`. A pipeline
+without a row has not been killed in this way yet.
+
+| pipeline | kills | what differs from an undisturbed run | leftovers |
+| --- | --- | --- | --- |
+{kill_rows}
+
+## Random files
+
+Each content that is drawn is read whole and damaged in eight ways: cut off, with bytes inserted,
+in another encoding, nested deeply, behind an image's header, twice in a row. The fast tests try
+45 cases of each on every run. What has no row has been run in that form alone.
+
+| reader or benchmark | cases in the long form |
+| --- | --- |
+{fuzz_rows}
+"""
+
+
+def page(chaos: Mapping[str, Any], fuzz: Mapping[str, int]) -> str:
+    """The page from the stored results."""
+    killed = {name: found for name, found in chaos.items() if name != OUTAGE}
+    kills = sum(sum(found["kills"].values()) for found in killed.values())
+    equal = sum(not found["different"] for found in killed.values())
+    cases = _by_test(fuzz)
+    files = {name: cases.get(name, {}) for name in (READERS, BENCHMARKS)}
+    return PAGE.format(
+        kills=f"{kills} kills; {equal} of {len(killed)} pipelines equal ([table](#kills))",
+        outage=_outage(chaos.get(OUTAGE)),
+        readers="; ".join(
+            f"{sum(each >= ENOUGH for each in found.values())} {what} with {ENOUGH:,} cases each"
+            for what, found in zip(("readers", "benchmarks"), files.values(), strict=True)
+        )
+        + " ([table](#random-files))",
+        settings=_count(cases.get(SETTINGS, {})),
+        requests=_count(cases.get(REQUESTS, {})),
+        kill_rows="\n".join(_kill_row(name, found) for name, found in killed.items()),
+        fuzz_rows="\n".join(
+            f"| {name} | {count:,} |"
+            for found in files.values()
+            for name, count in sorted(found.items())
+        ),
+    )
+
+
+def _outage(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "the server's absence is simulated in the client"
+    different = ", ".join(found["different"]) or "nothing differs"
+    return f"1 real server, killed after {found['points']} points; {different}"
+
+
+def _kill_row(name: str, found: Mapping[str, Any]) -> str:
+    kills = ", ".join(f"{count} {victim}" for victim, count in found["kills"].items())
+    differs = ", ".join(found["different"]) or "nothing"
+    return f"| {name} | {kills} | {differs} | {', '.join(found['leftovers']) or 'none'} |"
+
+
+def _count(cases: Mapping[str, int]) -> str:
+    return f"{sum(cases.values()):,} cases" if cases else ""
+
+
+def _by_test(fuzz: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Cases by test, then by the reader or benchmark in the test's id."""
+    found: dict[str, dict[str, int]] = {}
+    for identity, count in fuzz.items():
+        test, _, rest = identity.partition("[")
+        found.setdefault(test, {})[re.sub(r"-?\d+\]$", "", rest)] = count
+    return found
+
+
+def run_long_forms(files: Sequence[str]) -> dict[str, int]:
+    """Run the fuzz tests of files; cases by the ids of those that pass."""
+    names = " or ".join((READERS, BENCHMARKS, SETTINGS, REQUESTS))
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        options = ["-m", "slow", "-k", names, f"--junitxml={report}", "-o", "junit_family=xunit1"]
+        subprocess.run([sys.executable, "-m", "pytest", *options, *files], cwd=PROJECT, check=False)
+        return passed(report)
+
+
+def passed(report: Path) -> dict[str, int]:
+    """Cases of the tests that passed, by id, from pytest's XML report."""
+    cases = {}
+    for test in ElementTree.parse(report).iter("testcase"):
+        counted = test.find("properties/property[@name='cases']")
+        if counted is not None and test.find("failure") is None:
+            cases[test.attrib["name"]] = int(counted.attrib["value"])
+    return cases
+
+
+def main() -> None:
+    """Run the long forms that are asked for, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fuzz", nargs="*", default=[], metavar="FILE")
+    options = parser.parse_args()
+    fuzz = json.loads(FUZZ.read_text("utf-8")) if FUZZ.exists() else {}
+    if options.fuzz:
+        fuzz |= run_long_forms(options.fuzz)
+        FUZZ.write_text(json.dumps(fuzz, indent=1) + "\n", encoding="utf-8")
+    chaos = json.loads(CHAOS.read_text("utf-8"))
+    (PROJECT / "docs" / "explanation" / "reliability.md").write_text(
+        page(chaos, fuzz), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()
