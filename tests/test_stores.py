@@ -14,7 +14,12 @@ import torch
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.storage.files import DamagedFileError, DiskFullError
-from compo_pipeline.storage.stores import KeyValueStore, read_tensors, write_tensors
+from compo_pipeline.storage.stores import (
+    KeyValueStore,
+    TensorStore,
+    read_tensors,
+    write_tensors,
+)
 
 
 class Point(NamedTuple):
@@ -127,3 +132,34 @@ def test_no_flipped_bit_reads_as_other_tensors(tmp_path: Path) -> None:
             assert metadata == {"step": "1"} and found.keys() == tensors.keys()
             assert all(torch.equal(found[name], value) for name, value in tensors.items())
     assert refused > 200
+
+
+def test_the_rows_of_wanted_keys_come_back(tmp_path: Path) -> None:
+    parts = [{"values": torch.randn(2, 4), "patches": torch.randn(2, 3).bfloat16()} for _ in "12"]
+    for keys, part in zip(("ab", "cd"), parts, strict=True):
+        store = TensorStore(tmp_path / "new")
+        store.add(keys, part)
+        store.save()
+        store.save()
+    found = TensorStore(tmp_path / "new", {"d", "b"})
+    assert len(list((tmp_path / "new").iterdir())) == 2 and found.rows.keys() == {"b", "d"}
+    for name, rows in found.tensors().items():
+        assert torch.equal(rows[found.rows["b"]], parts[0][name][1])
+        assert torch.equal(rows[found.rows["d"]], parts[1][name][1])
+        assert rows.dtype == parts[0][name].dtype
+    assert TensorStore(None).tensors() == {}
+
+
+def test_a_damaged_file_of_rows_counts_as_absent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in "ab":
+        store = TensorStore(tmp_path)
+        store.add(key, {"values": torch.randn(1, 4)})
+        store.save()
+    part = min(tmp_path.iterdir())
+    content = bytearray(part.read_bytes())
+    content[-1] ^= 1
+    part.write_bytes(content)
+    assert len(TensorStore(tmp_path).rows) == 1 and "computed again" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1

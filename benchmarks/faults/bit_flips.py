@@ -30,16 +30,13 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.storage import records
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Score, to_table
-from compo_pipeline.storage.stores import KeyValueStore
+from compo_pipeline.storage.stores import KeyValueStore, TensorStore
 from compo_pipeline.storage.table_files import stream_rows, write_rows
 from compo_pipeline.storage.tables import Table
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.features import Features, FeatureStore
-from compo_pipeline.training.images import ImageRows, keys_of
 
 FLIPS, OTHERS = 2800, 100  # of all tables together, and of each other file
 ROWS, ROUNDS = 100_000, 5
@@ -109,17 +106,17 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
         return {name: tensor.tolist() for name, tensor in load_file(state).items()}
 
     yield "training state", state, read_state, OTHERS
-    store = FeatureStore(folder, "tower")
-    keys = keys_of(ImageInput((f"{number}.png",)) for number in range(50))
-    store.write(Features(ImageRows(keys), torch.randn(50, 16)))
+    store = TensorStore(folder / "tower")
+    store.add(map(str, range(50)), {"values": torch.randn(50, 16)})
+    store.save()
 
-    def read_features() -> Any:
-        found = store.read(keys, torch.device("cpu"))
-        if not len(found.rows):
+    def read_rows() -> Any:
+        found = TensorStore(folder / "tower")
+        if not found.rows:
             raise SettingsError("deleted")
-        return found.rows.keys.tolist(), found.values.tolist()
+        return found.rows, found.tensors()["values"].tolist()
 
-    yield "stored features", next(folder.glob("*/*.safetensors")), read_features, OTHERS
+    yield "stored features", next(folder.glob("*/*.safetensors")), read_rows, OTHERS
     values = KeyValueStore(folder / "store.sqlite", str)
     entries = {str(number): f"a red cube and {number} blue spheres" for number in range(300)}
     values.put(entries)

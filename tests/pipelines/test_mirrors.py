@@ -284,7 +284,7 @@ def test_of_less_than_half_the_join_is_refused(root: Path) -> None:
         ({"file": "a.csv", "caption": "b"}, r"data\.captions\.caption: .* no column b \(it has"),
         (
             {"file": "cut.parquet"},
-            r"data\.captions\.file: .*cut\.parquet cannot be read as parquet",
+            r"data\.captions\.file: .*cut\.parquet is damaged",
         ),
         ({"file": "../a.csv"}, r"data\.captions\.file: .*expected files below data\.root"),
     ],
@@ -314,7 +314,7 @@ def test_an_image_key_that_no_parquet_file_has(root: Path) -> None:
 def test_a_cut_parquet_file_is_refused(root: Path, share: float) -> None:
     content = (root / "0.parquet").read_bytes()
     (root / "0.parquet").write_bytes(content[: int(share * len(content))])
-    with pytest.raises(SourceError, match=r"0\.parquet cannot be read as Parquet.*fetch it again"):
+    with pytest.raises(SourceError, match=r"0\.parquet is damaged.*fetch it again"):
         list(readers.read(settings(root, "image_parquet")))
 
 

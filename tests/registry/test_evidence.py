@@ -312,7 +312,7 @@ def without_values(table: Any) -> Any:
 CHANGES: dict[str, tuple[Callable[[ModelVersion], object], str]] = {
     "half a table": (
         lambda version: (export_of(version) / "evidence/scores.parquet").write_bytes(b"PAR1"),
-        r"scores.parquet cannot be read as Parquet",
+        r"scores.parquet is damaged",
     ),
     "other columns": (
         lambda version: columns_become(version, lambda table: table.drop_columns(["group"])),

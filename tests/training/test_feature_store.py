@@ -11,17 +11,16 @@ from safetensors.torch import load_file
 from tests.training.states import steps_done
 
 from compo_pipeline.methods.clip import Clip, ClipObjective
-from compo_pipeline.methods.contract import ImageInput, NoViewSettings
+from compo_pipeline.methods.contract import NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import features
-from compo_pipeline.training.features import Features, FeatureStore
-from compo_pipeline.training.images import ImageRows, Images, keys_of
+from compo_pipeline.training.features import Features
+from compo_pipeline.training.images import Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Job, store_features, train
 
-CPU = torch.device("cpu")
 CLIP = Clip(NoViewSettings(), ClipObjective())
 
 
@@ -87,13 +86,8 @@ def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
     store_features(plan, method)
     weights(plan, "fsc_clip", method)
     assert embedded == [12]
-    # They serve a method that reads embeddings alone, and not the other way round.
     weights(plan, "clip")
-    assert embedded == [12]
-    plan = replace(plan, features=tmp_path / "others")
-    store_features(plan, CLIP)
-    store_features(plan, method)
-    assert embedded == [12, 12, 12]
+    assert embedded == [12, 12]
 
 
 def test_nothing_is_embedded_ahead_where_nothing_is_kept(
@@ -126,47 +120,6 @@ def test_more_images_are_added(plan: TrainingInputs, embedded: list[int], tmp_pa
     weights(plan, "again")
     assert len(embedded) == 2
     assert len(list((tmp_path / "features").rglob("*.safetensors"))) == 2
-
-
-def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path, "a")
-    images = [
-        ImageInput(("a.png",)),
-        ImageInput(("a.png",), counterfactual=True),
-        ImageInput(("a", "b"), "vertical"),
-    ]
-    keys = keys_of(images)
-    assert len(store.read(keys, CPU).rows) == 0
-    parts = [
-        Features(row, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16())
-        for row in map(ImageRows, keys[:, None])
-    ]
-    for part in parts:
-        store.write(part)
-    found = store.read(keys, CPU, patches=True)
-    assert found.rows.rows_of(images).tolist() == [0, 1, 2]
-    assert torch.equal(found.values, torch.cat([part.values for part in parts]))
-    assert found.patches is not None and found.patches.dtype == torch.bfloat16
-    assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
-    last = store.read(keys[2:], CPU)
-    assert last.rows.keys.tolist() == keys[2:].tolist() and last.patches is None
-    assert torch.equal(last.values, parts[2].values)
-    assert len(FeatureStore(tmp_path, "b").read(keys, CPU).rows) == 0
-
-
-def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = FeatureStore(tmp_path, "a")
-    keys = keys_of(ImageInput((name,)) for name in ("a", "b", "c"))
-    for key in keys[:2, None]:
-        store.write(Features(ImageRows(key), torch.randn(1, 4)))
-    (part,) = tmp_path.rglob("0000.safetensors")
-    content = bytearray(part.read_bytes())
-    content[-1] ^= 1
-    part.write_bytes(content)
-    assert store.read(keys, CPU).rows.keys.tolist() == keys[1:2].tolist()
-    assert "computed again" in caplog.text
-    store.write(Features(ImageRows(keys[2:]), torch.randn(1, 4)))
-    assert store.read(keys, CPU).rows.keys.tolist() == keys[1:].tolist()
 
 
 def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:

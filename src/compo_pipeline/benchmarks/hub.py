@@ -16,7 +16,8 @@ from typing import NamedTuple
 from compo_pipeline.benchmarks.files import Record, read_content
 from compo_pipeline.benchmarks.items import FILES
 from compo_pipeline.configuration.settings import SettingsError
-from compo_pipeline.storage.untrusted import holds_images, parquet_file
+from compo_pipeline.storage.parquet import parquet_file
+from compo_pipeline.storage.untrusted import holds_images
 
 _PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")
 WITH_PARQUET = (*FILES, *_PARQUET)
@@ -172,7 +173,7 @@ def _find_columns(
         SettingsError: one is missing or holds something else.
     """
     try:
-        with parquet_file(file) as opened:
+        with parquet_file(file, trusted=False) as opened:
             there = {each.name: holds_images(each.type) for each in opened.schema_arrow}
     except ValueError as error:
         raise SettingsError(str(error)) from error

@@ -192,7 +192,7 @@ class _Join:
         """Rows and sentences that each record belongs to."""
         self.unreadable = 0
         for record in _records(settings, contents):
-            key = _join_key_hash(record, named)
+            key = _join_key(record, named)
             self.unreadable += key is None
             found = () if key is None else places.get(key, ())
             self.of_records.append(found)
@@ -200,7 +200,7 @@ class _Join:
                 self.have[number] |= sentence == 0
 
 
-def _join_key_hash(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int | None:
+def _join_key(record: Record, named: Sequence[tuple[str, Callable[[str], str]]]) -> int | None:
     """Hash of a record's normalised join key; None if the record has no readable key."""
     if isinstance(record, UnreadableRecord):
         return None

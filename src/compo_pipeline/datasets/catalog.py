@@ -27,9 +27,10 @@ from compo_pipeline.storage.files import (
     write_files,
     write_json,
 )
+from compo_pipeline.storage.parquet import parquet_file
 from compo_pipeline.storage.remote import is_url
 from compo_pipeline.storage.table_files import write_rows
-from compo_pipeline.storage.tables import Table, parquet_file
+from compo_pipeline.storage.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd

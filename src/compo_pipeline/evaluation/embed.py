@@ -47,7 +47,6 @@ from compo_pipeline.storage.stores import TensorStore
 from compo_pipeline.storage.untrusted import shown
 
 TEXT_BATCH = 512  # texts encoded at a time
-_STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,15 +147,13 @@ class Embedder:
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
         """Encode all images, or project stored features; returns vectors and read errors."""
-        known = self._embedding_cache(
-            loaded, name, loaded.image_fingerprint, self.settings.image_precision
-        )
+        known = self._known(loaded, loaded.image_fingerprint, self.settings.image_precision)
         projection, trunk = image_projection(loaded.model), None
         if projection is not None:
             state = loaded.model.state_dict()
             trunk = image_fingerprint(state, loaded.config, without=projection[1])
         if self._pooled is not None and self._pooled.trunk == trunk:
-            return self._project_images(loaded, known, self._pooled)
+            return self._project_images(loaded, name, known, self._pooled)
         wanted: dict[str, ImagePlace] = {}
         # A file may be of several: retrieval names COCO's, SugarCrepe its val2017.
         folders: defaultdict[Path, set[str]] = defaultdict(set)
@@ -175,19 +172,21 @@ class Embedder:
             if waiting:
                 paths, inputs = zip(*waiting.values(), strict=True)
                 embeddings, rows = self._forward(loaded, inputs, pools=trunk is not None)
-                known.add(paths, keys, embeddings)
+                _add(known, name, paths, keys, embeddings)
                 pooled.update(zip(waiting, rows, strict=True))
                 waiting.clear()
 
         what = f"{name}: encoding images"
-        for path, found in track(self._decode_images(loaded, wanted, known), len(wanted), what):
+        for path, found in track(
+            self._decode_images(loaded, wanted, known.rows), len(wanted), what
+        ):
             if isinstance(found, str):
                 unreadable[path] = found
                 continue
             key, pixels = found
             keys[path] = key
             # Images of equal pixels may be several files, or rows of one.
-            if pixels is not None and key not in known:
+            if pixels is not None and key not in known.rows:
                 waiting.setdefault(key, (path, pixels))
             if len(waiting) == self.settings.image_batch:
                 encode()
@@ -203,19 +202,19 @@ class Embedder:
         if trunk is not None and pooled.keys() >= set(keys.values()):
             rows = torch.stack([pooled[key] for key in keys.values()])
             self._pooled = _PooledImages(trunk, rows, keys, unreadable)
-        return known.vectors(keys), unreadable
+        return _vectors(known, keys), unreadable
 
     def _project_images(
-        self, loaded: LoadedModel, known: _EmbeddingCache, pooled: _PooledImages
+        self, loaded: LoadedModel, name: str, known: TensorStore, pooled: _PooledImages
     ) -> tuple[Vectors, Mapping[str, str]]:
         """Project the stored pooled features of all images by a model's own projection."""
-        new = {key: row for row, key in enumerate(pooled.keys.values()) if key not in known}
+        new = {key: row for row, key in enumerate(pooled.keys.values()) if key not in known.rows}
         paths = list(pooled.keys)
         for rows in torch.split(torch.tensor(list(new.values())), self.settings.image_batch):
             with torch.inference_mode(), self._image_compute(loaded):
                 embeddings = project_images(loaded.model, pooled.rows[rows].to(loaded.device))
-            known.add([paths[row] for row in rows.tolist()], pooled.keys, embeddings.cpu())
-        return known.vectors(pooled.keys), pooled.unreadable
+            _add(known, name, [paths[row] for row in rows.tolist()], pooled.keys, embeddings.cpu())
+        return _vectors(known, pooled.keys), pooled.unreadable
 
     def _decode_images(
         self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace], known: Container[str]
@@ -262,16 +261,14 @@ class Embedder:
     ) -> Vectors:
         """Encode the distinct texts that have no stored embedding; returns the vectors of all."""
         device = loaded.device
-        known = self._embedding_cache(
-            loaded, name, loaded.fingerprint, self.settings.text_precision
-        )
+        known = self._known(loaded, loaded.fingerprint, self.settings.text_precision)
         ids = tokens.ids[[tokens.index[text] for text in texts]]
         # Texts of equal tokens have one embedding: they tie exactly.
         keys = {
             text: hashlib.sha256(row.tobytes()).hexdigest()
             for text, row in zip(texts, ids.numpy(), strict=True)
         }
-        missing = {key: row for row, key in enumerate(keys.values()) if key not in known}
+        missing = {key: row for row, key in enumerate(keys.values()) if key not in known.rows}
         rows = torch.tensor(list(missing.values()), dtype=torch.long)
         # Sorted by length: a batch is as long as its longest text.
         rows = rows[torch.argsort(_text_lengths(ids[rows]))]
@@ -279,74 +276,44 @@ class Embedder:
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
             with Compute(device, self.settings.text_precision).autocast():
                 encoded = encode_texts(loaded.model, ids[chosen].to(device)).cpu()
-            known.add([texts[row] for row in chosen.tolist()], keys, encoded)
-        return known.vectors(keys)
+            _add(known, name, [texts[row] for row in chosen.tolist()], keys, encoded)
+        return _vectors(known, keys)
 
-    def _embedding_cache(
-        self, loaded: LoadedModel, name: str, fingerprint: str, precision: str
-    ) -> _EmbeddingCache:
-        """The store of embeddings of a model or image tower, with embeddings of earlier runs."""
+    def _known(self, loaded: LoadedModel, fingerprint: str, precision: str) -> TensorStore:
+        """The store of a model's or image tower's embeddings, by the hash of what is embedded."""
         key = digest("embeddings", fingerprint, precision, loaded.device.type)
-        store = TensorStore(self.store / f"{key:016x}") if self.store else None
-        return _EmbeddingCache(name, store)
+        return TensorStore(self.store / f"{key:016x}" if self.store else None)
 
 
-class _EmbeddingCache:
-    """Embeddings by the hash of their input, read from disk and extended by new ones."""
+def _add(
+    known: TensorStore,
+    model: str,
+    names: Iterable[str],
+    keys: Mapping[str, str],
+    embeddings: Tensor,
+) -> None:
+    """Add the embeddings [n, D] of n images or texts, under the hash of each.
 
-    def __init__(self, model: str, store: TensorStore | None) -> None:
-        self._model, self._store = model, store
-        self._index: dict[str, int] = {}
-        self._blocks: list[Tensor] = []
-        self._unsaved: dict[str, Tensor] = {}
-        if store is not None:
-            for keys, tensors in store.parts():
-                self._append(keys, tensors["embeddings"])
+    Raises:
+        SettingsError: one is not finite, whose cosines would count as wrong answers.
+    """
+    for name, finite in zip(names, embeddings.isfinite().all(dim=1).tolist(), strict=True):
+        if not finite:
+            raise SettingsError(
+                f"model: the embedding of {shown(name)} under '{model}' is not finite; "
+                "its weights cannot be scored"
+            )
+    known.add([keys[name] for name in names], {"embeddings": embeddings})
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._index
 
-    def add(self, names: Iterable[str], keys: Mapping[str, str], embeddings: Tensor) -> None:
-        """Add the embeddings [n, D] of n images or texts, under their hashes.
-
-        Raises:
-            SettingsError: one is not finite, whose cosines would count as wrong answers.
-        """
-        own = [keys[name] for name in names]
-        for name, finite in zip(names, embeddings.isfinite().all(dim=1).tolist(), strict=True):
-            if not finite:
-                raise SettingsError(
-                    f"model: the embedding of {shown(name)} under '{self._model}' is not finite; "
-                    "its weights cannot be scored"
-                )
-        self._append(own, embeddings)
-        if self._store is not None:
-            self._unsaved.update(zip(own, embeddings, strict=True))
-            if len(self._unsaved) >= _STORED_AT_ONCE:
-                self._save()
-
-    def vectors(self, keys: Mapping[str, str]) -> Vectors:
-        """The embeddings of named inputs, found by the hash of each; writes new ones to disk."""
-        self._save()
-        if not keys:
-            return Vectors(np.empty((0, 1), dtype=np.float32), {})
-        distinct = {key: row for row, key in enumerate(dict.fromkeys(keys.values()))}
-        rows = torch.cat(self._blocks)[[self._index[key] for key in distinct]]
-        return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
-
-    def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
-        """Append embeddings to the embeddings in memory."""
-        start = sum(map(len, self._blocks))
-        self._index.update((key, start + row) for row, key in enumerate(keys))
-        self._blocks.append(embeddings)
-
-    def _save(self) -> None:
-        """Write the new embeddings to disk."""
-        if self._store is not None and self._unsaved:
-            with self._store.locked():
-                stacked = torch.stack(list(self._unsaved.values()))
-                self._store.add(self._unsaved, {"embeddings": stacked})
-            self._unsaved = {}
+def _vectors(known: TensorStore, keys: Mapping[str, str]) -> Vectors:
+    """The embeddings of named inputs, found by the hash of each; stores new ones."""
+    known.save()
+    if not keys:
+        return Vectors(np.empty((0, 1), dtype=np.float32), {})
+    distinct = {key: row for row, key in enumerate(dict.fromkeys(keys.values()))}
+    rows = known.tensors()["embeddings"][[known.rows[key] for key in distinct]]
+    return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
 
 
 def tokenize_texts(texts: Sequence[str], tokenize: Any) -> Tokens:

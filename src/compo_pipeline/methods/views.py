@@ -26,7 +26,7 @@ from compo_pipeline.storage.annotations import AnnotationSettings
 from compo_pipeline.storage.files import atomic_folder
 from compo_pipeline.storage.hashing import files_hash
 from compo_pipeline.storage.records import Caption, Counterfactual, View
-from compo_pipeline.storage.table_files import Parts, is_whole, resumable, stream_rows, write_rows
+from compo_pipeline.storage.table_files import Parts, resumable, stream_rows, write_rows
 from compo_pipeline.storage.tables import Groups, Table
 
 VIEWS = 1
@@ -214,7 +214,7 @@ def write(
     with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         for epoch, file in enumerate(files):
-            if not is_whole(file):
+            if not file.exists():
                 if mixture:
                     anchors = {
                         name: mixture.anchors(name, *source.counts, epoch)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.monitoring.drift import PairRows
 from compo_pipeline.monitoring.settings import MonitoringSettings
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.requests import read_requests
 from compo_pipeline.versions.reference import Reference
 
@@ -292,13 +293,5 @@ def _rows_below(batch: pa.RecordBatch, threshold: float) -> pa.RecordBatch:
     """The rows whose cluster's name hashes to a number below a threshold."""
     if threshold == 1:
         return batch
-    drawn = [_hash_fraction(name) < threshold for name in batch.column("cluster").to_pylist()]
+    drawn = [digest(name) / 2**64 < threshold for name in batch.column("cluster").to_pylist()]
     return batch.filter(pa.array(drawn, pa.bool_()))
-
-
-def _hash_fraction(name: str) -> float:
-    """A pseudo-random number from 0 to 1 that is a hash of a name.
-
-    Clients choose images, not this hash.
-    """
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -66,18 +65,30 @@ def map_partitions(
     Raises:
         SettingsError: a worker died, or the cluster cannot be used.
     """
+    workers = settings.workers or (compute.cores() if threads else 1)
+    start = (function, workers, Path.cwd())
     if settings.address is not None:
-        return _map_on_cluster(function, partitions, settings.address, settings.workers)
-    workers = settings.workers or 1
-    if workers > 1:
-        # A forked worker would inherit whatever its parent had loaded.
+        yield from _map_on_cluster(start, partitions, settings.address, settings.workers)
+        return
+    if workers == 1:
+        yield from map(function, partitions)
+        return
+    call: Callable[[Partition], Result] = _apply_function
+    pool: Executor
+    if settings.workers is None:
+        pool, call = ThreadPoolExecutor(workers), function
+    else:  # a forked worker would inherit whatever its parent had loaded
         spawn = multiprocessing.get_context("spawn")
-        start = function, workers, Path.cwd()
         pool = ProcessPoolExecutor(workers, spawn, _start_worker, start)
-        return _map_in_pool(pool, _apply_function, partitions, workers)
-    if threads and settings.workers is None and (workers := compute.cores()) > 1:
-        return _map_in_pool(ThreadPoolExecutor(workers), function, partitions, workers)
-    return map(function, partitions)
+    try:
+        yield from in_order(pool, call, partitions, 2 * workers)
+    except BrokenProcessPool:
+        raise SettingsError(
+            f"prepare.workers: one of {workers} processes died (killed, or out of memory); "
+            f"expected fewer where memory is short. {_STORED}"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def in_order(
@@ -94,45 +105,21 @@ def in_order(
         waiting.extend(pool.submit(function, each) for each in islice(rest, 1))
 
 
-def _map_in_pool(
-    pool: Executor,
-    function: Callable[[Partition], Result],
-    partitions: Iterable[Partition],
-    workers: int,
-) -> Iterator[Result]:
-    try:
-        yield from in_order(pool, function, partitions, 2 * workers)
-    except BrokenProcessPool:
-        raise SettingsError(
-            f"prepare.workers: one of {workers} processes died (killed, or out of memory); "
-            f"expected fewer where memory is short. {_STORED}"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _map_on_cluster(
-    function: Callable[[Partition], Result],
-    partitions: Iterable[Partition],
-    address: str,
-    workers: int | None,
-) -> Iterator[Result]:
+    start: tuple[Any, ...], partitions: Iterable[Any], address: str, workers: int | None
+) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
         from ray.util.multiprocessing import Pool
-    except ImportError:
-        raise SettingsError(
-            f"prepare.address: ray is not installed; {pip_install('scale')}, or set null"
-        ) from None
-    try:
+
         ray.init(address, ignore_reinit_error=True, logging_level="ERROR", log_to_driver=False)
-        pool = Pool(workers, _start_worker, (function, 1, Path.cwd()))
+        pool = Pool(workers, _start_worker, start)
     # Ray ends the process where a cluster's versions or tokens differ.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         raise SettingsError(
-            f"prepare.address: Ray at {address} cannot be used: {_last_line(error)}; a cluster "
-            "with tokens needs RAY_AUTH_MODE=token on every host"
+            f"prepare.address: Ray at {address} cannot be used: {_last_line(error)}; it needs "
+            f"{pip_install('scale')}, and a cluster with tokens RAY_AUTH_MODE=token on every host"
         ) from None
     try:
         with pool:
@@ -142,8 +129,8 @@ def _map_on_cluster(
                 yield found
     except ray.exceptions.RayError as error:
         raise SettingsError(
-            f"prepare.workers: a worker of Ray died ({_last_line(error)}); expected fewer "
-            f"where memory is short. {_STORED}"
+            f"prepare.workers: a worker of Ray died ({_last_line(error)}); expected fewer where "
+            f"memory is short, and the project's folder at one path on every host. {_STORED}"
         ) from None
 
 
@@ -158,13 +145,7 @@ def _start_worker(function: Callable[[Any], Any], workers: int, folder: Path) ->
     """Initialise a worker: its function, folder and threads, and its end with the parent."""
     global _function
     _function = function
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        raise SettingsError(
-            f"prepare.address: host {socket.gethostname()} cannot read the project's folder "
-            f"{folder} ({error.strerror}); it must be at this path on every host"
-        ) from None
+    os.chdir(folder)
     if parent := multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

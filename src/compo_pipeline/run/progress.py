@@ -59,12 +59,12 @@ class Meter:
             self._bar.start()
         return self
 
-    def advance(self, **figures: float) -> None:
-        """Count a finished step, and show its numbers (`figures`) beside the progress.
+    def advance(self, steps: int = 1, **figures: float) -> None:
+        """Count finished steps, and show numbers of the last one (`figures`) beside the progress.
 
         Without any, the last ones stay.
         """
-        self._done += 1
+        self._done += steps
         self._figures = figures or self._figures
         now = time.monotonic()
         if self._bar is not None:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from compo_pipeline.storage.files import size_and_time
+from compo_pipeline.storage.parquet import parquet_file
 from compo_pipeline.storage.remote import open_file
-from compo_pipeline.storage.untrusted import holds_images, parquet_file, path_below, shown
+from compo_pipeline.storage.untrusted import holds_images, path_below, shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -238,7 +239,7 @@ def image_columns(file: pq.ParquetFile) -> list[str]:
 @lru_cache(_SCANNED)
 def _scan_parquet(path: Path, size: int, version: int) -> Archive:
     """List the images of a Parquet file as members named `<column>/<row>`."""
-    with parquet_file(path) as file:
+    with parquet_file(path, trusted=False) as file:
         columns, rows = image_columns(file), _group_starts(file)[-1]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)})
 
@@ -292,7 +293,7 @@ class _ColumnReader:
 
     def __init__(self, path: Path, column: str) -> None:
         self._path, self._column = path, column
-        with parquet_file(path) as file:
+        with parquet_file(path, trusted=False) as file:
             self._starts = _group_starts(file)
         self._held: dict[int, _Cell] = {}
         self._restart(0)
@@ -333,7 +334,7 @@ class _ColumnReader:
     def _read_from(self, group: int) -> Iterator[_Cell]:
         """Yield the images from a row group on, to the end of the file."""
         groups = range(group, len(self._starts) - 1)
-        with parquet_file(self._path) as file:
+        with parquet_file(self._path, trusted=False) as file:
             for batch in chain.from_iterable(
                 # One at a time: of several, a damaged one would spoil the others.
                 file.iter_batches(1, row_groups=[each], columns=[self._column])

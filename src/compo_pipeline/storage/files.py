@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import json
 import logging
 import os
@@ -15,10 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from compo_pipeline.configuration.settings import PlainError
-
-_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 FolderWriter = Callable[[Path], object]
 """A function that fills a folder, given its path."""
@@ -117,67 +115,42 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         temporary = place / folder.name
         temporary.mkdir()
         yield temporary
-        with _folder_lock(folder.parent):
-            if folder.exists():
-                folder.rename(place / "replaced")
-            temporary.rename(folder)
-
-
-@contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """Context manager: an exclusive lock on a folder, where the file system can lock folders."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-        yield
-    finally:
-        os.close(descriptor)
+        if folder.exists():
+            folder.rename(place / "replaced")
+        temporary.rename(folder)
 
 
 @contextmanager
 def _workspace(path: Path) -> Iterator[Path]:
     """Yield an empty hidden folder beside `path` for one writer alone; it is removed at the end.
 
-    Libraries that write under a name of their own first leave nothing outside it when killed.
+    Libraries that write under a name of their own first leave nothing outside it when killed. The
+    system releases the lock of a killed process, so the next writer removes what it left.
     """
-    with naming_full_disk(path), ExitStack() as lock:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = _locked_folder(path, lock)
-        lock.callback(shutil.rmtree, folder, ignore_errors=True)
-        for leftover in folder.iterdir():
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-        yield folder
-
-
-def _locked_folder(path: Path, held: ExitStack) -> Path:
-    """Create and lock a hidden folder `.<name>.<number>` beside a path, used by no other writer.
-
-    The system releases the lock of a killed process, so the next one gets what it left. File
-    systems that cannot lock folders (NFS) get a random name, and leftovers stay there.
-    """
-    for number in itertools.count():
-        folder = path.with_name(f".{path.name}.{number}")
-        with suppress(FileExistsError):  # whoever has made it may have removed it meanwhile
-            folder.mkdir()
+    with naming_full_disk(path), ExitStack() as held:
+        folder = path.with_name(f".{path.name}.tmp") / uuid4().hex
+        folder.mkdir(parents=True)
+        _locks(folder, held)
+        for other in folder.parent.iterdir():
+            if other != folder and _locks(other, held):
+                shutil.rmtree(other, ignore_errors=True)
         try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had the lock before may have removed the folder.
-            if os.path.samestat(os.fstat(descriptor), folder.stat()):
-                return folder
-        except (BlockingIOError, FileNotFoundError):
-            continue
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            folder.rmdir()
-            break
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # others may be at work
+                folder.parent.rmdir()
+
+
+def _locks(folder: Path, held: ExitStack) -> bool:
+    """Lock a folder, unless another process has, or its file system (NFS) cannot lock folders."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        held.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:

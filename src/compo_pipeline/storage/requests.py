@@ -28,10 +28,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from compo_pipeline.storage.files import atomic_file
-from compo_pipeline.storage.tables import all_batches, parquet_file
+from compo_pipeline.storage.parquet import batches, parquet_file, write_parquet
 
 REQUESTS = pa.schema(
     [
@@ -79,14 +77,7 @@ def write_requests(path: Path, rows: pa.Table) -> None:
         rows: with the columns of `REQUESTS`.
     """
     texts = [name for name in REQUESTS.names if pa.types.is_string(REQUESTS.field(name).type)]
-    with atomic_file(path) as temporary:
-        pq.write_table(
-            rows.cast(REQUESTS),
-            temporary,
-            compression="zstd",
-            use_dictionary=texts,
-            write_page_checksum=True,
-        )
+    write_parquet(path, [rows.cast(REQUESTS)], REQUESTS, compression="zstd", use_dictionary=texts)
 
 
 def read_requests(
@@ -112,7 +103,7 @@ def read_requests(
         with suppress(FileNotFoundError), parquet_file(path) as file:
             if not file.schema_arrow.equals(REQUESTS):
                 raise ValueError(f"expected the columns {', '.join(REQUESTS.names)}")
-            for batch in all_batches(file, _AT_ONCE, [*chosen, "time"]):
+            for batch in batches(file, _AT_ONCE, [*chosen, "time"]):
                 time = batch.column("time")
                 # Bounds of Python's precision, which is that of the column.
                 within = pc.and_(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _HASH = "sha256"  # among the metadata of a safetensors file
+_AT_ONCE = 2048  # rows of tensors that a killed run loses at most
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another process's write
 
 log = logging.getLogger(__name__)
@@ -118,50 +120,64 @@ class KeyValueStore(Generic[Value]):
 
 
 class TensorStore:
-    """Store of rows of tensors by key, in a folder of safetensors files.
+    """Rows of tensors by key, in memory and in a folder of safetensors files.
 
-    A file has the rows of some keys; files are added, and none changes. A key must cover everything
-    that its rows depend on. Deleting the folder is always safe.
+    Files are added, and none changes; deleting the folder is always safe. A key must cover
+    everything that its rows depend on.
+
+    Args:
+        folder: of the files, of which those that are there are read; None stores none.
+        wanted: keys whose rows are read; None reads all.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Name the folder; the first `add` creates it."""
-        self.folder = folder
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Context manager: lock the store, so that no other process computes the same rows."""
-        from filelock import FileLock
-
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / "in_use.lock"):
-            yield
-
-    def parts(self) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
-        """Yield the keys and tensors of each file of the store; a damaged file is deleted."""
-        for file in self._files():
+    def __init__(self, folder: Path | None, wanted: Container[str] | None = None) -> None:
+        self._folder, self._blocks = folder, list[Mapping[str, Tensor]]()
+        self.rows: dict[str, int] = {}
+        """Number of the row of each key, which they are in the order of."""
+        for file in sorted(folder.glob("*.safetensors")) if folder else ():
             try:
                 metadata, tensors = read_tensors(file)
             except DamagedFileError as error:
                 log.warning("%s; its rows are computed again.", error.message)
                 file.unlink()
-            else:
-                yield json.loads(metadata["keys"]), tensors
+                continue
+            keys = json.loads(metadata["keys"])
+            new = [
+                (row, key)
+                for row, key in enumerate(keys)
+                if key not in self.rows and (wanted is None or key in wanted)
+            ]
+            rows = [row for row, _ in new]
+            self._append((key for _, key in new), {name: tensors[name][rows] for name in tensors})
+        self._stored = len(self.rows)
+
+    def _append(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
+        self.rows.update(zip(keys, count(len(self.rows))))
+        self._blocks.append(tensors)
 
     def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
-        """Store the tensors' rows of new keys as one more file, atomically.
+        """Add the rows [n, ...] of n new keys; a kill loses at most 2,048 of them."""
+        self._append(keys, tensors)
+        if len(self.rows) - self._stored >= _AT_ONCE:
+            self.save()
 
-        Args:
-            keys: n keys.
-            tensors: by name, each [n, ...].
-        """
-        number = max((int(file.stem) + 1 for file in self._files()), default=0)
-        with atomic_file(self.folder / f"{number:04d}.safetensors") as temporary:
-            write_tensors(temporary, tensors, {"keys": json.dumps(list(keys))})
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All rows, by the tensors' names."""
+        import torch
 
-    def _files(self) -> list[Path]:
-        """The safetensors files of the store, sorted by name."""
-        return sorted(self.folder.glob("*.safetensors"))
+        if len(self._blocks) > 1:
+            names = self._blocks[0]
+            self._blocks = [{name: torch.cat([b[name] for b in self._blocks]) for name in names}]
+        return self._blocks[0] if self._blocks else {}
+
+    def save(self) -> None:
+        """Store the new rows as one more file, atomically."""
+        keys = list(self.rows)[self._stored :]
+        if self._folder and keys:
+            new = {name: rows[self._stored :] for name, rows in self.tensors().items()}
+            with atomic_file(self._folder / f"{hash_of(keys)}.safetensors") as temporary:
+                write_tensors(temporary, new, {"keys": json.dumps(keys)})
+            self._stored = len(self.rows)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

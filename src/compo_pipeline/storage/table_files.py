@@ -1,7 +1,4 @@
-"""Tables on disk: written part by part, as parquet with a checksum a page.
-
-Equal rows give equal bytes, and a page whose bytes have changed since is refused.
-"""
+"""Tables on disk: written part by part; equal rows give equal bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
-from compo_pipeline.storage.files import DamagedFileError, atomic_file
 from compo_pipeline.storage.hashing import hash_of
+from compo_pipeline.storage.parquet import batches, parquet_file, write_parquet
 from compo_pipeline.storage.records import check_columns, decoded, schema, to_table
-from compo_pipeline.storage.tables import GROUP, Row, Table, all_batches, grouped, parquet_file
+from compo_pipeline.storage.tables import GROUP, Row, Table, grouped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,19 +25,14 @@ PART = 10_000
 
 
 @dataclass(frozen=True)
-class Parts(Iterable[Row]):
-    """Rows of a table that `write_rows` computes in parts, so that it can resume after a kill.
-
-    Finished parts stay on disk until the table is whole: after a kill, the next run computes those
-    that are missing.
-    """
+class Parts(Generic[Row]):
+    """Rows of a table that `write_rows` computes in parts, so that it can resume after a kill."""
 
     what: str
     """What is done, for the progress."""
 
     compute: Callable[[range], Iterable[Row]]
-    """The rows of a part, by the numbers of what they are made of. Engines other than `local` send
-    it to their workers."""
+    """The rows of a part, by the numbers of what they are made of; it is sent to the workers."""
 
     count: int
     """Of what rows are made of."""
@@ -49,37 +41,7 @@ class Parts(Iterable[Row]):
     """Of everything that the rows depend on."""
 
     engine: PrepareSettings = LOCAL
-    """What computes the parts of a table that has several."""
-
-    def __iter__(self) -> Iterator[Row]:
-        for part in self._ranges():
-            yield from self.compute(part)
-
-    def _ranges(self) -> list[range]:
-        """The range of row numbers of each part."""
-        return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
-
-    def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
-        """Compute the missing parts as Parquet files in a folder; returns all parts' files."""
-        files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
-        missing = {file: part for file, part in files.items() if not is_whole(file)}
-        compute = partial(_compute_part, self.compute, row_type)
-        with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
-            tables = map_partitions(compute, missing.values(), self.engine)
-            for file, table in zip(missing, tables, strict=True):
-                write_table(file, [table], table.schema)
-                meter.advance()
-        return list(files)
-
-
-def _compute_part(
-    compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
-) -> pa.Table:
-    """Compute the rows of one part as an Arrow table, which is cheap to send between processes."""
-    import pyarrow as pa
-
-    groups = (to_table(group, row_type) for group in grouped(compute(part)))
-    return pa.concat_tables([to_table([], row_type), *groups])
+    """What computes the parts."""
 
 
 @contextmanager
@@ -98,21 +60,54 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
+def write_rows(path: Path, rows: Iterable[Row] | Parts[Row], row_type: type[Row]) -> None:
     """Write rows as a Parquet table, atomically and in groups that fit into memory."""
-    columns = schema(row_type)
+    if isinstance(rows, Parts):
+        with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
+            parts = map(_read, _compute(rows, folder, row_type))
+            write_parquet(path, parts, schema(row_type))
+    else:
+        write_parquet(path, _groups(rows, row_type), schema(row_type))
+
+
+def _compute(parts: Parts[Row], folder: Path, row_type: type[Row]) -> list[Path]:
+    """Compute the missing parts as Parquet files in a folder; returns the files of all parts."""
+    starts = range(0, parts.count, PART)
+    files = {
+        folder / f"{start:09d}.parquet": range(start, min(start + PART, parts.count))
+        for start in starts
+    }
+    missing = {file: part for file, part in files.items() if not file.exists()}
+    compute = partial(_compute_part, parts.compute, row_type)
+    with Meter(parts.count, parts.what, parts.count - sum(map(len, missing.values()))) as meter:
+        tables = map_partitions(compute, missing.values(), parts.engine)
+        for (file, part), table in zip(missing.items(), tables, strict=True):
+            write_parquet(file, [table], table.schema)
+            meter.advance(len(part))
+    return list(files)
+
+
+def _compute_part(
+    compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
+) -> pa.Table:
+    """Compute the rows of one part as an Arrow table, which is cheap to send between processes."""
+    import pyarrow as pa
+
+    return pa.concat_tables([to_table([], row_type), *_groups(compute(part), row_type)])
+
+
+def _groups(rows: Iterable[Any], row_type: type) -> Iterator[pa.Table]:
+    """Yield rows as Arrow tables of at most `GROUP`."""
     if isinstance(rows, Table):
         parts = (rows[start : start + GROUP] for start in range(0, len(rows), GROUP))
-        write_table(
-            path, (part.to_arrow().combine_chunks().cast(columns) for part in parts), columns
-        )
-    elif isinstance(rows, Parts) and rows.count > PART:
-        with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
-            files = rows.files(folder, row_type)
-            write_table(path, map(read_table, files), columns)
+        yield from (part.to_arrow().combine_chunks().cast(schema(row_type)) for part in parts)
     else:
-        groups = (to_table(group, row_type) for group in grouped(rows))
-        write_table(path, groups, columns)
+        yield from (to_table(group, row_type) for group in grouped(rows))
+
+
+def _read(path: Path) -> pa.Table:
+    with parquet_file(path) as file:
+        return file.read()
 
 
 def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
@@ -123,36 +118,5 @@ def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
     """
     with parquet_file(path) as file:
         check_columns(file.schema_arrow, row_type)
-        for batch in all_batches(file, GROUP):
+        for batch in batches(file, GROUP):
             yield from decoded(batch, row_type)
-
-
-def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
-    """Write groups of Arrow rows as a Parquet file with a checksum a page, atomically."""
-    import pyarrow.parquet as pq
-
-    with (
-        atomic_file(path) as temporary,
-        pq.ParquetWriter(temporary, columns, write_page_checksum=True) as writer,
-    ):
-        for group in groups:
-            writer.write_table(group)
-
-
-def read_table(path: Path) -> pa.Table:
-    """Read the Arrow table that `write_table` wrote.
-
-    Raises:
-        DamagedFileError: its bytes have changed since.
-    """
-    with parquet_file(path) as file:
-        return file.read()
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a table file exists and can be read."""
-    try:
-        read_table(path)
-    except (FileNotFoundError, DamagedFileError):
-        return False
-    return True

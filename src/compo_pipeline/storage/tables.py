@@ -9,15 +9,15 @@ import hashlib
 import logging
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from compo_pipeline.configuration.settings import PlainError, SettingsError
+from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.run.seeding import digest
-from compo_pipeline.storage.files import DamagedFileError, atomic_file, size_and_time
+from compo_pipeline.storage.files import atomic_file, size_and_time
+from compo_pipeline.storage.parquet import batches, parquet_file
 from compo_pipeline.storage.records import (
     Caption,
     check_columns,
@@ -29,7 +29,6 @@ from compo_pipeline.storage.records import (
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
 Row = TypeVar("Row")
@@ -96,7 +95,7 @@ class Table(Sequence[Row]):
             if not _is_copy(copy, source):
                 with atomic_file(copy) as temporary, temporary.open("wb") as sink:
                     columns = schema(cast(type, row_type)).with_metadata({_SOURCE: source})
-                    _write_arrow(sink, all_batches(file, BATCH), columns)
+                    _write_arrow(sink, batches(file, BATCH), columns)
         with copy.open("rb") as mapped:
             return cls(row_type, _read_arrow(mapped), source=(path, copy))
 
@@ -235,44 +234,6 @@ class Table(Sequence[Row]):
         for batch in self.batches():
             hashed.update(batch.serialize())
         return hashed.hexdigest()[:16]
-
-
-@contextmanager
-def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Context manager: open a table file for reading; the checksum of each page is verified.
-
-    Raises:
-        DamagedFileError: it cannot be read, now or later; a page's bytes have changed; or the
-            caller raises a ValueError, as for other columns.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            yield file
-    except (pa.ArrowException, OSError, ValueError) as error:
-        # The system's errors, such as of a missing file, have a number; Arrow's have none.
-        if isinstance(error, PlainError) or getattr(error, "errno", None):
-            raise
-        raise DamagedFileError(path, " ".join(str(error).split())) from error
-
-
-def all_batches(
-    file: pq.ParquetFile, size: int, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, or some of their columns, as batches of at most `size`.
-
-    Raises:
-        ValueError: the pages have fewer rows than the file's metadata counts.
-    """
-    count = 0
-    for batch in file.iter_batches(size, columns=columns):
-        count += len(batch)
-        yield batch
-    # pyarrow ends without an error at a column that is short, whose pages' size has changed.
-    if count != file.metadata.num_rows:
-        raise ValueError(f"it has {count} rows, expected {file.metadata.num_rows}")
 
 
 def _reopen(

@@ -9,22 +9,20 @@ import json
 import os
 import reprlib
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.storage.remote import open_file, read_bytes
+from compo_pipeline.storage.parquet import batches, parquet_file
+from compo_pipeline.storage.remote import read_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _DEEPEST = 100  # levels of nested JSON
 _AT_ONCE = 256  # rows of a Parquet file
 _MOST_BYTES = 2**30  # of the texts of a Parquet file
-_BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
 _MOST_CODE = 2**24  # bytes of TorchScript's code in a PyTorch file
 _LONGEST_LIST = 10**6  # characters
 _SHORT = reprlib.Repr()
@@ -154,25 +152,13 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
     """
-    with parquet_file(path) as file:
+    with parquet_file(path, trusted=False) as file:
         plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
-        return [row for batch in batches_of(file, plain) for row in batch.to_pylist()]
-
-
-def batches_of(
-    file: pq.ParquetFile, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an open Parquet file, or some of their columns, as small Arrow batches.
-
-    Raises:
-        ValueError: they are more than 1 GiB.
-    """
-    size = 0
-    for batch in file.iter_batches(_AT_ONCE, columns=columns):
-        size += batch.nbytes
-        if size > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES} bytes of texts")
-        yield batch
+        return [
+            row
+            for batch in batches(file, _AT_ONCE, plain, _MOST_BYTES)
+            for row in batch.to_pylist()
+        ]
 
 
 def read_batches(
@@ -189,13 +175,13 @@ def read_batches(
     Raises:
         ValueError: it cannot be read, is too large, or has other columns; names the file.
     """
-    with parquet_file(path) as file:
+    with parquet_file(path, trusted=False) as file:
         found = file.schema_arrow
         if found.names != columns.names or found.types != columns.types:
             raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
         if most is not None and file.metadata.num_rows > most:
             raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
-        for batch in batches_of(file):
+        for batch in batches(file, _AT_ONCE, None, _MOST_BYTES):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if column.null_count and name not in nullable:
                     raise ValueError(f"the column '{name}' lacks values")
@@ -230,37 +216,6 @@ def holds_images(kind: pa.DataType) -> bool:
     from pyarrow.types import is_binary, is_large_binary, is_struct
 
     return any(of_kind(kind) for of_kind in (is_struct, is_binary, is_large_binary))
-
-
-@contextmanager
-def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Context manager: open a Parquet file from an untrusted source.
-
-    Raises:
-        ValueError: it cannot be read, now or later, or names more rows than it has bytes; one line
-            with the path.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        # A page of a column is in memory at a time, not all that a row group has of it.
-        with (
-            open_file(path) as opened,
-            pq.ParquetFile(
-                opened,
-                buffer_size=_BUFFER,
-                pre_buffer=False,
-                page_checksum_verification=True,  # of pages that have a checksum
-            ) as file,
-        ):
-            rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
-            if rows > path.stat().st_size:
-                raise ValueError(f"it names {rows} rows in {path.stat().st_size} bytes")
-            yield file
-    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as Parquet: {problem}") from error
 
 
 def _file_bytes(path: Path) -> bytes:

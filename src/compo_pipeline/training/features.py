@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -26,7 +26,7 @@ from compo_pipeline.run.progress import track
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.stores import TensorStore
 from compo_pipeline.training.fingerprint import TRAINING
-from compo_pipeline.training.images import ImageRows, Images, Keys
+from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.optimisation import projection_alone
 from compo_pipeline.training.preprocessing import ModelPreprocessor
@@ -119,15 +119,20 @@ def features_of(
         ranks: processes that each embed a share.
     """
     pooled, patches = _trains_projection_alone(inputs, method, loaded), method.uses_patches
-    device, known = compute.device, NOTHING
-    store: FeatureStore | None = None
+    device, folder = compute.device, None
     if inputs.features is not None:
         key = (loaded.image_fingerprint, inputs.data_hash, TRAINING, compute.precision, device.type)
-        store = FeatureStore(inputs.features, *key, *(["pooled"] if pooled else []))
+        kind = ["pooled"] * pooled + ["patches"] * patches
+        folder = inputs.features / f"{digest(*key, *kind):016x}"
+        folder.mkdir(parents=True, exist_ok=True)
     # Several processes of one training would wait for one another.
-    with store.locked() if store and ranks.world == 1 else nullcontext():
-        if store:
-            known = store.read(images.keys, device, patches=patches, pooled=pooled)
+    with FileLock(folder / "in_use.lock") if folder and ranks.world == 1 else nullcontext():
+        store = TensorStore(folder, {f"{key:016x}" for key in images.keys.tolist()})
+        known = NOTHING
+        if store.rows:
+            keys = np.array([int(name, 16) for name in store.rows], np.uint64)
+            tensors = {name: rows.to(device) for name, rows in store.tensors().items()}
+            known = Features(ImageRows(keys), **tensors, pooled=pooled)
         if ranks.world > 1 and len({*ranks.gather_json(digest(*known.rows.keys.tolist()))}) > 1:
             known = NOTHING  # other hosts have other stores
         missing = images.without(known.rows)
@@ -149,8 +154,13 @@ def features_of(
         gathered = None if own.patches is None else sharing.gather(own.patches, len(missing))
         values = sharing.gather(own.values, len(missing))
         fresh = Features(ImageRows(missing.keys), values, gathered, pooled)
-        if store and ranks.first:
-            store.write(fresh)
+        if ranks.first:
+            found = {"values": values, "patches": gathered}
+            store.add(
+                (f"{key:016x}" for key in missing.keys.tolist()),
+                {name: rows for name, rows in found.items() if rows is not None},
+            )
+            store.save()
     return known.join(fresh)
 
 
@@ -228,46 +238,3 @@ def _free_bytes(device: torch.device) -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
-
-
-class FeatureStore(TensorStore):
-    """Store on disk of one image tower's features of a data set, in one precision.
-
-    Args:
-        folder: of the features of all towers.
-        key: everything that determines an image's features: tower and preprocessing, data,
-            precision, kind of device and code.
-    """
-
-    def __init__(self, folder: Path, *key: str | int) -> None:
-        super().__init__(folder / f"{digest(*key):016x}")
-
-    def read(
-        self, keys: Keys, device: torch.device, *, patches: bool = False, pooled: bool = False
-    ) -> Features:
-        """Stored features, moved to the device, of those given images that have any.
-
-        Args:
-            keys: hashes of the images.
-            device: where the features go.
-            patches: read images with stored patch tokens alone, and these too.
-            pooled: whether the values are what the image projection projects.
-        """
-        found = NOTHING
-        for texts, tensors in self.parts():
-            if patches and "patches" not in tensors:
-                continue
-            stored = np.fromiter((int(text, 16) for text in texts), np.uint64, len(texts))
-            wanted = np.isin(stored, keys) & ~np.isin(stored, found.rows.keys)
-            places = torch.from_numpy(wanted.nonzero()[0])
-            values = tensors["values"][places].to(device)
-            dense = tensors["patches"][places].to(device) if patches else None
-            found = found.join(Features(ImageRows(stored[wanted]), values, dense, pooled))
-        return found
-
-    def write(self, features: Features) -> None:
-        """Store features of images that are not stored yet, atomically."""
-        tensors = {"values": features.values}
-        if features.patches is not None:
-            tensors["patches"] = features.patches
-        self.add((f"{key:016x}" for key in features.rows.keys), tensors)

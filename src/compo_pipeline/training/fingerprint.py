@@ -14,6 +14,7 @@ from typing import Any
 from compo_pipeline.configuration.settings import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import load
+from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.hashing import file_hash, hash_of
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.inputs import TrainingInputs
@@ -71,7 +72,8 @@ def fingerprint_of(
         "model": base or load(inputs.model).fingerprint,
     }
     if settings.selects:
-        found["validation"] = inputs.held_out.fingerprint
+        rows = (f"{row.sample_id} {row.sentences[0]}" for row in inputs.held_out.rows)
+        found["validation"] = f"{digest(inputs.held_out.measured, *rows):016x}"
     if steps is not None:
         found["steps"] = steps
     as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists

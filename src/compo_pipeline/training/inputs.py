@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -29,12 +28,6 @@ class HeldOut:
 
     measured: str = ""
     """Hash of everything, besides the model, that the figures depend on."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the held-out rows and of the figures."""
-        rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
-        return f"{digest(self.measured, *rows):016x}"
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from compo_pipeline.configuration.settings import parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, renamed
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.storage.files import write_json
+from compo_pipeline.storage.parquet import write_parquet
 from compo_pipeline.storage.records import Score, ScoredItem, schema
 from compo_pipeline.storage.tables import Row, Table
 from compo_pipeline.storage.untrusted import read_batches, read_json
@@ -38,7 +38,7 @@ _RECORD_FILE, _SCORES_FILE, _ITEMS_FILE = "evidence.json", "scores.parquet", "it
 # Names of the models in the table of scores.
 VERSION = "version"
 MODELS = {FINE_TUNED: VERSION, BASE: BASE}
-_WRITTEN_AT_ONCE = 10_000
+_GROUP = 10_000
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -127,8 +127,9 @@ def _write_table(rows: Table[Any], path: Path) -> None:
     # A file of fewer bytes than rows is refused when it is read.
     compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
     plain = [name for name in columns.names if name != "item"]
-    with pq.ParquetWriter(path, columns, compression=compression, use_dictionary=plain) as writer:
-        writer.write_table(rows.to_arrow(), _WRITTEN_AT_ONCE)
+    groups = (rows[start : start + _GROUP] for start in range(0, len(rows), _GROUP))
+    tables = (group.to_arrow() for group in groups)
+    write_parquet(path, tables, columns, compression=compression, use_dictionary=plain)
 
 
 def read_evidence(export: Path) -> Evidence:

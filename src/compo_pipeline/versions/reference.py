@@ -32,6 +32,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import ranking_in_blocks
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.run.seeding import digest
+from compo_pipeline.storage.parquet import write_parquet
 from compo_pipeline.storage.records import Caption
 from compo_pipeline.storage.tables import CARVED, Table
 from compo_pipeline.storage.untrusted import read_batches
@@ -107,8 +108,8 @@ def write_reference(
     words = _word_counts(table)
     known = frozenset(words["word"].to_pylist())
     sample = _reference_table(loaded, _draw_captions(table, rows), known, root, settings)
-    pq.write_table(sample, folder / REFERENCE_FILE)
-    pq.write_table(words, folder / WORDS_FILE)
+    write_parquet(folder / REFERENCE_FILE, [sample], REFERENCE)
+    write_parquet(folder / WORDS_FILE, [words], WORDS)
 
 
 def _draw_captions(table: Table[Caption], rows: int) -> list[Caption]:

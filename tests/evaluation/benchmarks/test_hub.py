@@ -425,7 +425,7 @@ ARO = FORMS["aro"].files
         (
             "bivlc",
             lambda root: (root / BIVLC[0]).write_bytes(b"PAR1"),
-            r"test-00000-of-00003\.parquet cannot be read as Parquet",
+            r"test-00000-of-00003\.parquet is damaged",
         ),
         ("aro", rename(ARO[0], "images", "img"), r"img \(images\).*expected images or image"),
         (

@@ -22,8 +22,9 @@ from compo_pipeline.datasets.readers.record import (
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.archives import image_columns
+from compo_pipeline.storage.parquet import parquet_file
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.untrusted import parquet_file, shown
+from compo_pipeline.storage.untrusted import shown
 
 _CAPTION = "caption"
 _KEYS = ("__key__", "key")
@@ -41,7 +42,7 @@ def _open(path: Path) -> tuple[list[str], list[str], list[int]]:
         SourceError: it cannot be read: nobody knows how many rows it had.
     """
     try:
-        with parquet_file(path) as file:
+        with parquet_file(path, trusted=False) as file:
             groups = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
             return file.schema_arrow.names, image_columns(file), groups
     except ValueError as error:
@@ -59,7 +60,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         for group, rows in enumerate(groups):
             done = 0
             try:
-                with parquet_file(path) as file:
+                with parquet_file(path, trusted=False) as file:
                     for values in table.parquet_rows(file, columns.read, [group]):
                         yield columns.record(values, split, name, shard, start + done)
                         done += 1

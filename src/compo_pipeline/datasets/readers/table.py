@@ -43,8 +43,9 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.storage import parquet
+from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.records import Rejected
-from compo_pipeline.storage.remote import open_file
 from compo_pipeline.storage.untrusted import holds_images, parse_json, read_json, shown
 
 if TYPE_CHECKING:
@@ -375,21 +376,17 @@ def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
 
 @contextmanager
 def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
-    """Context manager: open a Parquet file; read errors name the file.
+    """Context manager: open a Parquet file of captions.
 
     Raises:
         SourceError: it cannot be read, now or later.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with open_file(path) as opened, pq.ParquetFile(opened) as file:
+        with parquet.parquet_file(path, trusted=False) as file:
             _refuse_repeated_columns(path, file.schema_arrow.names)
             yield file
-    except (OSError, pa.ArrowException) as error:
-        problem = " ".join(str(error).split())
-        raise SourceError(f"{path} cannot be read as parquet: {problem}; fetch it again") from error
+    except DamagedFileError as error:
+        raise SourceError(f"{error}; fetch it again") from error
 
 
 def parquet_rows(
