@@ -27,7 +27,6 @@ from compo_pipeline.storage.files import (
     write_files,
     write_json,
 )
-from compo_pipeline.storage.parquet import parquet_file
 from compo_pipeline.storage.remote import is_url
 from compo_pipeline.storage.table_files import write_rows
 from compo_pipeline.storage.tables import Table
@@ -242,8 +241,6 @@ class RowsDataset(_PathDataset):
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
                 "them in order, `kedro run --pipeline=train_eval`"
             ) from error
-        except ValueError as error:
-            raise DatasetError(f"{self._filepath}: {error}") from error
 
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows to the Parquet file, atomically."""
@@ -251,16 +248,9 @@ class RowsDataset(_PathDataset):
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """First rows of the Parquet file, for `kedro viz`."""
-        with parquet_file(self._filepath) as file:
-            first = next(file.iter_batches(batch_size=nrows), None)
-        rows = [] if first is None else first.to_pylist()
-        names = records.schema(self._row_type).names
-        table = {
-            "index": list(range(len(rows))),
-            "columns": names,
-            "data": [[row[name] for name in names] for row in rows],
-        }
-        return table
+        columns = self.load()[:nrows].to_arrow().to_pydict()
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        return {"index": list(range(len(rows))), "columns": [*columns], "data": rows}
 
     def _describe(self) -> dict[str, Any]:
         """Description of the dataset for Kedro: file path and row type."""
