@@ -214,9 +214,9 @@ def test_a_file_is_opened_once_by_readers_in_order(
     opened: list[Path] = []
     real = archives.parquet_file
 
-    def count(path: Path) -> Any:
+    def count(path: Path, **options: Any) -> Any:
         opened.append(path)
-        return real(path)
+        return real(path, **options)
 
     monkeypatch.setattr(archives, "parquet_file", count)
     found = []

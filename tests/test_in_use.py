@@ -1,7 +1,5 @@
 """A run is written by one command at a time."""
 
-import errno
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,24 +38,6 @@ def test_a_second_command_of_a_run_is_refused_until_the_first_ends(
     first._unlock()
     second._lock_run(pipelines[pipeline], loaded.catalog)
     second._unlock()
-
-
-def test_a_folder_that_another_writer_removes_meanwhile_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, hidden = os.mkdir, list[str]()
-
-    def taken(path: Any, *args: Any, **options: Any) -> None:
-        if Path(path).name.startswith("."):
-            hidden.append(os.fspath(path))
-        if len(hidden) == 1 and hidden[0] == os.fspath(path):
-            raise FileExistsError(errno.EEXIST, "File exists", path)
-        make(path, *args, **options)
-
-    monkeypatch.setattr(os, "mkdir", taken)
-    with atomic_folder(tmp_path / "export") as temporary:
-        (temporary / "README.md").write_text("whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["export"] and len(hidden) == 2
 
 
 def test_several_writers_of_one_folder_replace_it_one_after_another(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
@@ -17,6 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from compo_pipeline.configuration.settings import PlainError
+
+_YOUNG = 60.0  # seconds; a writer has locked its own folder by then
 
 FolderWriter = Callable[[Path], object]
 """A function that fills a folder, given its path."""
@@ -115,9 +118,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         temporary = place / folder.name
         temporary.mkdir()
         yield temporary
-        if folder.exists():
-            folder.rename(place / "replaced")
-        temporary.rename(folder)
+        while temporary.exists():  # another writer may be faster
+            with suppress(FileNotFoundError):
+                folder.rename(place / uuid4().hex)
+            try:
+                temporary.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
 
 
 @contextmanager
@@ -129,11 +137,16 @@ def _workspace(path: Path) -> Iterator[Path]:
     """
     with naming_full_disk(path), ExitStack() as held:
         folder = path.with_name(f".{path.name}.tmp") / uuid4().hex
-        folder.mkdir(parents=True)
-        _locks(folder, held)
+        while not folder.exists():
+            with suppress(FileNotFoundError, FileExistsError):  # another removes the parent
+                folder.mkdir(parents=True)
+        with suppress(OSError):  # of a file system (NFS) that cannot lock folders
+            _lock(folder, held)
         for other in folder.parent.iterdir():
-            if other != folder and _locks(other, held):
-                shutil.rmtree(other, ignore_errors=True)
+            with suppress(OSError):  # it is gone, or locked
+                if time.time() - other.stat().st_mtime > _YOUNG:
+                    _lock(other, held)
+                    shutil.rmtree(other)
         try:
             yield folder
         finally:
@@ -142,15 +155,10 @@ def _workspace(path: Path) -> Iterator[Path]:
                 folder.parent.rmdir()
 
 
-def _locks(folder: Path, held: ExitStack) -> bool:
-    """Lock a folder, unless another process has, or its file system (NFS) cannot lock folders."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        held.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _lock(folder: Path, held: ExitStack) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    held.callback(os.close, descriptor)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> None:
