@@ -59,7 +59,7 @@ class Meter:
             self._bar.start()
         return self
 
-    def advance(self, steps: int = 1, **figures: float) -> None:
+    def advance(self, steps: int = 1, /, **figures: float) -> None:
         """Count finished steps, and show numbers of the last one (`figures`) beside the progress.
 
         Without any, the last ones stay.

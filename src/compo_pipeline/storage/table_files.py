@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from compo_pipeline.run.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.run.progress import Meter
@@ -62,12 +62,13 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
 
 def write_rows(path: Path, rows: Iterable[Row] | Parts[Row], row_type: type[Row]) -> None:
     """Write rows as a Parquet table, atomically and in groups that fit into memory."""
+    columns = schema(cast(type, row_type))
     if isinstance(rows, Parts):
         with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
             parts = map(_read, _compute(rows, folder, row_type))
-            write_parquet(path, parts, schema(row_type))
+            write_parquet(path, parts, columns)
     else:
-        write_parquet(path, _groups(rows, row_type), schema(row_type))
+        write_parquet(path, _groups(rows, row_type), columns)
 
 
 def _compute(parts: Parts[Row], folder: Path, row_type: type[Row]) -> list[Path]:

@@ -53,7 +53,7 @@ def sign(folder: Path, signing: SigningSettings) -> Path:
             private_key=signing.private_key,
             password=password,  # type: ignore[arg-type]
         )
-    signer.set_signed_files(_signed_files()).sign(folder, folder / SIGNATURE_FILE)
+    signer.set_hashing_config(_signed_files()).sign(folder, folder / SIGNATURE_FILE)
     return folder / SIGNATURE_FILE
 
 
@@ -73,7 +73,7 @@ def check(folder: Path, public_key: Path) -> None:
     if not signature.is_file():
         raise ValueError(f"{SIGNATURE_FILE} is missing: it was registered without signing")
     try:
-        verifier.set_signed_files(_signed_files()).verify(folder, signature)
+        verifier.set_hashing_config(_signed_files()).verify(folder, signature)
     except Exception as error:
         # A damaged file raises errors of several libraries, some of them without a message.
         reason = str(error) or "of another key, or damaged"

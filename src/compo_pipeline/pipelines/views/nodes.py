@@ -37,7 +37,7 @@ def parse_captions(
     method: str,
     language_model: str,
     prepare: PrepareSettings,
-) -> Iterable[Parse]:
+) -> Iterable[Parse] | Parts[Parse]:
     """Parses of the training captions' sentences that the method needs: none, the first or all."""
     needs = registry.find(method)
     if not needs.parses:
