@@ -322,7 +322,7 @@ def benchmark_settings(root: Path, name: str, **more: Any) -> BenchmarksSettings
     return BenchmarksSettings(str(root), sets=sets, retrieval=RetrievalSettings(None), **more)
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"a": ' * 5000, '{"a": 1, "a": 2}'])
+@pytest.mark.parametrize("text", [DEEP, '{"a": ' * 5000, "[" * 200 + "]" * 200, '{"a": 1, "a": 2}'])
 def test_json_that_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"nested levels|'a' is given twice"):
         parse_json(text)
@@ -724,11 +724,19 @@ def test_no_bytes_end_the_reader_of_the_request_log(
     fuzz()
 
 
-def test_parquet_that_names_more_rows_than_it_has_bytes_is_refused(tmp_path: Path) -> None:
-    many = tmp_path / "many.parquet"
+def test_parquet_that_would_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, long = tmp_path / "many.parquet", tmp_path / "long.parquet"
     pq.write_table(pa.table({"a": pa.nulls(10_000_000, pa.string())}), many)
     with pytest.raises(ValueError, match="10000000 rows in"):
         untrusted.read_parquet(many)
+    numbers = [f"{number}" for number in range(2000)]
+    pq.write_table(pa.table({"a": ["x" * 10_000] * 2000, "b": numbers}), long)
+    assert long.stat().st_size < 100_000
+    monkeypatch.setattr(untrusted, "_MOST_BYTES", 10**7)
+    with pytest.raises(ValueError, match=r"long\.parquet .*more than 10000000 bytes"):
+        untrusted.read_parquet(long)
 
 
 def test_columns_of_images_are_no_texts(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ nothing or come twice | refused by item or subtask, also where all digests fit |
 | `tests/registry/test_evidence.py` |
 | flipped bits of an exported checkpoint's weights and configuration | refused by file | \
 | `tests/models/test_export.py` |
-| a configuration with thousands of levels or a \
-`${{...}}` of nothing | one line with the file, before it is read | \
-| `tests/parameters/test_keys.py` |
+| weights that inflate to gigabytes; a configuration with thousands of levels \
+or a `${{...}}` of nothing | one line with the file, before it is read | \
+| `tests/models/test_checkpoints.py`, `tests/parameters/test_keys.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
 readers and benchmarks | `tests/test_untrusted.py` |
 | malformed, hostile and random data files | a rejected row or one line with file and item | \

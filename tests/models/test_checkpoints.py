@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
 from compo_pipeline.configuration.settings import SettingsError
+from compo_pipeline.images import vgg
+from compo_pipeline.models import checkpoints, weights
 from compo_pipeline.models.checkpoints import LAYOUTS
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
@@ -60,6 +63,30 @@ def embeddings(loaded: LoadedModel) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_every_layout_of_the_settings_is_known() -> None:
     assert set(get_args(PublishedLayout)) == LAYOUTS.keys()
+
+
+def read_vgg(path: Path) -> Any:
+    return vgg.load(vgg.encoder(), path, "key")
+
+
+@pytest.mark.parametrize("through", [checkpoints.read, weights.read, read_vgg])
+@pytest.mark.parametrize("member", ["archive/data.pkl", "archive/data/0", "archive/more"])
+def test_a_checkpoint_that_inflates_is_refused_before_it_is_read(
+    through: Callable[[Path], Any],
+    member: str,
+    written: Callable[[Any], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = written({"a": torch.zeros(2)})
+    with zipfile.ZipFile(path) as archive:
+        parts = {f"archive/{n.partition('/')[2]}": archive.read(n) for n in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (parts | {member: parts.get(member, b"") + bytes(2**25)}).items():
+            archive.writestr(name, content)
+    assert path.stat().st_size < 2**17
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(SettingsError, match=r"weights\.pt.*inflates to 335"):
+        through(path)
 
 
 @pytest.mark.parametrize(

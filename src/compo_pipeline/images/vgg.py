@@ -29,6 +29,7 @@ from torch.nn import (
 
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.images.style import adain
+from compo_pipeline.storage.untrusted import check_weights_archive
 
 # Channels of the convolutions between two changes of the resolution.
 _ENCODER = ((64, 64), (128, 128), (256, 256, 256, 256), (512,))
@@ -88,6 +89,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     """Read the state dict of a safetensors or PyTorch file."""
     if path.suffix == ".safetensors":
         return load_file(path)
+    check_weights_archive(path)
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import hf_import, weights
 from compo_pipeline.models.settings import PublishedLayout
-from compo_pipeline.storage.untrusted import shown
+from compo_pipeline.storage.untrusted import check_weights_archive, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,10 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         SettingsError: it holds other classes than tensors, plain values and a few that are
             allowed; names them. Or it has no tensors in a known place.
     """
+    try:
+        check_weights_archive(path)
+    except ValueError as error:
+        raise SettingsError(f"{error}; get the file again") from error
     try:
         allowed: list[Any] = [(kind, name) for name, kind in _ALLOWED.items()]
         with torch.serialization.safe_globals(allowed):

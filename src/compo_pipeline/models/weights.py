@@ -26,6 +26,7 @@ from compo_pipeline.configuration.settings import SettingsError
 from compo_pipeline.models import foreign, hub
 from compo_pipeline.storage.files import DamagedFileError
 from compo_pipeline.storage.hashing import file_hash, tensors_hash
+from compo_pipeline.storage.untrusted import check_weights_archive
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -71,6 +72,8 @@ def read(path: Path) -> dict[str, Tensor]:
         SettingsError: it cannot be read, or holds other things than tensors by name.
     """
     try:
+        if path.suffix != ".safetensors":
+            check_weights_archive(path)
         state = load_state_dict(str(path))
         if not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("it holds other things than tensors by name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,7 +55,10 @@ def parquet_file(path: Path, *, trusted: bool = True) -> Iterator[pq.ParquetFile
 
 
 def batches(
-    file: pq.ParquetFile, size: int, columns: Sequence[str] | None = None
+    file: pq.ParquetFile,
+    size: int,
+    columns: Sequence[str] | None = None,
+    most_bytes: int = sys.maxsize,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open Parquet file, or some of their columns, as Arrow batches.
 
@@ -62,13 +66,16 @@ def batches(
         file: of `parquet_file`.
         size: rows of a batch, at most.
         columns: names of those that are read; None reads all.
+        most_bytes: of all batches together.
 
     Raises:
-        ValueError: there are fewer rows than the file's metadata counts.
+        ValueError: there are more bytes, or fewer rows than the file's metadata counts.
     """
-    rows = 0
+    rows = read = 0
     for batch in file.iter_batches(size, columns=columns):
-        rows += len(batch)
+        rows, read = rows + len(batch), read + batch.nbytes
+        if read > most_bytes:
+            raise ValueError(f"it holds more than {most_bytes} bytes")
         yield batch
     # pyarrow ends without an error at a column that is short, whose pages' size has changed.
     if rows != file.metadata.num_rows:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import reprlib
+import zipfile
 from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path, PurePath
@@ -19,7 +20,10 @@ from compo_pipeline.storage.remote import read_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_DEEPEST = 100  # levels of nested JSON
 _AT_ONCE = 256  # rows of a Parquet file
+_MOST_BYTES = 2**30  # of the texts of a Parquet file
+_MOST_CODE = 2**24  # bytes of TorchScript's code in a PyTorch file
 _LONGEST_LIST = 10**6  # characters
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -146,11 +150,15 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a Parquet file as dicts, without the columns that hold images.
 
     Raises:
-        ValueError: it cannot be read; one line with the path.
+        ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
     """
     with parquet_file(path, trusted=False) as file:
         plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
-        return [row for batch in batches(file, _AT_ONCE, plain) for row in batch.to_pylist()]
+        return [
+            row
+            for batch in batches(file, _AT_ONCE, plain, _MOST_BYTES)
+            for row in batch.to_pylist()
+        ]
 
 
 def read_batches(
@@ -173,11 +181,34 @@ def read_batches(
             raise ValueError(f"it has the columns {shown(found.names)}, expected {columns.names}")
         if most is not None and file.metadata.num_rows > most:
             raise ValueError(f"it has {file.metadata.num_rows} rows, expected at most {most}")
-        for batch in batches(file, _AT_ONCE):
+        for batch in batches(file, _AT_ONCE, None, _MOST_BYTES):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if column.null_count and name not in nullable:
                     raise ValueError(f"the column '{name}' lacks values")
             yield batch
+
+
+def check_weights_archive(path: Path) -> None:
+    """Raise an error for a PyTorch file that inflates to more than twice its size and 16 MiB.
+
+    PyTorch compresses nothing but TorchScript's code, so that no file of its own does.
+
+    Raises:
+        ValueError: it is such a file, or a damaged zip archive; one line with the path.
+    """
+    with path.open("rb") as file:
+        zipped = file.read(4) == b"PK\3\4" or zipfile.is_zipfile(file)
+    if not zipped:
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inflated = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        raise ValueError(f"{path} is a damaged archive: {error}") from error
+    if inflated > 2 * (size := path.stat().st_size) + _MOST_CODE:
+        raise ValueError(
+            f"{path} has {size} bytes and inflates to {inflated}, which PyTorch's own files do not"
+        )
 
 
 def holds_images(kind: pa.DataType) -> bool:
@@ -196,17 +227,29 @@ def _file_bytes(path: Path) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON from an untrusted source; refuses repeated keys.
+    """Parse JSON from an untrusted source; refuses repeated keys and deep nesting.
 
     Bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
 
     Raises:
-        ValueError: it is no JSON, or gives a key twice.
+        ValueError: it is no JSON, gives a key twice, or nests more than 100 levels.
     """
     try:
-        return json.loads(text, object_pairs_hook=_dict_without_repeats)
+        value = json.loads(text, object_pairs_hook=_dict_without_repeats)
     except RecursionError:
-        raise ValueError("too many nested levels") from None
+        raise ValueError(f"more than {_DEEPEST} nested levels") from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"more than {_DEEPEST} nested levels")
 
 
 def parse_list(text: str) -> list[Any] | None:
