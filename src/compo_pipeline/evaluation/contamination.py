@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from PIL.Image import Resampling
 
 from compo_pipeline.benchmarks.averages import set_of
 from compo_pipeline.benchmarks.items import (
@@ -44,7 +45,6 @@ from compo_pipeline.images.decoding import (
     open_file,
     source_name,
 )
-from compo_pipeline.images.perceptual import NEAR_BITS, difference_hash
 from compo_pipeline.run.engines import LOCAL, map_partitions
 from compo_pipeline.run.seeding import digest
 from compo_pipeline.storage.hashing import files_hash, hash_of
@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 TRAINING_SPLIT = "train"
 
+_CELLS = 8
+_NEAR_BITS = 4  # in which the hashes of near-duplicates differ, at most
 _WORDS = re.compile(r"\w+")
 _DIGITS = 16
 # COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
@@ -206,7 +208,7 @@ def _match_image(place: ImagePlace, known: TrainingRows) -> _ImageMatch:
         perceptual = _perceptual_hash(place)
         if perceptual is not None:
             distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
-            near = bool((distances <= NEAR_BITS).any())
+            near = bool((distances <= _NEAR_BITS).any())
     same = own is not None and own in known.hashes
     name = _source_name(place)
     return _ImageMatch((own, name), same, bool(name) and image_id(name) in known.names, near)
@@ -284,11 +286,17 @@ def image_hashes(subtasks: Iterable[Subtask], workers: int) -> dict[ImagePlace, 
 
 
 def _perceptual_hash(place: ImagePlace) -> int | None:
-    """The difference hash of an image; None if it cannot be read."""
+    """64 bits: whether each of 8 x 8 cells of an image is brighter than the next one.
+
+    Images that were resized or compressed again differ in few bits. None for an unreadable one.
+    """
     try:
-        return difference_hash(load(*place))
+        grey = load(*place).convert("L").resize((_CELLS + 1, _CELLS), Resampling.BILINEAR)
     except ImageError:
         return None
+    pixels = np.asarray(grey, dtype=np.int16)
+    bits = (pixels[:, :-1] > pixels[:, 1:]).ravel()
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
 def without_reported(
