@@ -86,7 +86,7 @@ def test_a_sample_that_is_none_names_its_key(values: dict[str, Any], message: st
 
 
 ROW = Caption("train-1", "i", "a.jpg", 40, 30, ("A dog sits here.", "It sleeps."), "t", "train")
-A = DecodedImage("a.jpg", "hash-a", 9, 1, None, 40, 30)
+A = DecodedImage("a.jpg", "hash-a", 9, None, 40, 30)
 
 
 def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]:
@@ -157,7 +157,7 @@ def test_an_image_of_two_splits_stays_with_the_held_out_one() -> None:
 
 
 def test_unreadable_images_are_not_taken_for_one_another() -> None:
-    empty = DecodedImage("a.jpg", "hash of nothing", 0, 1, "empty: the file has no bytes", 0, 0)
+    empty = DecodedImage("a.jpg", "hash of nothing", 0, "empty: the file has no bytes", 0, 0)
     found = facts(
         ROW,
         replace(ROW, sample_id="test-1", image="b.jpg", split="test"),
@@ -167,9 +167,9 @@ def test_unreadable_images_are_not_taken_for_one_another() -> None:
     assert found[0].decode_error == "empty: the file has no bytes"
 
 
-FIRST = DecodedImage("train/a.jpg", "aa", 5, 1, None, 4, 3)
-B = DecodedImage("train/b.jpg", "bb", 7, 1, "truncated: cut off", 0, 0)
-GONE = DecodedImage("train/c.jpg", "", 0, 0, "missing: no file", 0, 0)
+FIRST = DecodedImage("train/a.jpg", "aa", 5, None, 4, 3)
+B = DecodedImage("train/b.jpg", "bb", 7, "truncated: cut off", 0, 0)
+GONE = DecodedImage("train/c.jpg", "", 0, "missing: no file", 0, 0)
 
 
 def test_files_count_and_hash(tmp_path: Path) -> None:

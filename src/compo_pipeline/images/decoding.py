@@ -31,7 +31,6 @@ from PIL import Image, UnidentifiedImageError
 from compo_decoding import FORMATS, UnsupportedPixels, upright_rgb
 from compo_pipeline.configuration.settings import pip_install
 from compo_pipeline.storage import archives, remote
-from compo_pipeline.storage.files import size_and_time
 from compo_pipeline.storage.untrusted import OutsideRoot, path_below, shown
 
 # By the brands in its first bytes; an AVIF file may have mif1, too.
@@ -86,14 +85,12 @@ class DecodedImage:
     """Hash, size in pixels and error of an image file that was decoded.
 
     `error` is None for an image that decodes; `sha256` is of the file's bytes, empty where there is
-    no file; sizes are 0 where they could not be read. `version` is the file's time of
-    modification in ns.
+    no file; sizes are 0 where they could not be read.
     """
 
     path: str
     sha256: str
     bytes: int
-    version: int
     error: str | None
     width: int
     height: int
@@ -194,19 +191,18 @@ def load(root: Path, relative: str, limits: Limits) -> Image.Image:
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
     """Hash and decode an image file once; an error becomes a field of the result."""
-    digest, size, version = "", 0, 0
+    digest, size = "", 0
     try:
         with open_file(root, relative, limits) as file:
-            _, version = size_and_time(locate(root, relative, limits))
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)
             width, height = _crop_by_name(_decode(file, limits), relative, limits).size
     except ImageError as error:
-        return DecodedImage(relative, digest, size, version, str(error), 0, 0)
+        return DecodedImage(relative, digest, size, str(error), 0, 0)
     except OSError as error:
-        return DecodedImage(relative, digest, size, version, f"missing: {error.strerror}", 0, 0)
-    return DecodedImage(relative, digest, size, version, None, width, height)
+        return DecodedImage(relative, digest, size, f"missing: {error.strerror}", 0, 0)
+    return DecodedImage(relative, digest, size, None, width, height)
 
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:

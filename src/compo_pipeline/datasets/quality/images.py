@@ -36,13 +36,9 @@ def measure(
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
     depends = (root.resolve(), settings.limits, f"{decoding.DECODING} Pillow {PIL.__version__}")
-    keys = {path: hash_of(path, *depends) for path in paths}
+    keys = {path: hash_of(path, _version(root, path, settings.limits), *depends) for path in paths}
     stored = store.get(keys.values()) if store else {}
-    found = {
-        image.path: image
-        for image in stored.values()
-        if _is_unchanged(root, image, settings.limits)
-    }
+    found = {image.path: image for image in stored.values()}
     if found:
         log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
     missing = [path for path in paths if path not in found]
@@ -52,20 +48,19 @@ def measure(
     with Meter(len(missing), "measuring images") as meter:
         for group in map_partitions(inspect_all, groups, engine, threads=True):
             if store:
-                store.put({keys[image.path]: image for image in group})
+                store.put({keys[image.path]: image for image in group if image.sha256})
             for image in group:
                 found[image.path] = image
                 meter.advance()
     return {path: found[path] for path in paths}
 
 
-def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
-    """Whether an image file still has the size and version of its stored measurement."""
+def _version(root: Path, path: str, limits: Limits) -> tuple[int, int] | None:
+    """Size and time of an image's file, or of the archive that it is in; None if it is missing."""
     try:
-        found = size_and_time(decoding.locate(root, image.path, limits))
+        return size_and_time(decoding.locate(root, path, limits))
     except (ImageError, OSError):
-        return False
-    return found == (image.bytes, image.version)
+        return None
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:
