@@ -121,12 +121,6 @@ def test_products_are_in_the_precision_inside_the_block_alone(precision: Any) ->
     assert (a @ a).dtype == torch.float32
 
 
-def test_what_is_recorded_of_this_machine() -> None:
-    facts = Compute(CPU, "fp32").facts()
-    assert facts["device"] == "cpu" and facts["hardware"] and facts["precision"] == "fp32"
-    assert facts["threads"] == torch.get_num_threads()
-
-
 def test_cores_are_physical_and_those_that_the_process_may_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,6 @@
 """Atomic writes and hashes of files."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from compo_pipeline.storage.files import (
     read_json_or_none,
     write_json,
 )
-from compo_pipeline.storage.hashing import file_hash, files_hash, hash_of
+from compo_pipeline.storage.hashing import files_hash, hash_of
 
 
 def _fill(path: Path, folder: bool, text: str) -> None:
@@ -106,19 +105,6 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(
     assert read_json(tmp_path / "value.json") == 1
 
 
-def _flip(path: Path, bit: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
-def test_json_is_readable_and_ends_with_a_newline(tmp_path: Path) -> None:
-    write_json(tmp_path / "value.json", {"name": "café"})
-    text = (tmp_path / "value.json").read_text("utf-8")
-    assert "café" in text and text.endswith("}\n")
-    assert json.loads(text) == read_json(tmp_path / "value.json") == {"name": "café"}
-
-
 def test_a_json_file_that_is_cut_off_is_one_line_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "value.json"
     write_json(file, {"name": "café"})
@@ -173,8 +159,3 @@ def test_equal_values_have_one_hash() -> None:
     assert hash_of({"a": 1, "b": {"x", "y"}}) == hash_of({"b": {"y", "x"}, "a": 1})
     others = [(1,), ("1",), ([1],), (1, 2), (Path("1/2"),)]
     assert len({hash_of(*values) for values in others}) == 5
-
-
-def test_the_sha256_of_a_file_is_the_usual_one(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abc")
-    assert file_hash(tmp_path / "file").startswith("ba7816bf8f01cfea414140de5dae2223b0")
