@@ -81,5 +81,5 @@ def test_a_table(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"matches 'u\.csv': set data\.root or data\.splits"):
         locate(DataSettings(tmp_path, "table", {"train": "u.csv"}))
     (tmp_path / "t.txt").touch()
-    with pytest.raises(SourceError, match="is no table"):
+    with pytest.raises(SourceError, match=r"t\.txt: expected one of \.csv"):
         locate(DataSettings(tmp_path, "table", {"train": "t.txt"}))

@@ -160,10 +160,8 @@ def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path, source: str) -
         for path in folder.iterdir():
             tar.add(path, path.name)
     shutil.rmtree(folder)
-    with pytest.raises(SourceError, match=r"--output_format files, or unpack.*tar -xf") as raised:
+    with pytest.raises(SourceError, match=r"00001\.tar holds its images packed.*webdataset"):
         list(readers.read(settings(tmp_path, source)))
-    advice = str(raised.value).split("(")[1].split(")")[0]
-    assert advice == f"mkdir {folder} && tar -xf {folder}.tar -C {folder}"
     folder.mkdir()
     with tarfile.open(f"{folder}.tar") as tar:
         tar.extractall(folder, filter="data")

@@ -35,20 +35,17 @@ from compo_pipeline.storage.untrusted import listed
 READERS: Registry[Reader] = Registry(
     "compo_pipeline.readers",
     {
-        name: f"{__name__}.{name}"
-        for name in (
-            "coco_captions",
-            "table",
-            "pixelprose",
-            "cogvlm_laion",
-            "neg_clip",
-            "img2dataset",
-            "cc3m_coca",
-            "dreamlip",
-            "webdataset",
-            "image_parquet",
-            "folder",
-        )
+        **{
+            name: f"{__name__}.{name}"
+            for name in (
+                *("coco_captions", "table", "folder"),
+                *("img2dataset", "webdataset", "image_parquet"),
+            )
+        },
+        **{
+            name: f"{__name__}.published:{name.upper()}"
+            for name in ("pixelprose", "cogvlm_laion", "neg_clip", "cc3m_coca", "dreamlip")
+        },
     },
 )
 """Readers by data.format."""
@@ -254,7 +251,6 @@ def _no_record(data: DataSettings, split: str) -> str:
     first, *others = data.sharing(source)
     files = listed([*map(str, reader(data).caption_files(data, source))]) or data.root / source
     problem = f"{files} holds no record"
-    records = list(split_records(data, first)) if others else []
     if data.format == "table" and others and (values := table.split_values(data, source)):
         column, counts = next(iter(values.items()))
         shown = ", ".join(f"{name} ({n})" for name, n in counts.most_common(_VALUES))
@@ -264,8 +260,9 @@ def _no_record(data: DataSettings, split: str) -> str:
             "train); another column is named in data.columns.split, and "
             f"data.splits.{split}=null leaves the split out"
         )
+    records = list(split_records(data, first)) if others else []
     bad = [record for record in records if isinstance(record, Rejected)]
-    if len(bad) == len(records) > 0:
+    if records and len(bad) == len(records):
         such = f"{bad[0].sample_id}: {bad[0].detail}"
         return f"{problem} that can be used; {len(bad)} cannot, such as {such}"
     if not records:

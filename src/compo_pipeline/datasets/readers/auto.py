@@ -12,8 +12,7 @@ from compo_pipeline.datasets.readers.delimited import log_once
 from compo_pipeline.datasets.readers.record import (
     SourceError,
     named_split,
-    no_files,
-    source_files,
+    split_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.archives import image_columns
@@ -165,9 +164,7 @@ def _named_files(data: DataSettings) -> list[PurePosixPath]:
 def _files_of(data: DataSettings, source: str) -> list[Path]:
     """Files of a source, of which there is one at least."""
     try:
-        if files := source_files(data, source):
-            return files
-        raise no_files(data, source)
+        return split_files(data, source)
     except SourceError as error:
         raise SourceError(f"data.splits.{', '.join(data.sharing(source))}: {error}") from error
 

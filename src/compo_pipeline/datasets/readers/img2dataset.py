@@ -24,8 +24,8 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
-    no_files,
     rejected,
+    shard_files,
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
@@ -42,14 +42,8 @@ _TARS = "[0-9]*.tar"
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """Paths of the split's metadata files (Parquet or JSON), sorted by name."""
-    found = source_files(data, source)
-    _refuse_packed(found, data.root)
-    if not found:
-        raise no_files(data, source)
-    for path in found:
-        if path.suffix not in (".parquet", ".json"):
-            raise SourceError(f"{path} is neither .parquet nor .json; set data.splits")
-    return found
+    _refuse_packed(source_files(data, source), data.root)
+    return shard_files(data, source, ".parquet", ".json")
 
 
 def _refuse_packed(found: list[Path], root: Path) -> None:
@@ -60,13 +54,10 @@ def _refuse_packed(found: list[Path], root: Path) -> None:
         tars = set(root.glob(f"**/{_TARS}"))
     packed = sorted(tar for tar in tars if not tar.with_suffix("").is_dir())
     if packed:
-        tar, folder = packed[0], packed[0].with_suffix("")
         raise SourceError(
-            f"{tar} holds its images packed: read captions and images in place with "
-            "data.format=webdataset and data.splits of '*.tar'; or download with "
-            "--output_format files, or unpack each "
-            f"tar into a folder of its name (mkdir {folder} && tar -xf {tar} -C {folder}) and let "
-            "data.splits name '*.parquet' or, where there is none, '0*/*.json'"
+            f"{packed[0]} holds its images packed: read captions and images in place with "
+            "data.format=webdataset and data.splits of '*.tar', or download with "
+            "--output_format files"
         )
 
 
@@ -86,11 +77,6 @@ class _Shard:
     """A metadata file of img2dataset, and the folder of its images."""
 
     def __init__(self, data: DataSettings, path: Path, caption: str) -> None:
-        if data.images or data.columns.sentences:
-            raise SourceError(
-                "data.images and data.columns.sentences say nothing of img2dataset's files: the "
-                "images are beside their metadata, and a caption is one text"
-            )
         self.data, self.path = data, path
         self.text = data.columns.caption or caption
         self.image = data.columns.image or f"{{{_KEY}}}.jpg"
@@ -152,15 +138,11 @@ class _Shard:
         if status != _SUCCESS:
             detail = f"{status}: {values.get(_ERROR)}"
             return rejected(sample_id, "", detail, NOT_DOWNLOADED)
-        missing = [name for name in (self.id, *self.named) if values.get(name) is None]
-        if missing:
-            detail = f"nothing in {', '.join(missing)}; found {shown(values)}"
-            return rejected(sample_id, "", detail)
         try:
-            image = f"{self.images}/{self.image.format_map(values)}"
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
-            return rejected(sample_id, "", detail)
+            name = table.image_name(self.image, (self.id, *self.named), values)
+        except ValueError as error:
+            return rejected(sample_id, "", str(error))
+        image = f"{self.images}/{name}"
         text = values[self.text] if self.text in values else self._first_line(values.get(_KEY))
         if text is None and self.text not in values:
             return rejected(sample_id, image, f"neither a {self.text} nor a text file of it")

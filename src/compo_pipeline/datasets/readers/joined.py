@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets.readers import table
-from compo_pipeline.datasets.readers.cc3m_coca import strip_coca_tokens
 from compo_pipeline.datasets.readers.record import (
     NOT_CAPTIONED,
     RawCaption,
     SourceError,
     rejected,
     source_files,
+    strip_coca_tokens,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage.records import Rejected

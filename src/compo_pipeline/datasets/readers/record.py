@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -39,6 +40,7 @@ ENDINGS = (
 CAPTION_NAMES = ("caption", "captions", "text", "title", "description", "alt", "sentences", "raw")
 """Usual names of a caption's column or field, the most usual first."""
 
+_COCA_TOKENS = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 _SPLIT_NAMES = {
     "train": ("train", "training", "restval"),
     "val": ("val", "validation", "valid", "dev"),
@@ -101,31 +103,36 @@ def source_files(data: DataSettings, pattern: str) -> list[Path]:
         ) from error
 
 
-def no_files(data: DataSettings, source: str) -> SourceError:
-    """The error to raise if no file matches the pattern of a split."""
-    return SourceError(
-        f"no file below {data.root} matches '{source}': set data.root or data.splits"
-    )
-
-
-def shard_files(data: DataSettings, source: str, suffix: str) -> list[Path]:
-    """Paths of the split's shards, sorted by name, for formats whose shards contain the images.
+def split_files(data: DataSettings, source: str, *suffixes: str) -> list[Path]:
+    """Paths of a split's files, sorted by name.
 
     Raises:
-        SourceError: there are none, one has another suffix, or a setting is of another format.
+        SourceError: there are none, or one has another suffix than these.
     """
     found = source_files(data, source)
     if not found:
-        raise no_files(data, source)
-    for path in found:
-        if path.suffix != suffix:
-            raise SourceError(f"{path} is no {suffix} shard; set data.splits")
+        raise SourceError(
+            f"no file below {data.root} matches '{source}': set data.root or data.splits; images "
+            "without a table are of data.format=folder, for which recaption.captioner writes "
+            "captions"
+        )
+    if other := next((path for path in found if suffixes and path.suffix not in suffixes), None):
+        raise SourceError(f"{other}: expected one of {', '.join(suffixes)}; set data.splits")
+    return found
+
+
+def shard_files(data: DataSettings, source: str, *suffixes: str) -> list[Path]:
+    """Paths of the split's shards, for formats whose images are in or beside them.
+
+    Raises:
+        SourceError: as `split_files`, or a setting is of another format.
+    """
     if data.images or data.columns.sentences:
         raise SourceError(
-            "data.images and data.columns.sentences say nothing of shards: they hold their images, "
-            "and a caption is one text"
+            "data.images and data.columns.sentences say nothing of shards: their images are in or "
+            "beside them, and a caption is one text"
         )
-    return found
+    return split_files(data, source, *suffixes)
 
 
 def named_split(name: Any, splits: Container[str]) -> str | None:
@@ -223,6 +230,14 @@ def caption_records(
             others = [*captions[:number], *captions[number + 1 :]]
             further = [each for each in others if text_problem(each) is None]
             yield checked(f"{sample_id}-{number}", image_id, image, (caption,), further, split)
+
+
+def strip_coca_tokens(text: str) -> str:
+    """A caption without CoCa's tokens `<start_of_text>` and `<end_of_text>`.
+
+    CoCa's decoder writes the marks of its tokenizer out; a text encoder would read them as such.
+    """
+    return _COCA_TOKENS.sub("", text).strip()
 
 
 def _storable(value: Any) -> str:

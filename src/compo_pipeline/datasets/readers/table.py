@@ -38,9 +38,8 @@ from compo_pipeline.datasets.readers.record import (
     captions_of,
     checked,
     named_split,
-    no_files,
     rejected,
-    source_files,
+    split_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.storage import parquet
@@ -71,19 +70,7 @@ _GUESSED = re.compile(r"[\w -]+")  # a column's name that patterns and --params 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """Paths of the split's tables, sorted by name."""
-    found = source_files(data, source)
-    if not found:
-        problem = no_files(data, source).message
-        raise SourceError(
-            f"{problem}; images without a table are of data.format=folder, for which "
-            "recaption.captioner writes captions"
-        )
-    for path in found:
-        if path.suffix not in _RECORDS:
-            raise SourceError(
-                f"{path} is no table: expected one of {', '.join(_RECORDS)}; set data.splits"
-            )
-    return found
+    return split_files(data, source, *_RECORDS)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
@@ -168,19 +155,12 @@ class _RowParser:
         self, values: Mapping[str, Any], split: str, number: int
     ) -> Iterator[RawCaption | Rejected]:
         """Yield the caption records of a table's row, or its rejection with the reason."""
-        given = values.get(self.id) if self.id else number
-        sample_id = f"{split}-{given}"
-        missing = [name for name in self.needed if values.get(name) is None]
-        if missing:
-            held = shown({name: values.get(name) for name in self.needed})
-            detail = f"nothing in {', '.join(missing)}; found {held}"
-            yield rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
-            return
+        given = values.get(self.id) if self.id else None
+        sample_id = f"{split}-{number if given is None else given}"
         try:
-            name = self.image.format_map(values)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
-            yield rejected(sample_id, "", detail)
+            name = image_name(self.image, self.needed, values)
+        except ValueError as error:
+            yield rejected(sample_id, "", str(error))
             return
         image = name if name.startswith("/") else self.folder + name
         text, image_id = values.get(self.text), f"{split}-{image}"
@@ -239,6 +219,23 @@ def _sample(rows: Iterable[Values]) -> list[Mapping[str, Any]]:
 def columns_in_pattern(pattern: str) -> list[str]:
     """Names of the columns that a pattern such as `{folder}/{name}.jpg` refers to."""
     return [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
+
+
+def image_name(pattern: str, needed: Iterable[str], values: Mapping[str, Any]) -> str:
+    """Name of a row's image by the pattern of its columns.
+
+    Raises:
+        ValueError: the pattern does not fit, or the row has nothing in a column that is needed.
+    """
+    held = {name: values.get(name) for name in needed}
+    if missing := [name for name, value in held.items() if value is None]:
+        raise ValueError(f"nothing in {', '.join(missing)}; found {shown(held)}")
+    try:
+        return pattern.format_map(values)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"data.columns.image '{pattern}' does not fit {shown(values)}: {error}"
+        ) from error
 
 
 def _sentences(value: Any) -> tuple[Any, ...]:
@@ -426,7 +423,7 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
     if any(_IMAGE_NAME.search(name) for name in header):
         return SourceError(
             f"{problem}, and its first line is a record: put a line with the names of the columns "
-            f"above it, such as {_example_header(missing, header)}"
+            "above it, such as image,caption"
         )
     guesses = guessed_columns(path)
     named = ",".join(
@@ -480,16 +477,6 @@ def _by_name(names: Iterable[str], wanted: tuple[str, ...], others: bool = False
     place = {name: re.sub(r"[\W_]+", "", name.casefold()) for name in names}
     ranked = sorted(place, key=lambda name: (*wanted, place[name]).index(place[name]))
     return [name for name in ranked if others or place[name] in wanted]
-
-
-def _example_header(missing: list[str], record: list[str]) -> str:
-    """Example header for a table that lacks a header; `image` marks the column with image names."""
-    place = next(n for n, value in enumerate(record) if _IMAGE_NAME.search(value))
-    others = iter([name for name in missing if name != "image"])
-    return ",".join(
-        "image" if number == place else next(others, f"column{number + 1}")
-        for number in range(len(record))
-    )
 
 
 def _refuse_repeated_columns(path: Path, names: list[str]) -> None:
